@@ -110,7 +110,7 @@ def text(wanted: str = "a text that is not empty") -> Check:
 def several(name: str, values: object, of: str, *kinds: type) -> None:
     """Refuse what can't be iterated, and a text, whose characters would be taken for the values."""
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, *kinds)):
-        write = f"; write [{values!r}]" if isinstance(values, str) else ""
+        write = f"; write [{short_repr(values)}]" if isinstance(values, str) else ""
         raise ArgumentError(
             f"{name} must be an iterable of {of}, such as a list, not {short_repr(values)}{write}"
         )

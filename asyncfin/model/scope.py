@@ -44,7 +44,9 @@ def _escaped(text: str) -> str:
 def _unescaped(text: str, whole: str) -> str:
     # A stray "%" is refused, so that each path has one text form and each text one path.
     if "%" in re.sub(_ESCAPED, "", text):
-        raise SelectionError(f"scope path {whole!r}: a % in an id is written %25, an = %3D and a | %7C")
+        raise SelectionError(
+            f"scope path {short_repr(whole)}: a % in an id is written %25, an = %3D and a | %7C"
+        )
     return re.sub(_ESCAPED, lambda found: chr(int(found[0][1:], 16)), text)
 
 
@@ -78,9 +80,10 @@ def parse_path(text: str) -> ScopePath:
 def _parse_ref(part: str, whole: str) -> ScopeRef:
     group, equals, scope = part.partition("=")
     if not equals or "=" in scope:
-        wrong = f", and {part!r} is not" if part != whole else ""
+        wrong = f", and {short_repr(part)} is not" if part != whole else ""
         raise SelectionError(
-            f"scope path {whole!r} must be written group=scope|group=scope, such as product=iPhone{wrong}"
+            f"scope path {short_repr(whole)} must be written group=scope|group=scope, such as"
+            f" product=iPhone{wrong}"
         )
     return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
 

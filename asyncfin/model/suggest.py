@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from asyncfin.checks import short_repr
 from asyncfin.errors import printable
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import listed
 
 _FEW = 12
+# A longer name is not a mistyped one, and comparing it would take the event loop's time.
+_LONGEST = 200
 # Below this share of common letters two names only look alike: "Sales" and "Shares" have 0.73.
 _ALIKE = 0.75
 # From this share on they are one word, mistyped or in the plural.
@@ -25,7 +28,7 @@ def suggest(name: str, known: Iterable[str], described: Mapping[str, str] | None
     from difflib import get_close_matches  # rarely needed
 
     wanted = name.casefold().strip()
-    if not wanted:
+    if not wanted or len(wanted) > _LONGEST:
         return []
     by_folded = {each.casefold(): each for each in known}
     same = [each for folded, each in by_folded.items() if folded == wanted]
@@ -49,9 +52,9 @@ def quoted(name: str, known: Collection[str], described: Mapping[str, str] | Non
     parts = [part.strip() for part in name.split(",")]
     # From shells and configuration files, where a list is often written as one text.
     if len(parts) > 1 and all(part in known for part in parts):
-        return f"{name!r} (these are {len(parts)}: give each by itself)"
+        return f"{short_repr(name)} (these are {len(parts)}: give each by itself)"
     found = suggest(name, known, described)
-    return f"{name!r}" + (f" (close: {', '.join(map(printable, found))})" if found else "")
+    return short_repr(name) + (f" (close: {', '.join(map(printable, found))})" if found else "")
 
 
 def all_of(known: Collection[str]) -> str:
@@ -62,9 +65,9 @@ def all_of(known: Collection[str]) -> str:
 def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     """Return the error for a key that is not a series_id; of a metric's id, it names the metric's series."""
     if not isinstance(key, str):
-        return KeyError(f"no series {key!r}: the key is a series_id")
+        return KeyError(f"no series {short_repr(key)}: the key is a series_id")
     if of_metric := [each.series_id for each in series if each.metric_id == key]:
         return KeyError(f"no series {key!r}; of that metric there are {listed(of_metric, 5)}")
     ids = [each.series_id for each in series]
     named = quoted(key, ids)
-    return KeyError(f"no series {named}{all_of(ids) if named == repr(key) else ''}")
+    return KeyError(f"no series {named}{all_of(ids) if named == short_repr(key) else ''}")

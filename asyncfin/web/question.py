@@ -160,7 +160,7 @@ class Question:
                 return FiscalRange(start, end)
             case "all":
                 return FiscalRange()
-        raise SelectionError(f"there is no period rule {self.rule!r}: choose one of {', '.join(RULES)}")
+        raise SelectionError(f"there is no period rule {self.rule[:80]!r}: choose one of {', '.join(RULES)}")
 
     def python(self, catalogue: Catalogue) -> str:
         """Return a program that requests the same and prints the same texts. It contains no token.

@@ -451,6 +451,27 @@ def test_a_key_that_is_not_a_series_id_is_refused_with_what_is() -> None:
             EXAMPLE[wrong]  # type: ignore[index]
 
 
+LONG = "x" * 100_000
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        lambda: Select(LONG),
+        lambda: Select(series_ids=LONG),
+        lambda: Select(scope_combinations=[[("segment", LONG)]]),
+        lambda: Select(scope_combinations=f"segment={LONG}|{LONG}"),
+        lambda: Select(scope_combinations=f"segment=%zz{LONG}"),
+    ],
+)
+def test_a_long_name_is_cut_in_what_visitors_are_told(select: Callable[[], Select]) -> None:
+    """One name of a form can be as long as thousands of them."""
+    with pytest.raises(SelectionError) as caught:
+        EXAMPLE.select(select())
+    assert "xxx" in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+
+
 def test_scopes_are_named_along_a_path() -> None:
     """A scope that the catalogue does not list keeps its id."""
     assert EXAMPLE.scope_names((*CLOUD_EMEA, ScopeRef("region", "apac"))) == ("Cloud", "Emea", "apac")

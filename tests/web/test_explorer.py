@@ -211,6 +211,14 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
     assert ("value_version='latest_restated'" in python) == ("value_version" in code)
 
 
+@pytest.mark.parametrize("wrong", [{"rule": "x" * 10_000}, {"series": f"{'x' * 10_000}/annual/a=b"}])
+async def test_a_long_text_is_cut_in_what_the_page_says(page: Page, wrong: dict[str, str]) -> None:
+    """A form of 1 MB is no page of 1 MB."""
+    answer = await page.post("cost", **{"series": "Revenue/annual", **wrong})
+    assert answer.status_code == 400
+    assert len(answer.text) < 1_000
+
+
 @pytest.mark.parametrize("others", [0, 1])
 async def test_the_python_of_both_value_versions_requests_both(page: Page, others: int) -> None:
     """Of one company and of several: the table has the rows of both."""

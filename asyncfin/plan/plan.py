@@ -79,7 +79,10 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """How many requests it takes, if none has to be repeated."""
+        """How many requests the batches take, if none has to be repeated.
+
+        Without batches, as everything is cached, one for the metadata may be needed (`Client`, `max_age`).
+        """
         return sum(batch.requests for batch in self.batches)
 
     @cached_property

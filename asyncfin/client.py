@@ -427,11 +427,11 @@ class Client:
             leads = True
             return await answer(read, plan)
 
-        def is_others(error: Exception) -> bool:
-            # An equal question may not ignore what the catalogue does not have, and has a separate turn.
+        def is_private(error: Exception) -> bool:
+            # An equal question has a separate turn, and may refuse what the catalogue does not have.
             return is_ended_by_turn(error) or (question.known_only and isinstance(error, SelectionError))
 
-        panel = await self._publications.panels.share(question.key, lead, is_others=is_others)
+        panel = await self._publications.panels.share(question.key, lead, is_private=is_private)
         if not leads and not question.known_only:
             question.wanted(panel.catalogue)  # raises the SelectionError that a separate read would raise
         span.add(panel, cached=read.stats.cached)

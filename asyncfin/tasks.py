@@ -188,12 +188,12 @@ class SingleFlight(Generic[K, T]):
         key: K,
         function: Callable[[], Coroutine[Any, Any, T]],
         *,
-        is_others: Callable[[Exception], bool] = lambda error: False,
+        is_private: Callable[[Exception], bool] = lambda error: False,
     ) -> T:
         """Return the result of the pending call for `key`; start `function` if there is none.
 
-        If another caller's call fails with an error for which `is_others` is true, that error concerns the
-        other caller alone: it is not raised, and the next call is shared.
+        An error for which `is_private` is true concerns only the caller that started the call: the others
+        share the next call instead.
         """
         while True:
             call, loop = self._calls.get(key), running_loop()
@@ -206,7 +206,7 @@ class SingleFlight(Generic[K, T]):
                 # Cancelling one caller must not cancel the task for the others.
                 return await asyncio.shield(call.task)
             except Exception as error:
-                if leads or not is_others(error):
+                if leads or not is_private(error):
                     raise
             finally:
                 call.waiting -= 1

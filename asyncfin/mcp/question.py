@@ -122,6 +122,11 @@ class Question:
 
 
 def selection_of(periods: str) -> PeriodSelection:
+    """Return the periods that one of the words of `PERIODS` means, or labels separated by commas.
+
+    Raises:
+        SelectionError: it is neither.
+    """
     if (known := PERIODS.get(periods.strip().casefold())) is not None:
         return known
     labels = [label.strip() for label in periods.split(",")]

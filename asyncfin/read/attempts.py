@@ -156,7 +156,7 @@ class Attempt:
         # Where the turn of another read has ended the shared one, its pages are kept, and this read requests
         # the rest.
         known = await self.read.publications.catalogue_reads.share(
-            self.read.entity_id, self._read_current, is_others=is_ended_by_turn
+            self.read.entity_id, self._read_current, is_private=is_ended_by_turn
         )
         if known.confirmed is not None:
             self.record_confirmation(known.confirmed)

@@ -86,7 +86,7 @@ class Stitch:
         return self._not_received_of(self.plan.series)
 
     def _not_received_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
-        # Usually all or none are, and looking at each of 3,000 takes a millisecond.
+        # Usually all or none of them, and looking at each of 3,000 takes a millisecond.
         if self._left in (0, len(self.plan.series)):
             return series if self._left else ()
         received, places = self._received, self.plan.catalogue.places

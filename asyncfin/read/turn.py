@@ -10,6 +10,7 @@ from asyncfin.errors import AsyncfinError
 # It yields a function that returns whether another attempt may be sent; None: as many as `Retry` allows.
 Turn: TypeAlias = Callable[[], AbstractAsyncContextManager[Callable[[], bool] | None]]
 
+# Errors with which a turn has ended a request: kept here, since what raises them does not know of turns.
 _ended: WeakSet[BaseException] = WeakSet()
 
 

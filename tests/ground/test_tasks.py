@@ -428,18 +428,18 @@ async def test_an_error_that_concerns_its_caller_alone_ends_no_other_call(
 ) -> None:
     """The caller that started the call gets the error, and the others share the next call."""
 
-    def is_others(error: Exception) -> bool:
+    def is_private(error: Exception) -> bool:
         return isinstance(error, KeyError)
 
     first, second, third = Call(KeyError("x")), Call(), Call()
     outcomes = await asyncio.gather(
-        *(calls.share("a", each, is_others=is_others) for each in (first, second, third)),
+        *(calls.share("a", each, is_private=is_private) for each in (first, second, third)),
         return_exceptions=True,
     )
     assert [outcomes[0] is first.error, *outcomes[1:]] == [True, 1, 1]
     assert (first.begun, second.begun + third.begun) == (1, 1)
     outcomes = await asyncio.gather(
-        *(calls.share("a", Call(LookupError("y")), is_others=is_others) for _ in range(2)),
+        *(calls.share("a", Call(LookupError("y")), is_private=is_private) for _ in range(2)),
         return_exceptions=True,
     )
     assert outcomes[0] is outcomes[1]

@@ -24,7 +24,7 @@ OPTIONAL = [
     "redis",
     "rich",
 ]
-APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry"]
+APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry", "cattrs"]
 
 
 def child(code: str) -> str:

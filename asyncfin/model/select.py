@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import Attribute, evolve, field, fields, frozen
 
@@ -14,6 +14,9 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.scope import AnyPaths, ScopePath, ScopeRef, as_paths, format_path, parse_path
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import listed
+
+if TYPE_CHECKING:
+    from cattrs import Converter
 
 OneOf: TypeAlias = str | Iterable[str]
 Ids: TypeAlias = tuple[str, ...] | None
@@ -65,11 +68,6 @@ class Wanted:
     def __str__(self) -> str:
         triple = f"({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
         return triple if self.series_id is None else f"{self.series_id} {triple}"
-
-    def row(self) -> list[str]:
-        """Return the fields as they are written, the path in its text form."""
-        row = [self.metric_id, self.reporting_group_id, format_path(self.scopes)]
-        return row if self.series_id is None else [*row, self.series_id]
 
 
 def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
@@ -175,13 +173,7 @@ class Select:
         Raises:
             SelectionError: there is a `where` and no `name`.
         """
-        written: dict[str, Any] = {
-            name: value for name in _written_fields() if (value := getattr(self, name)) is not None
-        }
-        if self.scope_combinations is not None:
-            written["scope_combinations"] = list(map(format_path, self.scope_combinations))
-        if self._picked is not None:
-            written["series"] = [each.row() for each in self._picked]
+        written: dict[str, Any] = _converter().unstructure(self)
         if self.where is not None:
             if not self.name:
                 raise SelectionError("a Select with `where` needs a `name` to be written down by")
@@ -198,14 +190,17 @@ class Select:
         Raises:
             SelectionError: the text is not such JSON, or its Select had a `where`.
         """
+        from cattrs.errors import ForbiddenExtraKeysError
+
         written = _read_object(text)
         if "where" in written:
             name = checks.short_repr(written["where"])
             raise SelectionError(f"where must be a predicate; a written Select has only its name, {name}")
-        picked = _wanted(written.pop("series", None))
-        if unknown := written.keys() - set(_written_fields()):
-            raise SelectionError(f"a Select has no field {listed(sorted(map(checks.short_repr, unknown)))}")
-        return cls(**written, _picked=picked)
+        try:
+            return _converter().structure(written, cls)
+        except ForbiddenExtraKeysError as error:
+            unknown = listed(sorted(map(checks.short_repr, error.extra_fields)))
+        raise SelectionError(f"a Select has no field {unknown}")
 
     def __repr__(self) -> str:
         # The constructor has no public argument for picked series.
@@ -248,12 +243,48 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 @cache
-def _written_fields() -> tuple[str, ...]:
-    """Return the fields whose written form has their name."""
-    return tuple(each.name for each in fields(Select) if each.name not in ("where", "_picked"))
+def _converter() -> Converter:
+    """Return a converter that writes only the given fields, and reads with the checks of Select."""
+    from cattrs import Converter  # slow to import, and rarely needed
+    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+
+    converter = Converter(detailed_validation=False)
+    converter.register_unstructure_hook(
+        Select,
+        make_dict_unstructure_fn(
+            Select,
+            converter,
+            _cattrs_omit_if_default=True,
+            where=override(omit=True),
+            scope_combinations=override(unstruct_hook=lambda paths: [*map(format_path, paths)]),
+            _picked=override(
+                rename="series",
+                unstruct_hook=lambda picked: [
+                    [s.metric_id, s.reporting_group_id, format_path(s.scopes)]
+                    + ([] if s.series_id is None else [s.series_id])
+                    for s in picked
+                ],
+            ),
+        ),
+    )
+    converter.register_structure_hook(
+        Select,
+        make_dict_structure_fn(
+            Select,
+            converter,
+            _cattrs_forbid_extra_keys=True,
+            _cattrs_prefer_attrib_converters=True,
+            where=override(omit=True),
+            # Unconverted: the checks of Select are stricter than a conversion to str.
+            label=override(struct_hook=lambda value, _: value),
+            name=override(struct_hook=lambda value, _: value),
+            _picked=override(rename="series", struct_hook=_wanted),
+        ),
+    )
+    return converter
 
 
-def _wanted(rows: Any) -> tuple[Wanted, ...] | None:
+def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     if rows is None:
         return None
     if not isinstance(rows, list) or not all(

@@ -293,7 +293,7 @@ async def test_a_missing_run_is_named_to_who_has_read_up_to_it(night: Nights) ->
         read_changes(night.to, since=second.stem)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "other"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "parts", "other"])
 async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str) -> None:
     """Whatever was done to a file: an error that names it."""
     for content in (ONE, TWO):
@@ -310,6 +310,11 @@ async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str)
             first.write_bytes(content_of_it[:60] + bytes([content_of_it[60] ^ 255]) + content_of_it[61:])
         case "renamed":  # a bit of a column's name, which is in no page
             first.write_bytes(content_of_it.replace(b"report_year", b"report_yeas", 1))
+        case "parts":  # an object in place of an array
+            table = pq.read_table(first)
+            footer = json.loads(table.schema.metadata[b"asyncfin"])
+            footer["feed"]["parts"] = {}
+            pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(footer)}), first)
         case "other":
             first.write_bytes(second.read_bytes())
     for read in (read_changes, lambda to: as_of(to, night.now)):

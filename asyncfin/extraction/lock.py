@@ -12,7 +12,7 @@ from uuid import uuid4
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.prefix import Content, NoConditionsError, Objects, Prefix, waits
 from asyncfin.model.words import lasting
-from asyncfin.tasks import cancel_and_wait, wait_for_all
+from asyncfin.tasks import cancel_and_wait, in_thread
 
 _log = logging.getLogger("asyncfin")
 
@@ -67,15 +67,21 @@ class PrefixLock:
 
     async def release(self) -> None:
         """Delete the lock, unless another run has taken it over. One that can't be deleted becomes stale."""
-        # A separate task, which ends properly however often the run is cancelled.
-        await wait_for_all([asyncio.ensure_future(self._release())])
+        try:
+            if self._renewing is not None:
+                await cancel_and_wait([self._renewing])
+        finally:
+            # One call: `asyncio.run` cancels all tasks at its end, and a lock that stays costs five minutes.
+            await in_thread(self._delete)
 
-    async def _release(self) -> None:
-        if self._renewing is not None:
-            await cancel_and_wait([self._renewing])
+    def _delete(self) -> None:
+        if self._tag is None or self._lost:
+            return
         with suppress(OSError):
-            if self._tag is not None and not self._lost and self._wrote(await self._current()):
-                await self._objects.delete(self._prefix.lock)
+            with self._objects.open(self._prefix.lock) as lock:
+                is_own = lock.read().startswith(self._owner.encode())
+            if is_own:
+                self._objects.remove(self._prefix.lock)
 
     async def _claim(self, tag: str | None) -> bool:
         """Write the lock if there is none, or if its tag is the given one; return whether it is held."""

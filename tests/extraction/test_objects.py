@@ -5,8 +5,9 @@ import logging
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
 
 import obstore
@@ -265,6 +266,36 @@ async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandb
     while not running.done():
         running.cancel()
         await asyncio.sleep(0)
+    assert s3.names() == []
+
+
+def test_a_run_that_asyncio_run_cancels_again_takes_its_lock_away(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its end it cancels all tasks, also while the lock is read before it is deleted."""
+    is_reading, go_on, cancelled = Event(), Event(), Event()
+
+    def held(call: Any, *args: Any, **kwargs: Any) -> Any:
+        if cancelled.is_set():
+            is_reading.set()
+            go_on.wait(30)
+        return call(*args, **kwargs)
+
+    for name in ("get", "head"):
+        monkeypatch.setattr(obstore, name, partial(held, getattr(obstore, name)))
+
+    async def main() -> None:
+        async with Sandbox(COMPANIES[0]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+            sandbox.inject(Hang(operation="query", nth=1))
+            running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
+            await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
+            cancelled.set()
+            running.cancel()
+            await asyncio.to_thread(is_reading.wait, 30)
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+
+    asyncio.run(main())
+    monkeypatch.undo()
     assert s3.names() == []
 
 

@@ -5,8 +5,9 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from attrs import evolve
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import assume, example, given, settings, strategies as st
 
 from asyncfin import (
     Annual,
@@ -18,6 +19,7 @@ from asyncfin import (
     Period,
     Quarterly,
     Select,
+    SelectionError,
     Trailing,
     ValidationFailedError,
 )
@@ -319,6 +321,7 @@ def test_a_panel_of_a_dense_table_equals_one_query_without_caps(
 
     A cursor is followed only in the two pages of a single query, where batches of one page would be three.
     """
+    assume(dataset.publications[-1].periods)  # a single series may have no values, and the dataset no periods
     ids = series_ids(dataset)
     wanted = set(random.Random(1).sample(ids, max(1, int(share * len(ids)))))
     periods = Trailing(7) if trailing else FiscalRange()
@@ -334,6 +337,18 @@ def test_a_panel_of_a_dense_table_equals_one_query_without_caps(
         assert content(panel) == texts(values)
 
     run(ask)
+
+
+async def test_a_range_or_rule_over_a_dataset_without_periods_says_so() -> None:
+    """A series may exist before its first value; a window over it has no anchor."""
+    dataset = generate_table(1, metrics=1, paths=6, density=0.5)
+    assert not dataset.publications[-1].periods
+    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        for periods in (FiscalRange(), Annual(), Exact("FY2024")):
+            with pytest.raises(SelectionError, match="it has no periods"):
+                await client.query(dataset.entity_id, Select(), periods)
+        panel = await client.query(dataset.entity_id, Select(), Trailing(12))
+    assert (panel.periods, panel.anchor, len(panel)) == ((), None, 1)
 
 
 SWITCHING = generate(31, series=120, publications=2)

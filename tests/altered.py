@@ -1,7 +1,7 @@
 """Services that pass requests on to the sandbox, and alter its answers or refuse what it accepts."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -38,15 +38,8 @@ async def altered(sandbox: Sandbox, alter: Alter) -> AsyncIterator[str]:
             body = json.dumps(content).encode()
         return web.Response(status=answer.status, body=body, content_type="application/json")
 
-    async with aiohttp.ClientSession() as session:
-        runner = web.ServerRunner(web.Server(pass_on))
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-        finally:
-            await runner.cleanup()
+    async with aiohttp.ClientSession() as session, _served(pass_on) as base_url:
+        yield base_url
 
 
 @asynccontextmanager
@@ -69,12 +62,17 @@ async def capped(sandbox: Sandbox, most: int, *, ranges: bool = True) -> AsyncIt
             body = await response.read()
             return web.Response(status=response.status, body=body, content_type="application/json")
 
-    async with aiohttp.ClientSession() as session:
-        runner = web.ServerRunner(web.Server(pass_on))
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}", received
-        finally:
-            await runner.cleanup()
+    async with aiohttp.ClientSession() as session, _served(pass_on) as base_url:
+        yield base_url, received
+
+
+@asynccontextmanager
+async def _served(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """Serve on a free port, and give the base URL."""
+    runner = web.ServerRunner(web.Server(handler))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

@@ -52,9 +52,6 @@ class _Kept:
     unstored: set[str] = Factory(set)
 
 
-_NOTHING_KEPT = _Kept()
-
-
 class LeastRecentlyUsed(Generic[K, V]):
     """Values by key; the least recently used are dropped while all together are larger than a bound.
 
@@ -199,7 +196,7 @@ class Memory:
             return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
 
     def _known(self, key: Key) -> _Kept:
-        return self._kept.get(key, _NOTHING_KEPT)
+        return self._kept.get(key) or _Kept()
 
     def _used(self, key: Key) -> _Kept:
         if key in self._kept:

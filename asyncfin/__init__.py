@@ -3,6 +3,8 @@
 TYPE_CHECKING = False  # `typing` is slow to import; type checkers know this name
 if TYPE_CHECKING:
     from asyncfin import errors as errors, events as events, sandbox as sandbox, typing as typing, web as web
+    from asyncfin.analysis.changes import changes as changes
+    from asyncfin.analysis.known import known_by as known_by
     from asyncfin.cache.file import FileCache as FileCache
     from asyncfin.cache.memory import MemoryCache as MemoryCache
     from asyncfin.cache.redis import RedisCache as RedisCache
@@ -33,11 +35,9 @@ if TYPE_CHECKING:
         ValidationFailedError as ValidationFailedError,
     )
     from asyncfin.extraction.as_of import as_of as as_of, read_changes as read_changes
-    from asyncfin.extraction.changes import changes as changes
     from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
     from asyncfin.extraction.entity import Unchanged as Unchanged, read_entity as read_entity
     from asyncfin.extraction.extract import extract as extract
-    from asyncfin.extraction.known import known_by as known_by
     from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
     from asyncfin.extraction.report import (
         EntityReport as EntityReport,
@@ -84,6 +84,8 @@ if TYPE_CHECKING:
 
 # The public names by module. A module is imported at the first use of a name: no program uses them all.
 _NAMES = {
+    "analysis.changes": "changes",
+    "analysis.known": "known_by",
     "cache.file": "FileCache",
     "cache.memory": "MemoryCache",
     "cache.redis": "RedisCache",
@@ -99,11 +101,9 @@ _NAMES = {
         "TransportError TruncatedAnswerError ValidationFailedError"
     ),
     "extraction.as_of": "as_of read_changes",
-    "extraction.changes": "changes",
     "extraction.cost": "ExtractCost extract_cost",
     "extraction.entity": "Unchanged read_entity",
     "extraction.extract": "extract",
-    "extraction.known": "known_by",
     "extraction.progress": "ExtractProgress",
     "extraction.report": "EntityReport ExtractReport UnknownToAllError",
     "model.catalogue": "Catalogue CataloguePage Dataset ReportingGroup Scope ScopeGroup",

@@ -15,7 +15,7 @@ import pyarrow as pa
 from attrs import define
 
 from asyncfin import Catalogue, Client, FiscalRange, Panel, Period, Select, known_by
-from asyncfin.extraction.changes import CHANGE, KNOWN_FROM, RUN
+from asyncfin.analysis.changes import CHANGE, KNOWN_FROM, RUN
 from asyncfin.extraction.feed import Recorded, RunFooter, empty_rows, run_name, write_rows
 from asyncfin.sandbox import DatasetFile, Sandbox, load
 from benchmarks.extraction import measured, night

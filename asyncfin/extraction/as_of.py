@@ -11,10 +11,10 @@ from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import checks
+from asyncfin.analysis.cells import SERIES, TRIPLE, numbered, plain
+from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
 from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-from asyncfin.extraction.cells import SERIES, TRIPLE, numbered, plain
-from asyncfin.extraction.changes import CHANGE, KNOWN_FROM
 from asyncfin.extraction.feed import Feed, empty_rows, is_run, part_name, run_time
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.tree import tree_at

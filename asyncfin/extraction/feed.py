@@ -19,8 +19,8 @@ from typing import IO, Any, Literal, TypeVar
 
 from attrs import asdict, define, evolve, field, frozen
 
+from asyncfin.analysis.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN
 from asyncfin.extraction.folder import file_name
 from asyncfin.extraction.parquet import ROWS_A_GROUP
 from asyncfin.extraction.question import canonical

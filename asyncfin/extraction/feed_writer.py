@@ -12,10 +12,10 @@ from typing import Any
 
 from attrs import define, frozen
 
+from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered
+from asyncfin.analysis.changes import KNOWN_FROM, Snapshot, compare, known_from_column
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.as_of import folded
-from asyncfin.extraction.cells import SERIES, TRIPLE, example_rows, numbered
-from asyncfin.extraction.changes import KNOWN_FROM, Snapshot, compare, known_from_column
 from asyncfin.extraction.feed import (
     Expects,
     Feed,

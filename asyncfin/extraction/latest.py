@@ -8,9 +8,9 @@ from typing import Any
 
 from attrs import frozen
 
+from asyncfin.analysis.cells import SERIES, plain
+from asyncfin.analysis.changes import BEFORE, CHANGE
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.cells import SERIES, plain
-from asyncfin.extraction.changes import BEFORE, CHANGE
 from asyncfin.extraction.feed import Feed, RunFooter
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.optional import compute, pa

@@ -30,7 +30,7 @@ from asyncfin import (
 )
 from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Sandbox
-from tests.extraction.nights import (
+from tests.nights import (
     BEGIN,
     LABELS,
     Cell,

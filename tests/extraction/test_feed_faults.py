@@ -11,9 +11,9 @@ import pytest
 
 from asyncfin import Client, as_of, read_changes
 from asyncfin.sandbox import Sandbox
-from tests.extraction.nights import BEGIN, Cell, Content, Key, changes_in, entity, publication
 from tests.extraction.steps import at_step, full, in_child, kill
 from tests.extraction.test_feed import Nights, files, in_files, rows
+from tests.nights import BEGIN, Cell, Content, Key, changes_in, entity, publication
 
 REVENUE, COST = Key("S-1"), Key("S-2", "Cost")
 CONTENTS: tuple[Content, ...] = (

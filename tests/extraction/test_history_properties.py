@@ -20,9 +20,9 @@ from asyncfin import Client, Exact, as_of, extract, read_changes
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
-from tests.extraction.nights import BEGIN, LABELS, Cell, Content, Key, entity, nights, publication
 from tests.extraction.steps import at_step, full
 from tests.extraction.test_feed import rows
+from tests.nights import BEGIN, LABELS, Cell, Content, Key, entity, nights, publication
 
 # ASYNCFIN_NIGHTS="300 8" runs more of the examples, with so many nights each.
 EXAMPLES, NIGHTS = map(int, os.environ.get("ASYNCFIN_NIGHTS", "4 8").split())

@@ -15,10 +15,10 @@ import obstore
 import pytest
 
 from asyncfin import as_of, read_changes
-from tests.extraction.nights import BEGIN, LABELS, dataset_id
 from tests.extraction.s3 import BUCKET, S3, served
 from tests.extraction.test_feed_faults import ALL, CONTENTS, night
 from tests.extraction.test_history_properties import check_order
+from tests.nights import BEGIN, LABELS, dataset_id
 from tests.storm import FailingProxy, failing
 
 EVERY = int(os.environ.get("ASYNCFIN_STORE_KILLS", "2"))

@@ -16,7 +16,7 @@ from asyncfin import ArgumentError, Client, FiscalRange, MemoryCache, Select, ex
 from asyncfin.cli.exits import UsageError
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import explorer
-from tests.extraction.nights import BEGIN, Cell, Content, Key, entity, publication
+from tests.nights import BEGIN, Cell, Content, Key, entity, publication
 from tests.web.conftest import Page
 
 pa = pytest.importorskip("pyarrow")

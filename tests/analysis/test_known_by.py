@@ -10,7 +10,7 @@ from asyncfin import Client, Exact, Panel, Period, Select, SelectionError, known
 from asyncfin.sandbox import Sandbox
 from benchmarks.history import REAL, Rebuilt, rebuilt
 from tests.altered import altered
-from tests.extraction.nights import LABELS, Cell, Content, Key, Restated, entity, publication
+from tests.nights import LABELS, Cell, Content, Key, Restated, entity, publication
 
 REVENUE, EPS = Key("S-1"), Key("S-2", "EPS")
 YEARS = Exact(LABELS)

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import checks
+from asyncfin.analysis.cells import numbered, plain, stacked
+from asyncfin.analysis.changes import refuse_differing
 from asyncfin.errors import SelectionError
-from asyncfin.extraction.cells import numbered, plain, stacked
-from asyncfin.extraction.changes import refuse_differing
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from asyncfin import checks
+from asyncfin.analysis.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
 from asyncfin.errors import SelectionError
-from asyncfin.extraction.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
 from asyncfin.model.catalogue import written_triple
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa

@@ -10,7 +10,7 @@ import asyncfin
 from asyncfin import Annual, ArgumentError, Client, Exact, Panel, Select, SelectionError, Trailing
 from asyncfin.model.period import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox
-from tests.extraction.nights import (
+from tests.nights import (
     BEGIN,
     LABELS,
     Cell,

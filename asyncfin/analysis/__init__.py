@@ -1,0 +1,1 @@
+"""Pure functions from panels to Arrow tables: what changed, and what was known."""

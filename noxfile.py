@@ -118,11 +118,11 @@ def contract(session: nox.Session) -> None:
 
 
 @nox.session
-def judge(session: nox.Session) -> None:
-    """Let nginx judge the pace of buckets and of workers; nothing is judged where it is not installed."""
+def nginx(session: nox.Session) -> None:
+    """Check the pace of buckets and of workers against nginx, where it is installed."""
     install(session, extras="arrow,redis")
-    session.run("python", "-m", "tests.judge_nginx", *session.posargs)
-    session.run("python", "-m", "tests.judge_workers")
+    session.run("python", "-m", "tests.nginx_buckets", *session.posargs)
+    session.run("python", "-m", "tests.nginx_workers")
 
 
 @nox.session

@@ -2,7 +2,7 @@
 
 Four workers read companies through one nginx, which allows 40 requests a second and passes them on to the
 sandbox: with a `TokenBucket` each, with a quarter of the rate each, and with a `RedisBucket`. nginx's own log
-says what was refused. Run by `nox -s judge`; the number of companies may follow.
+says what was refused. Run by `nox -s nginx`; the number of companies may follow.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
 from tests.extraction.making import make_client_of_redis, make_client_of_share, make_client_of_whole
 from tests.generate import generate
-from tests.judge_nginx import BURST, judge
+from tests.nginx_buckets import BURST, judge
 
 LIMIT, WORKERS, SERIES = 40, 4, 20
 

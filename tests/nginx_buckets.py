@@ -4,7 +4,7 @@ Three clients meet the same limit, each a fresh nginx: one paced by a bucket jus
 paced above it, and one with a bucket that has to learn the limit. The first must not be refused once,
 the second must be, and the third must get most of the limit with few refusals. Then four processes of 1,
 4, 16 and 32 workers share a limit: with a `TokenBucket` each, with a `FileBucket` and with a `RedisBucket`,
-paced and learning; a table is printed. Run by `nox -s judge`; seconds behind `--` say how long each runs.
+paced and learning; a table is printed. Run by `nox -s nginx`; seconds behind `--` say how long each runs.
 """
 
 import asyncio

@@ -178,7 +178,7 @@ def next(session: nox.Session) -> None:
     """Run the tests of what depends most on aiohttp and pandas with their newest pre-releases."""
     install(session, "test")
     session.install("--pre", "--upgrade", "aiohttp", "pandas")
-    paths = ["tests/wire/test_transport.py", "tests/read/test_cancellation.py", "tests/table/test_frames.py"]
+    paths = ["tests/wire", "tests/read/test_cancellation.py", "tests/table/test_frames.py"]
     session.run("python", "-X", "dev", "-m", "pytest", *(session.posargs or paths))
 
 

@@ -1,0 +1,119 @@
+"""Arguments that the tools refuse, before a request is spent."""
+
+import json
+from typing import Any
+
+import pytest
+
+import asyncfin
+from asyncfin import Client, SelectionError
+from asyncfin.mcp import http_app, server
+from asyncfin.sandbox import Sandbox
+from tests.mcp.assistant import assistant, mcp, text_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+async def test_a_name_of_two_companies_is_refused_with_their_ids(sandbox: Sandbox) -> None:
+    """Which one is meant can't be guessed."""
+    async with assistant(sandbox, offered=dict.fromkeys(sandbox.entities[:2], "Twin")) as call:
+        result = await call("find_series", entities=["twin"])
+    assert "is the name of several companies" in text_of(result)
+    assert all(each in text_of(result) for each in sandbox.entities[:2])
+    assert not sandbox.log
+
+
+@pytest.mark.parametrize("tool", ["find_series", "plan_cost", "query"])
+async def test_companies_not_on_offer_are_refused(sandbox: Sandbox, tool: str) -> None:
+    """The operator says which companies an assistant may read; nothing is sent for others."""
+    series = {} if tool == "find_series" else {"series": ["Revenue"]}
+    async with assistant(sandbox, offered=sandbox.entities[:1]) as call:
+        for wrong in (sandbox.entities[1], "O-" + "f" * 32, "apple"):
+            result = await call(tool, entities=[sandbox.entities[0], wrong], **series)
+            assert result.is_error
+            assert result.structured_content["error"] == "SelectionError"
+            assert wrong in text_of(result)
+            assert "list_entities" in text_of(result)
+    assert not sandbox.log
+
+
+@pytest.mark.parametrize("tool", ["find_series", "plan_cost", "query"])
+async def test_more_than_ten_companies_are_refused(sandbox: Sandbox, tool: str) -> None:
+    """With an error that says how many may be named; nothing is sent."""
+    many = [f"O-{number:032}" for number in range(11)]
+    series = {} if tool == "find_series" else {"series": ["Revenue"]}
+    async with assistant(sandbox, offered=many) as call:
+        result = await call(tool, entities=many, **series)
+    assert "a call takes at most 10" in text_of(result)
+    assert not sandbox.log
+
+
+async def test_a_part_of_a_companys_name_proposes_the_name(sandbox: Sandbox) -> None:
+    """It is not taken for the company: nothing is sent."""
+    async with assistant(sandbox, offered={sandbox.entities[0]: "Apple Inc."}) as call:
+        result = await call("find_series", entities=["apple"])
+    assert "'apple' (close: Apple Inc.) is not one of the companies on offer" in text_of(result)
+    assert not sandbox.log
+
+
+@pytest.mark.parametrize("tool", ["plan_cost", "query"])
+async def test_a_question_without_series_is_an_error(sandbox: Sandbox, tool: str) -> None:
+    """A result without rows would say that there are no values."""
+    async with assistant(sandbox) as call:
+        result = await call(tool, entities=["Apple"], series=[], periods="last 5 years")
+    assert result.is_error
+    assert "series must name at least one handle or metric id" in text_of(result)
+    assert not sandbox.log
+
+
+async def test_a_single_id_in_place_of_a_list_is_refused(sandbox: Sandbox) -> None:
+    """Its characters would be the companies on offer."""
+    async with Client(sandbox.base_url, sandbox.token) as client:
+        with pytest.raises(SelectionError, match="entities must be an iterable of entity ids"):
+            server(client, sandbox.entities[0])
+
+
+@pytest.mark.parametrize("periods", ["since 1999", "FY23", "FY2023; FY2024", ""])
+async def test_mistaken_periods_say_what_to_write(sandbox: Sandbox, periods: str) -> None:
+    """The schema lists the words; other texts are errors like all others, and spend nothing."""
+    async with assistant(sandbox) as call:
+        for tool in ("query", "plan_cost"):
+            result = await call(tool, entities=["Apple"], series=["Revenue"], periods=periods)
+            assert result.structured_content["error"] == "SelectionError"
+            assert "last 5 years" in text_of(result)
+            assert ('write "FY2023"' in text_of(result)) == (periods == "FY23")
+    assert not sandbox.log
+
+
+async def test_the_schemas_list_periods_and_results(sandbox: Sandbox) -> None:
+    """Four read-only tools, each with the schema of its structured content, of a server with a version."""
+    async with (
+        Client(sandbox.base_url, sandbox.token) as client,
+        mcp.Client(server(client, sandbox.entities)) as session,
+    ):
+        tools = {tool.name: tool for tool in (await session.list_tools()).tools}
+        assert (session.server_info.name, session.server_info.version) == ("asyncfin", asyncfin.__version__)
+    assert set(tools) == {"list_entities", "find_series", "plan_cost", "query"}
+    assert all(tool.annotations.read_only_hint and tool.output_schema for tool in tools.values())
+    assert "last 8 quarters" in json.dumps(tools["query"].input_schema)
+    assert set(tools["plan_cost"].input_schema["properties"]) == set(
+        tools["query"].input_schema["properties"]
+    )
+
+
+async def test_an_unknown_metric_is_named_with_what_comes_close(sandbox: Sandbox) -> None:
+    """No query is sent."""
+    async with assistant(sandbox) as call:
+        result = await call("query", entities=["Apple"], series=["Revenues"])
+    assert "no company has the metric 'Revenues' (close: Revenue" in text_of(result)
+    assert all(served.operation != "query" for served in sandbox.log)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 1.5])
+async def test_wrong_limits_are_refused(sandbox: Sandbox, wrong: Any) -> None:
+    """Before anything is served."""
+    async with Client(sandbox.base_url, sandbox.token) as client:
+        with pytest.raises(SelectionError, match="max_requests"):
+            server(client, sandbox.entities, max_requests=wrong)
+        with pytest.raises(ValueError, match="token"):
+            http_app(server(client, sandbox.entities), "")

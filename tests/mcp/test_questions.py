@@ -1,0 +1,155 @@
+"""Questions to the tools: two calls give the rows, with handles and fiscal labels."""
+
+from typing import Any
+
+import pytest
+
+from asyncfin import Annual, Client, ScopeRef, Select
+from asyncfin.mcp.handles import MAX_SESSIONS, Meaning, Sessions
+from asyncfin.sandbox import Sandbox
+from tests.mcp.assistant import NAMES, assistant, rows_of, text_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+# Companies, words, the question, and the rows that are right: company, metric, scopes, and some values.
+QUESTIONS: dict[str, tuple[list[str], str, dict[str, Any], list[tuple[str, str, str, dict[str, str]]]]] = {
+    "services": (
+        ["Apple"],
+        "services",
+        {"periods": "last 5 years"},
+        [("Apple", "Revenue", "Services", {"FY2024": "96,169,000,000"})],
+    ),
+    "EPS": (
+        ["Apple"],
+        "EPS",
+        {"periods": "last 5 years"},
+        [("Apple", "EPS", "Whole company", {"FY2024": "6.11", "FY2025": "7.49"})],
+    ),
+    "net earnings": (
+        ["NVIDIA"],
+        "net earnings",
+        {"periods": "last 5 years"},
+        [("NVIDIA", "NetIncome", "Whole company", {"FY2025": "72,880,000,000"})],
+    ),
+    "gaps": (
+        ["Apple"],
+        "operating cash flow",
+        {"periods": "FY2013, FY2014, FY2015"},
+        [("Apple", "OperatingCashFlow", "Whole company", {"FY2014": ""})],
+    ),
+    "two companies": (
+        ["Apple", "NVIDIA"],
+        "revenue",
+        {"periods": "FY2023, FY2024"},
+        [
+            ("Apple", "Revenue", "Whole company", {"FY2024": "391,035,000,000"}),
+            ("NVIDIA", "Revenue", "Whole company", {"FY2024": "60,922,000,000"}),
+        ],
+    ),
+    "restated values": (
+        ["NVIDIA"],
+        "EPS",
+        {"periods": "FY2023, FY2024", "restated": True},
+        [("NVIDIA", "EPS", "Whole company", {"FY2023": "0.18", "FY2024": "1.21"})],
+    ),
+    "a segment": (
+        ["Alphabet"],
+        "google cloud operating income",
+        {"periods": "last 5 years"},
+        [("Alphabet", "OperatingIncome", "Google Cloud", {"FY2023": "1,716,000,000"})],
+    ),
+    "quarters": (
+        ["NVIDIA"],
+        "data center revenue",
+        {"periods": "last 4 quarters"},
+        [("NVIDIA", "Revenue", "Data center", {})],
+    ),
+    "three companies": (
+        list(NAMES),
+        "research and development",
+        {"periods": "last 5 years"},
+        [
+            ("Apple", "ResearchAndDevelopment", "Whole company", {"FY2024": "31,370,000,000"}),
+            ("NVIDIA", "ResearchAndDevelopment", "Whole company", {"FY2025": "12,914,000,000"}),
+            ("Alphabet", "ResearchAndDevelopment", "Whole company", {"FY2024": "49,326,000,000"}),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_nine_questions_take_two_calls_and_few_words(sandbox: Sandbox, name: str) -> None:
+    """The first series found is the right one, every row is right, and the cost is the planned one."""
+    companies, words, question, expected = QUESTIONS[name]
+    async with assistant(sandbox, max_age=60) as call:
+        found = await call("find_series", entities=companies, words=words)
+        first = found.structured_content["series"][0]["series"]
+        question = {"entities": companies, "series": [first], **question}
+        before = len(sandbox.log)
+        answer = await call("query", **question)
+        spent = len(sandbox.log) - before
+    assert (len(text_of(found)) + len(text_of(answer))) / 4 <= 800
+    assert answer.structured_content["requests"] == spent
+    assert "more scope path" not in text_of(answer)  # a handle has one
+    by_id = {each["id"]: each["name"] for each in answer.structured_content["companies"]}
+    rows = rows_of(answer)
+    assert [(by_id[row["company"]], row["metric"], row["scopes"]) for row in rows] == [
+        each[:3] for each in expected
+    ]
+    for row, (*_, values) in zip(rows, expected, strict=True):
+        assert {label: row["values"].get(label, "") for label in values} == values
+        assert len(row["values"]) >= 1
+
+
+async def test_companies_have_their_own_fiscal_labels(sandbox: Sandbox) -> None:
+    """The same years for all of them; what a company does not list is not shown as empty."""
+    async with assistant(sandbox, max_age=60) as call:
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="latest year")
+        both = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="last 5 years")
+    lines = text_of(both).splitlines()
+    heads = [line.split("\t")[4:] for line in lines if line.startswith("series\t")]
+    years = ["FY2022", "FY2023", "FY2024", "FY2025"]
+    assert heads == [years, [*years, "FY2026"]]
+    assert 'company "Apple" has none of these periods' in text_of(answer)
+
+
+async def test_handles_are_short_never_reused_and_of_one_session(sandbox: Sandbox) -> None:
+    """The same series keeps its handle; another session does not know it."""
+    async with assistant(sandbox, max_age=60) as call:
+        first = await call("find_series", entities=["Apple"], words="EPS")
+        other = await call("find_series", entities=["Apple"], words="goodwill")
+        again = await call("find_series", entities=["NVIDIA"], words="EPS")
+        handles = [each["series"] for each in first.structured_content["series"]]
+        assert handles == ["r1", "r2"]
+        assert other.structured_content["series"][0]["series"] == "r3"
+        assert [each["series"] for each in again.structured_content["series"]] == handles
+    async with assistant(sandbox) as call:
+        refused = await call("query", entities=["Apple"], series=["r1"])
+    assert refused.structured_content["error"] == "SelectionError"
+    assert "'r1' is not a handle of this session" in text_of(refused)
+
+
+def test_handles_of_dropped_sessions_are_not_given_out_again() -> None:
+    """Their assistants may still use them."""
+    sessions, path = Sessions(), (ScopeRef("company", "whole"),)
+    for number in range(MAX_SESSIONS + 1):
+        handles = sessions.of(str(number))
+        handles.of(Meaning("Revenue", path))
+        last = handles.of(Meaning("Cost", path))
+    assert last == "r2"
+    again = sessions.of("0")
+    assert again.meaning("r1") is None
+    assert again.of(Meaning("Cash", path)) == "r3"
+    assert again.meaning("r" + "9" * 5000) is None
+
+
+async def test_values_are_those_of_the_library(sandbox: Sandbox) -> None:
+    """Period by period, the texts of a panel."""
+    async with assistant(sandbox) as call:
+        answer = await call("query", entities=["Apple"], series=["Revenue"])
+    async with Client(sandbox.base_url, sandbox.token) as client:
+        panel = await client.query(sandbox.entities[0], Select(series_ids="Revenue/annual"), Annual(last=5))
+    expected = {period.label: value.text for period, value in panel.one().observations()}
+    assert rows_of(answer)[0]["values"] == expected
+    assert sandbox.token not in str(answer)

@@ -1,0 +1,342 @@
+"""How many requests a call of the tools spends, and what it returns where they fail or end."""
+
+import asyncio
+
+import pytest
+
+from asyncfin import Client, FiscalRange, MemoryCache, Retry, Select
+from asyncfin.mcp import server
+from asyncfin.sandbox import Latency, Sandbox, Status
+from tests.generate import generate
+from tests.mcp.assistant import assistant, mcp, rows_of, text_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+
+
+async def test_a_company_that_fails_does_not_end_the_others(sandbox: Sandbox) -> None:
+    """Its failure is a note; the rows of the others are there."""
+    async with assistant(sandbox, max_age=600, retry=Retry(attempts=1)) as call:
+        await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+        sandbox.inject(Status(status=503, operation="query", nth=1))
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
+    assert not answer.is_error
+    assert len({row["company"] for row in rows_of(answer)}) == 1
+    assert "could not be read: ServerFailureError" in text_of(answer)
+
+
+def used_up(operation: str, nth: int) -> Status:
+    """Return a fault: from this request on, the allowance of the day is used up."""
+    return Status(status=429, retry_after=7200, operation=operation, nth=nth)
+
+
+async def test_values_stay_where_the_allowance_ends_before_the_other_version(sandbox: Sandbox) -> None:
+    """A note says that the versions are not compared, and when requests are possible again."""
+    async with assistant(sandbox) as call:
+        sandbox.inject(used_up("query", 2))
+        answer = await call("query", entities=["Apple"], series=["Revenue"], periods="FY2024")
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "391,035,000,000"}]
+    (note,) = [each for each in answer.structured_content["notes"] if "are not compared" in each]
+    assert "requests are possible again at 2" in note
+
+
+async def test_the_company_stays_that_was_read_before_the_allowance_ended(sandbox: Sandbox) -> None:
+    """Notes name the other one, when requests are possible again, and that the versions are not compared."""
+    async with assistant(sandbox, max_in_flight=1) as call:
+        sandbox.inject(used_up("query", 2))
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
+    assert {row["company"] for row in rows_of(answer)} == {sandbox.entities[0]}
+    assert [each["id"] for each in answer.structured_content["companies"]] == [sandbox.entities[0]]
+    assert answer.structured_content["requests"] == len(sandbox.log)
+    notes = answer.structured_content["notes"]
+    (unread,) = [each for each in notes if each.startswith('company "NVIDIA')]
+    assert "could not be read: AllowanceExhaustedError" in unread
+    assert "requests are possible again at 2" in unread
+    assert any(each.startswith('company "Apple') and "are not compared" in each for each in notes)
+
+
+async def test_series_are_found_in_the_catalogues_read_before_the_allowance_ended(sandbox: Sandbox) -> None:
+    """A note names the company whose catalogue is missing, and when requests are possible again."""
+    async with assistant(sandbox) as call:
+        sandbox.inject(used_up("dataset", 2))
+        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert found.structured_content["series"][0]["metric"] == "Revenue"
+    (note,) = [each for each in found.structured_content["notes"] if each.startswith('company "NVIDIA')]
+    assert "could not be read: AllowanceExhaustedError" in note
+    assert "requests are possible again at 2" in note
+
+
+@pytest.mark.parametrize(
+    ("tool", "faults"),
+    [
+        ("query", [used_up("query", 1)]),
+        ("query", [used_up("dataset", 2)]),
+        ("plan_cost", [used_up("dataset", 2)]),
+        ("find_series", [used_up("dataset", 1)]),
+        ("find_series", [Status(status=404, operation="dataset", nth=1), used_up("dataset", 2)]),
+    ],
+)
+async def test_a_call_without_an_answer_before_the_allowance_ended_is_an_error(
+    sandbox: Sandbox, tool: str, faults: list[Status]
+) -> None:
+    """Nothing was read, or not all catalogues, which say what the question is."""
+    arguments = {} if tool == "find_series" else {"series": ["Revenue"]}
+    async with assistant(sandbox, max_in_flight=1) as call:
+        sandbox.inject(*faults)
+        result = await call(tool, entities=["Apple", "NVIDIA"], **arguments)
+    assert result.is_error
+    assert result.structured_content["error"] == "AllowanceExhaustedError"
+    assert result.structured_content["resume_at"]
+
+
+async def test_requests_that_the_bucket_refuses_do_not_count_against_the_limit_of_a_call(
+    sandbox: Sandbox,
+) -> None:
+    """Otherwise the error would be the limit, and the advice to call again."""
+    async with assistant(sandbox, max_requests=2) as call:
+        sandbox.inject(used_up("dataset", 1))
+        found = await call("find_series", entities=["Apple", "NVIDIA", "Alphabet"], words="revenue")
+    assert len(sandbox.log) == 1
+    assert found.structured_content["error"] == "AllowanceExhaustedError"
+
+
+async def test_a_retry_that_the_bucket_refuses_does_not_count_as_spent(sandbox: Sandbox) -> None:
+    """The allowance ended by another request, while this one waited to be sent again."""
+    async with assistant(sandbox) as call:
+        sandbox.inject(Status(status=503, operation="query", nth=3), used_up("query", 4))
+        answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"])
+    assert answer.structured_content["requests"] == len(sandbox.log)
+
+
+@pytest.mark.parametrize(("tool", "operation"), [("query", "query"), ("find_series", "dataset")])
+async def test_a_refused_token_ends_a_call_with_what_was_read_before(
+    sandbox: Sandbox, tool: str, operation: str
+) -> None:
+    """What the token no longer opens is not returned."""
+    arguments = {} if tool == "find_series" else {"series": ["Revenue"]}
+    async with assistant(sandbox, max_in_flight=1) as call:
+        sandbox.inject(Status(status=401, operation=operation, nth=2))
+        result = await call(tool, entities=["Apple", "NVIDIA"], **arguments)
+    assert result.is_error
+    assert result.structured_content["error"] == "AuthenticationError"
+
+
+async def test_a_cost_beyond_the_limit_is_said_beforehand() -> None:
+    """The query itself would be refused."""
+    async with (
+        Sandbox(generate(2, series=300, publications=1)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_age=600) as client,
+    ):
+        metrics = sorted((await client.catalogue(sandbox.entities[0])).by_metric)
+        async with mcp.Client(server(client, sandbox.entities, max_requests=1)) as session:
+            arguments = {"entities": sandbox.entities, "series": metrics, "periods": "all periods"}
+            cost = await session.call_tool("plan_cost", arguments)
+    assert cost.structured_content["requests"] > 1
+    assert "query would be refused: a call may send 1 request" in text_of(cost)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 5])
+async def test_find_series_sends_no_more_than_it_may_and_goes_on(limit: int) -> None:
+    """Catalogue pages that were read are kept: further calls read the rest, and no page twice."""
+    async with (
+        Sandbox(generate(1, series=850, publications=1)) as sandbox,
+        assistant(sandbox, max_requests=limit, max_age=600) as call,
+    ):
+        pages = 1 + 9  # with the metadata
+        for number in range(1, -(-pages // limit) + 1):
+            found = await call("find_series", entities=sandbox.entities, words="metric")
+            assert not found.is_error
+            assert len(sandbox.log) == min(number * limit, pages)
+            assert ("not read yet" in text_of(found)) == (number * limit < pages)
+            assert ("call again" in text_of(found)) == (number * limit < pages)
+        assert found.structured_content["series"]
+
+
+async def test_retries_count_for_what_a_call_may_send(sandbox: Sandbox) -> None:
+    """Where the service fails, calls stay within the limit, and the pages between two failures are kept."""
+    sandbox.inject(*(Status(status=503, retry_after=0, nth=nth) for nth in (2, 3, 5, 6, 7)))
+    ended: list[str] = []
+    async with assistant(sandbox, max_requests=3, max_age=600, retry=Retry(wait_initial=0)) as call:
+        for number in range(1, 5):
+            found = await call("find_series", entities=["Apple"], words="revenue")
+            assert len(sandbox.log) <= 3 * number
+            ended.append(
+                found.structured_content.get("error", "notes" if "not read" in text_of(found) else "")
+            )
+    assert ended[-1] == ""
+    assert [served.status for served in sandbox.log].count(503) == 5
+    read = [served for served in sandbox.log if served.status == 200]
+    assert len(read) == 4, "a page was read twice"
+
+
+async def test_a_query_whose_retries_exceed_the_limit_says_what_failed(sandbox: Sandbox) -> None:
+    """The error of the service, with what to do."""
+    async with assistant(sandbox, max_requests=6, max_age=600, retry=Retry(wait_initial=0)) as call:
+        await call("find_series", entities=["Apple"], words="revenue")
+        before = len(sandbox.log)
+        sandbox.inject(Status(status=503, retry_after=0, operation="query"))
+        answer = await call("query", entities=["Apple"], series=["Revenue"])
+        assert len(sandbox.log) - before == 6
+    assert answer.structured_content["error"] == "ServerFailureError"
+    assert "Call again in a minute" in text_of(answer)
+
+
+async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
+    """The first one is found now, the second is named as not read yet."""
+    async with assistant(sandbox, max_requests=5) as call:
+        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert len(sandbox.log) == 5
+    assert found.structured_content["series"][0]["metric"] == "Revenue"
+    assert 'not read yet: company "NVIDIA"' in text_of(found)
+
+
+async def test_the_failure_of_one_company_does_not_hide_that_another_is_not_read_yet(
+    sandbox: Sandbox,
+) -> None:
+    """The result is not an error: calling again reads the second one."""
+    async with assistant(sandbox, max_requests=1) as call:
+        sandbox.inject(Status(status=404, operation="dataset", nth=1))
+        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert not found.is_error
+    assert "could not be read: NotFoundError" in text_of(found)
+    assert 'not read yet: company "NVIDIA"' in text_of(found)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+async def test_a_query_spends_no_more_requests_than_it_may(over: int) -> None:
+    """A call of as many as it may is sent, one of a request more is refused before it sends any."""
+    async with (
+        Sandbox(generate(2, series=300, publications=1)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, max_age=600) as client,
+    ):
+        catalogue = await client.catalogue(sandbox.entities[0])
+        metrics = sorted(catalogue.by_metric)
+        async with mcp.Client(server(client, sandbox.entities, max_requests=1_000)) as session:
+            arguments = {"entities": sandbox.entities, "series": metrics, "periods": "all periods"}
+            cost = (await session.call_tool("plan_cost", arguments)).structured_content["requests"]
+            before = len(sandbox.log)
+            await session.call_tool("query", arguments)
+            assert len(sandbox.log) - before == cost
+        # Half of them is for the comparison of both versions, which is left out first.
+        limit = cost // 2 - over
+        async with mcp.Client(server(client, sandbox.entities, max_requests=limit)) as session:
+            before = len(sandbox.log)
+            result = await session.call_tool("query", arguments)
+            sent = len(sandbox.log) - before
+    assert result.is_error == bool(over)
+    assert sent == (0 if over else limit)
+    assert ("fewer companies or series" if over else "are not compared") in text_of(result)
+
+
+async def test_a_comparison_that_exceeds_the_limit_is_left_out_and_that_is_said(sandbox: Sandbox) -> None:
+    """A retry of the first version takes the request of the second: the values are there, and a note."""
+    async with assistant(sandbox, max_requests=4, max_age=600, retry=Retry(wait_initial=0)) as call:
+        await call("find_series", entities=["Apple"], words="revenue")
+        before = len(sandbox.log)
+        sandbox.inject(Status(status=503, retry_after=0, operation="query", nth=(1, 2, 3)))
+        answer = await call("query", entities=["Apple"], series=["Revenue"], periods="FY2024")
+        assert len(sandbox.log) - before == 4
+    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "391,035,000,000"}]
+    (note,) = [each for each in answer.structured_content["notes"] if "are not compared" in each]
+    assert note.startswith('company "Apple')
+    assert "a call may send 4 requests" in note
+
+
+async def test_a_call_does_not_end_because_another_one_has_spent_its_requests() -> None:
+    """Both wait for the same catalogue, which the call that began to read it may not read to its end."""
+    small, large = generate(1, series=40, publications=1), generate(2, series=250, publications=1)
+    async with (
+        Sandbox(small, large) as sandbox,
+        assistant(sandbox, max_requests=4) as call,
+    ):
+        sandbox.inject(Latency(seconds=0.5, operation="catalogue"))
+        first = asyncio.ensure_future(call("find_series", entities=sandbox.entities, words="metric"))
+        # Until the metadata of the large one.
+        while len(sandbox.log) < 3:  # noqa: ASYNC110  the log has no event
+            await asyncio.sleep(0)
+        second = await call("find_series", entities=[large.entity_id], words="metric")
+        assert "not read yet" in text_of(await first)
+    assert "not read yet" not in text_of(second)
+
+
+@pytest.mark.parametrize("other", ["assistant", "program"])
+async def test_a_question_does_not_end_because_a_call_it_shares_series_with_has_spent_its_requests(
+    other: str,
+) -> None:
+    """It requests what the first one may not request any more."""
+    async with (
+        Sandbox(generate(2, series=300, publications=1)) as sandbox,
+        # One request after the other: the retry of the first takes the place of the last.
+        Client(sandbox.base_url, sandbox.token, max_age=600, max_in_flight=1, cache=MemoryCache()) as client,
+        mcp.Client(server(client, sandbox.entities, max_requests=3)) as session,
+    ):
+        catalogue = await client.catalogue(sandbox.entities[0])
+        asked = {
+            "entities": sandbox.entities,
+            "series": sorted(catalogue.by_metric),
+            "periods": "all periods",
+        }
+        before = len(sandbox.log)
+        sandbox.inject(
+            Status(status=503, retry_after=0, operation="query", nth=1),
+            Latency(seconds=0.2, operation="query"),
+        )
+        first = asyncio.ensure_future(session.call_tool("query", asked))
+        while len(sandbox.log) == before:  # noqa: ASYNC110  the log has no event
+            await asyncio.sleep(0)
+        if other == "program":
+            panel = await client.query(catalogue.entity_id, Select(), FiscalRange())
+            assert len(panel) == 300
+        else:
+            second = await session.call_tool("query", asked)
+            assert not second.is_error
+        assert (await first).structured_content["error"] == "RequestLimitError"
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "wait"),
+    [
+        (Status(status=429, retry_after=7200, operation="query"), "AllowanceExhaustedError", True),
+        (Status(status=404, code="not_found", operation="dataset"), "NotFoundError", False),
+        (Status(status=503, operation="query"), "ServerFailureError", False),
+    ],
+)
+async def test_failures_say_what_an_assistant_can_do(
+    sandbox: Sandbox, fault: Status, error: str, wait: bool
+) -> None:
+    """A failure is structured content that says what to do, since the SDK hides the text of exceptions."""
+    sandbox.inject(fault)
+    async with assistant(sandbox, retry=Retry(attempts=1)) as call:
+        result = await call("query", entities=["Apple"], series=["Revenue"])
+    facts = result.structured_content
+    assert result.is_error
+    assert facts["error"] == error
+    assert facts["do"]
+    assert (facts["retry_after_seconds"] is not None) == wait
+    assert (facts["resume_at"] is not None) == wait
+
+
+async def test_a_refused_token_is_nowhere_in_the_result(sandbox: Sandbox) -> None:
+    """The error names the refusal, not the token."""
+    async with (
+        Client(sandbox.base_url, "a-wrong-token") as client,
+        mcp.Client(server(client, sandbox.entities)) as session,
+    ):
+        result = await session.call_tool("find_series", {"entities": sandbox.entities[0]})
+    assert result.structured_content["error"] == "AuthenticationError"
+    assert "a-wrong-token" not in str(result)
+
+
+async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
+    """Each request of a call is a step."""
+    steps: list[float] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        steps.append(progress)
+
+    async with (
+        Client(sandbox.base_url, sandbox.token) as client,
+        mcp.Client(server(client, sandbox.entities)) as session,
+    ):
+        arguments = {"entities": sandbox.entities[0]}
+        await session.call_tool("find_series", arguments, progress_callback=report)
+    assert steps == [1, 2, 3, 4]

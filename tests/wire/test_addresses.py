@@ -1,0 +1,102 @@
+"""Which base URLs are accepted."""
+
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from asyncfin.client import Client
+from asyncfin.errors import ArgumentError, ConnectionFailedError, SelectionError
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.transport import Transport
+from tests.scripted import answer, scripted
+from tests.wire.transporting import TOKEN
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "http://example.com",
+        "http://127.0.0.1.example.com",
+        "http://10.0.0.1",
+        "http://localhost.example.com",
+        "ftp://example.com",
+        "//example.com",
+        "https://",
+        "https://example.com:99999",
+        "",
+    ],
+)
+def test_a_base_url_that_will_not_do_is_refused_by_name(base_url: str) -> None:
+    """http is for this machine only; nothing but host, port and path has a meaning."""
+    with pytest.raises(SelectionError, match="base_url") as caught:
+        Transport(base_url)
+    assert repr(base_url) in str(caught.value)
+
+
+async def test_http_to_another_machine_is_taken_on_request_with_a_warning_and_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """http to another machine warns once, at the caller's line, and goes through no proxy."""
+    async with scripted(answer()) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.base_url)
+        with pytest.warns(UserWarning, match="http://service.invalid is not encrypted") as warned:
+            client = Client(
+                "http://service.invalid", TOKEN, allow_http=True, trust_env=True, retry=Retry(attempts=1)
+            )
+        assert [each.filename for each in warned] == [__file__]
+        assert TOKEN not in str(warned[0].message)
+        with pytest.raises(ConnectionFailedError, match=r"no connection to http://service\.invalid"):
+            await client.dataset("O-" + "1" * 32)
+        await client.aclose()
+    assert proxy.requests == []
+
+
+def test_http_to_this_machine_needs_no_warning() -> None:
+    """http to this machine, and https, need neither `allow_http` nor a warning."""
+    assert Transport("http://127.0.0.1:1", allow_http=True).base_url == "http://127.0.0.1:1"
+    assert Transport("https://example.com", allow_http=True).base_url == "https://example.com"
+    with pytest.raises(ArgumentError, match="allow_http"):
+        Transport("http://example.com", allow_http="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "base_url",
+    [
+        "https://user:hunter2@example.com",
+        "https://user:hun#ter2@example.com",
+        "https://user:hun/ter2@example.com",
+        "https://user:hun?ter2@example.com",
+        "https://user:hunter2@example.com:99999",
+        "https://user:hunter2",
+        "https://user:hunter2/example.com",
+        "https:// hunter2",
+        "user:hunter2@example.com",
+        "https://user:hunter2%40example.com",
+        "https://user:hunter2\uff20example.com",
+        "a-token-hunter2",
+        "https://example.com/?token=hunter2",
+        "https://example.com#hunter2",
+        URL("https://user:hunter2@example.com"),
+    ],
+)
+def test_a_base_url_that_may_hold_a_password_is_refused_without_showing_it(base_url: Any) -> None:
+    """A base URL that may hold a password is refused without being shown, whatever else is wrong with it."""
+    with pytest.raises(SelectionError, match="base_url") as caught:
+        Transport(base_url)
+    assert "ter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("https://example.com/", "https://example.com"),
+        ("https://example.com:8443/a/b/", "https://example.com:8443/a/b"),
+        ("http://localhost:8080", "http://localhost:8080"),
+        ("http://127.8.9.1", "http://127.8.9.1"),
+        ("http://[::1]:9/", "http://[::1]:9"),
+    ],
+)
+def test_a_base_url_loses_its_trailing_slash(given: str, kept: str) -> None:
+    """A path prefix stays; all loopback addresses may use http."""
+    assert Transport(given).base_url == kept

@@ -1,0 +1,101 @@
+"""Closing rejects all that wait, and the next event loop starts without them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.protocol import Response
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.transport import Transport
+from tests.conftest import VirtualTimeLoop
+from tests.scripted import answer, hanging, refusal, scripted
+from tests.wire.sending import NOON, READ, sending
+
+
+async def turned_away(transport: Transport, waiting: list[asyncio.Task[Response]]) -> list[str]:
+    """Close, and return the errors of those who waited, which come at once and without context."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await transport.aclose()
+    ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert loop.time() - began < 0.01
+    closed = [end for end in ends if isinstance(end, RuntimeError)]
+    assert all(end.__context__ is None for end in closed)
+    return [str(end) for end in closed]
+
+
+@pytest.mark.virtual
+async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> None:
+    """Of ten requests one was granted, three waited for a grant, the rest for a slot; others go on."""
+    bucket = TokenBucket(rate=0.1, clock=lambda: NOON)
+    async with (
+        sending(answer(), bucket=bucket, max_in_flight=3) as (server, sender, _),
+        sending(answer(), bucket=bucket) as (_other, neighbour, _events),
+    ):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(10)]
+        await asyncio.sleep(1)
+        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 9
+        assert sum(bucket.stats().waiting.values()) == 0
+        await neighbour.send(READ)
+        assert bucket.stats().granted == 2
+        assert asyncio.get_running_loop().time() == pytest.approx(10, abs=0.1)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("step", [refusal(503, retry_after="50"), refusal(429, retry_after="50"), hanging()])
+async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(step: Any) -> None:
+    """Closing ends requests that wait for a retry, for a pause, and for a response."""
+    before = asyncio.all_tasks()
+    async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
+        await server.arrived(4)
+        await asyncio.sleep(1)
+        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 4
+    assert len(server.requests) == 4
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.virtual
+async def test_closing_turns_away_who_waits_for_a_slot() -> None:
+    """With one connection in use, two more requests wait for it; they send nothing."""
+    async with sending(hanging(), max_in_flight=1) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
+        await server.arrived(1)
+        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 3
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
+async def test_closing_turns_away_who_waits_for_a_token_and_ends_the_asking() -> None:
+    """Closing ends the call for a token and all who wait for it; no task is left."""
+    before = asyncio.all_tasks()
+
+    async def token() -> str:
+        await asyncio.sleep(100)
+        return "late"
+
+    transport = Transport("http://127.0.0.1:1")
+    sender = Sender(transport, token, bucket=TokenBucket())
+    waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
+    await asyncio.sleep(1)
+    assert await turned_away(transport, waiting) == ["the client is closed"] * 4
+    assert asyncio.all_tasks() == before
+
+
+def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
+    """Its slots and its waits before a retry belong to one loop, and are made again in another."""
+    transport = Transport("http://127.0.0.1:1", max_in_flight=1)
+    sender = Sender(transport, "t", bucket=TokenBucket(rate=1e6, burst=9), retry=Retry(wait_initial=1))
+
+    async def twice() -> list[int]:
+        async with scripted(refusal(503), answer()) as server:
+            transport.base_url = server.base_url
+            return [each.status for each in await asyncio.gather(sender.send(READ), sender.send(READ))]
+
+    for _ in range(2):
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            assert runner.run(twice()) == [200, 200]

@@ -1,0 +1,217 @@
+"""What observers and logs receive of attempts and waits."""
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+from attrs import astuple
+
+from asyncfin.errors import SelectionError
+from asyncfin.events import (
+    Counts,
+    Event,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    Retrying,
+    Stats,
+    Waited,
+    Waiting,
+)
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.transport import Transport
+from tests.scripted import answer, dropping, hanging, refusal, scripted
+from tests.wire.sending import ENTITY, NOON, QUERY, READ, of_kind, sending
+
+
+@pytest.mark.virtual
+async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() -> None:
+    """Each attempt has one beginning and one end, and the figures of all operations make the total."""
+    steps = [answer(body=b"12345"), refusal(429, retry_after="1"), dropping(), hanging(), refusal(404)]
+    async with sending(*steps * 4) as (server, sender, events):
+        ends = [
+            *await asyncio.gather(*(sender.send(READ) for _ in range(5)), return_exceptions=True),
+            *await asyncio.gather(*(sender.send(QUERY) for _ in range(5)), return_exceptions=True),
+        ]
+        stats = sender.stats()
+    assert len(ends) == 10
+    started = [event.serial for event in of_kind(events, RequestStarted)]
+    ended = [event.serial for event in events if isinstance(event, RequestAnswered | RequestFailed)]
+    assert sorted(started) == sorted(ended)
+    assert len(set(started)) == len(started) == len(server.requests) == stats.requests
+    both = stats.by_operation["dataset"] + stats.by_operation["query"]
+    assert stats == Stats(*astuple(both), by_operation=stats.by_operation)
+    assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
+    assert stats.received == sum(event.received for event in of_kind(events, RequestAnswered))
+    assert stats.retries == len(of_kind(events, Retrying))
+
+
+def test_the_counts_can_be_told_in_a_line() -> None:
+    """Stats print as one line: requests by operation, retries, and bytes received."""
+    dataset, query = Counts(requests=1, received=1000), Counts(requests=2, retries=1, received=294_600)
+    stats = Stats(*astuple(dataset + query), by_operation={"dataset": dataset, "query": query})
+    assert str(stats) == "3 requests (1 dataset, 2 query), 1 retry, 296 kB"
+    assert str(Stats(by_operation={})) == "0 requests, 0 retries, 0 kB"
+
+
+@pytest.mark.virtual
+async def test_an_observer_that_raises_disturbs_no_request(caplog: pytest.LogCaptureFixture) -> None:
+    """An observer's error is logged; the request goes on, and the next observer is called."""
+    received: list[Event] = []
+
+    def broken(event: Event) -> None:
+        raise ValueError("an observer's mistake")
+
+    async with scripted(answer()) as server:
+        transport = Transport(server.base_url)
+        sender = Sender(transport, "t", bucket=TokenBucket(), observers=[broken, received.append])
+        assert (await sender.send(READ)).status == 200
+        await transport.aclose()
+    assert len(received) == 2
+    assert "an observer failed on RequestStarted" in caplog.text
+    assert "an observer's mistake" in caplog.text
+
+
+@pytest.mark.virtual
+async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -> None:
+    """Records of the logger carry operation, entity, attempt, wait and the service's request id as extras."""
+    caplog.set_level("DEBUG", logger="asyncfin")
+    async with sending(refusal(503), answer()) as (_, sender, _events):
+        await sender.send(READ)
+    records = [record for record in caplog.records if record.name == "asyncfin"]
+    (retrying,) = [record.__dict__ for record in records if record.levelname == "INFO"]
+    assert retrying["operation"] == "dataset"
+    assert retrying["entity_id"] == ENTITY
+    assert retrying["attempt"] == 1
+    assert retrying["wait"] >= 0
+    assert retrying["request_id"] == "r-1"
+    assert [record.getMessage().split()[0] for record in records] == [
+        "RequestStarted",
+        "RequestAnswered",
+        "Retrying",
+        "Waited",
+        "RequestStarted",
+        "RequestAnswered",
+    ]
+
+
+@pytest.mark.virtual
+async def test_a_long_pause_is_heard_of_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """After 1, 2, 4, ... seconds each waiting request says that it waits for the pause, and until when."""
+    loop, bucket = asyncio.get_running_loop(), TokenBucket(clock=lambda: NOON)
+    caplog.set_level("INFO", logger="asyncfin")
+
+    def clock() -> datetime:
+        return NOON + timedelta(seconds=loop.time())
+
+    async with sending(answer(), bucket=bucket, clock=clock) as (_, sender, events):
+        began = loop.time()
+        bucket.pause_until(began + 20)
+        await sender.send(READ)
+        await sender.send(READ)
+    waits = of_kind(events, Waiting)
+    assert [(each.operation, each.entity_id, each.reason) for each in waits] == [
+        ("dataset", ENTITY, "pause")
+    ] * 5
+    assert [round(each.seconds) for each in waits] == [1, 2, 4, 8, 16]
+    ends = [(each.until - NOON).total_seconds() - began for each in waits]
+    assert ends == pytest.approx([20] * 5, abs=0.01)
+    (first, *_) = [record for record in caplog.records if record.message.startswith("Waiting")]
+    assert (first.levelname, first.__dict__["reason"], first.__dict__["until"]) == (
+        "INFO",
+        "pause",
+        waits[0].until,
+    )
+
+
+@pytest.mark.virtual
+async def test_a_long_wait_says_what_for() -> None:
+    """A long wait says that it is for the token, a connection, the bucket or the next attempt."""
+
+    async def slow() -> str:
+        await asyncio.sleep(3)
+        return "token"
+
+    steps = [refusal(503, retry_after="10"), answer()]
+    bucket = TokenBucket(rate=0.1, clock=lambda: NOON)
+    async with sending(*steps, token=slow, bucket=bucket, max_in_flight=1) as (_, sender, events):
+        await asyncio.gather(*(sender.send(READ) for _ in range(3)))
+    waits = of_kind(events, Waiting)
+    assert {each.reason for each in waits} == {"token", "connection", "bucket", "retry"}
+    assert {each.reason for each in waits if each.until is not None} == {"retry"}
+    assert waits[0].reason == "token"
+    assert sum(each.seconds for each in of_kind(events, Waited) if each.reason == "retry") == pytest.approx(
+        10, abs=1
+    )
+
+
+@pytest.mark.virtual
+async def test_a_short_wait_is_not_heard_of_while_it_lasts() -> None:
+    """Neither a short wait is announced, nor one whose request has been cancelled."""
+    async with sending(refusal(503), answer(), hanging()) as (_, sender, events):
+        await sender.send(READ)
+        leaving = asyncio.ensure_future(sender.send(READ))
+        await asyncio.sleep(0.5)
+        leaving.cancel()
+        await asyncio.sleep(100)
+    assert of_kind(events, Waiting) == []
+
+
+class Listening:
+    """An observer that equals every other of its kind."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Listening)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.virtual
+async def test_of_two_equal_observers_the_one_whose_block_ends_is_removed() -> None:
+    """Observers are distinguished by identity; one that is given twice is called twice."""
+    outer, inner = Listening(), Listening()
+    async with sending(answer()) as (_, sender, _events):
+        with sender.announce.also(outer):
+            with sender.announce.also(inner), sender.announce.also(outer):
+                await sender.send(READ)
+            await sender.send(READ)
+        await sender.send(READ)
+    assert (len(outer.events), len(inner.events)) == (2 * 2 + 2, 2)
+
+
+@pytest.mark.virtual
+async def test_the_observer_whose_block_ends_first_is_removed_wherever_it_stands() -> None:
+    """Blocks of two tasks can overlap: the first to end removes its own observer, not the last equal one."""
+    first, second = Listening(), Listening()
+    async with sending(answer()) as (_, sender, _events):
+        one, two = sender.announce.also(first), sender.announce.also(second)
+        one.__enter__()
+        two.__enter__()
+        one.__exit__(None, None, None)
+        await sender.send(READ)
+        two.__exit__(None, None, None)
+        await sender.send(READ)
+    assert (len(first.events), len(second.events)) == (0, 2)
+
+
+class Awaited:
+    async def __call__(self, event: Event) -> None:
+        """Never awaited, were it taken."""
+
+
+def test_what_is_no_observer_or_no_retry_is_refused() -> None:
+    """What is no observer or no Retry is refused by name at construction."""
+    transport = Transport("https://example.com")
+    with pytest.raises(SelectionError, match="observers"):
+        Sender(transport, "t", bucket=TokenBucket(), observers=[5])  # type: ignore[list-item]
+    with pytest.raises(SelectionError, match="observers must be a function that is not async"):
+        Sender(transport, "t", bucket=TokenBucket(), observers=[Awaited()])  # type: ignore[list-item]
+    with pytest.raises(SelectionError, match="retry"):
+        Sender(transport, "t", bucket=TokenBucket(), retry=5)  # type: ignore[arg-type]

@@ -1,0 +1,157 @@
+"""Waits that the service asks for, pauses of the bucket, and the end of the allowance."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from asyncfin.errors import AllowanceExhaustedError, ServerFailureError
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.protocol import limits_request, usage_request
+from asyncfin.wire.retry import Retry
+from tests.scripted import answer, refusal
+from tests.wire.sending import NOON, READ, sending
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry_after": "7"},
+        {"date": "Sun, 01 Mar 2026 00:00:00 GMT", "retry_after": "Sun, 01 Mar 2026 00:00:07 GMT"},
+    ],
+    ids=["seconds", "date"],
+)
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_the_service_s_own_wait_is_kept_to(status: int, headers: dict[str, str]) -> None:
+    """Seconds or a date measured against the answer's own Date; not a moment less, a little more."""
+    async with sending(refusal(status, **headers), answer()) as (server, sender, _):
+        await sender.send(READ)
+    first, second = server.requests
+    assert 7 <= second.at - first.at <= 7.6
+
+
+@pytest.mark.virtual
+async def test_a_429_holds_back_every_request_of_the_bucket() -> None:
+    """Another client on the same bucket sends nothing until the pause is over."""
+    bucket = TokenBucket(clock=lambda: NOON)
+    async with (
+        sending(refusal(429, retry_after="20"), answer(), bucket=bucket) as (server, sender, _),
+        sending(answer(), bucket=bucket) as (other, neighbour, _events),
+    ):
+        first = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await asyncio.sleep(0.01)
+        assert bucket.stats().refused == 1
+        await neighbour.send(READ)
+        await first
+    assert other.requests[0].at >= server.requests[0].at + 20
+
+
+@pytest.mark.virtual
+async def test_a_429_spends_an_attempt_but_no_time_and_no_quota() -> None:
+    """Pauses of 50 seconds each, though max_elapsed is 60; and more of them than the quota holds."""
+    retry = Retry(attempts=150, max_elapsed=60)
+    steps = [refusal(429, retry_after="50")] * 149
+    async with sending(*steps, answer(), retry=retry) as (server, sender, _):
+        await sender.send(READ)
+        counts = sender.stats()
+    assert len(server.requests) == 150
+    assert counts.refused == 149
+    assert counts.waits >= 149 * 50
+
+
+@pytest.mark.virtual
+async def test_a_wait_too_long_is_the_end_for_all_who_wait() -> None:
+    """AllowanceExhaustedError says when to come back; no time passes, nothing more is sent."""
+    loop = asyncio.get_running_loop()
+    raw = refusal(429, "daily_limit", retry_after="7200")
+    async with sending(raw, max_in_flight=2) as (server, sender, _):
+        ends = await asyncio.gather(*(sender.send(READ) for _ in range(20)), return_exceptions=True)
+    assert loop.time() < 1
+    assert len(server.requests) <= 2
+    for end in ends:
+        assert isinstance(end, AllowanceExhaustedError)
+        assert end.resume_at == NOON + timedelta(hours=2)
+        assert end.operation == "dataset"
+    first = next(end for end in ends if isinstance(end, AllowanceExhaustedError) and end.attempts)
+    assert (first.code, first.request_id, first.retry_after) == ("daily_limit", "r-1", 7200)
+
+
+@pytest.mark.virtual
+async def test_a_used_up_allowance_ends_the_waits_of_those_who_back_off() -> None:
+    """A used-up allowance ends the waits of those who back off, not only at their end."""
+    loop = asyncio.get_running_loop()
+    steps = [refusal(503, retry_after="50"), refusal(429, retry_after="7200")]
+    async with sending(*steps) as (server, sender, _):
+        resting = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await asyncio.sleep(1)
+        with pytest.raises(AllowanceExhaustedError):
+            await sender.send(READ)
+        with pytest.raises(AllowanceExhaustedError) as caught:
+            await resting
+    assert loop.time() < 2
+    assert isinstance(caught.value.__cause__, ServerFailureError)
+
+
+@pytest.mark.virtual
+async def test_usage_and_limits_are_sent_though_the_allowance_is_used_up() -> None:
+    """The calls that explain a used-up allowance spend none of it (spec 8)."""
+    bucket = TokenBucket(daily_budget=1, clock=lambda: NOON)
+    steps = [refusal(429, retry_after="7200"), answer()]
+    async with sending(*steps, bucket=bucket) as (server, sender, _):
+        with pytest.raises(AllowanceExhaustedError):
+            await sender.send(READ)
+        await sender.send(limits_request())
+        await sender.send(usage_request(NOON.date(), NOON.date()))
+        assert bucket.stats().spent_today == 1
+        with pytest.raises(AllowanceExhaustedError):
+            await sender.send(READ)
+    assert len(server.requests) == 3
+
+
+@pytest.mark.virtual
+async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
+    """A long 429 to usage or limits is raised, and other requests go on."""
+    async with sending(refusal(429, retry_after="7200"), answer()) as (server, sender, _):
+        with pytest.raises(AllowanceExhaustedError) as caught:
+            await sender.send(limits_request())
+        assert caught.value.resume_at == NOON + timedelta(hours=2)
+        await sender.send(READ)
+    assert len(server.requests) == 2
+
+
+@pytest.mark.virtual
+async def test_a_wait_beyond_the_calendar_is_no_crash() -> None:
+    """A Retry-After of thirty thousand years is as good as never."""
+    async with sending(refusal(429, retry_after="999999999999")) as (_, sender, _events):
+        with pytest.raises(AllowanceExhaustedError) as caught:
+            await sender.send(READ)
+    assert caught.value.resume_at.year == 9999
+
+
+@pytest.mark.virtual
+async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
+    """A 5xx that asks for more than max_retry_after is raised at once."""
+    async with sending(refusal(503, retry_after="3600")) as (server, sender, _):
+        with pytest.raises(ServerFailureError):
+            await sender.send(READ)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
+async def test_an_exhausted_allowance_is_told_at_once_to_those_who_wait_by_themselves() -> None:
+    """The first waits out its 503 when the second learns of it; neither waits any longer."""
+    loop = asyncio.get_running_loop()
+    steps = [refusal(503, retry_after="30"), refusal(429, retry_after="3600")]
+    async with sending(*steps) as (server, sender, _):
+        first = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(1)
+        await asyncio.sleep(1)
+        began = loop.time()
+        ends = await asyncio.gather(first, sender.send(READ), return_exceptions=True)
+        assert loop.time() - began < 0.01
+    assert [type(end) for end in ends] == [AllowanceExhaustedError] * 2
+    assert [getattr(end, "attempts", 0) for end in ends] == [1, 1]
+    assert len(server.requests) == 2

@@ -1,0 +1,209 @@
+"""The token and the grant of the bucket before an attempt is sent."""
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AuthenticationError,
+    BucketUnavailableError,
+    ConnectionFailedError,
+    RateLimitedError,
+    ServerFailureError,
+)
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.protocol import limits_request
+from asyncfin.wire.retry import Retry
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.transport import Transport
+from tests.scripted import Received, answer, dropping, refusal
+from tests.wire.sending import ENTITY, NOON, READ, sending
+
+
+def renewed_after(seconds: float, renewals: list[str]) -> Any:
+    """Return a token callable that takes `seconds` from its second call on."""
+
+    async def ask() -> str:
+        if renewals:
+            await asyncio.sleep(seconds)
+        renewals.append(f"token-{len(renewals)}")
+        return renewals[-1]
+
+    return ask
+
+
+def refusing_the_first(received: Received) -> bytes:
+    return refusal(401) if received.token == "token-0" else answer()
+
+
+@pytest.mark.virtual
+async def test_what_was_granted_while_a_token_is_renewed_is_not_sent_in_one_rush() -> None:
+    """While a token is renewed nothing is granted ahead: the pace holds for what is sent."""
+    bucket = TokenBucket(rate=4, clock=lambda: NOON)
+    renewals: list[str] = []
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2.5, renewals)) as (
+        server,
+        sender,
+        _,
+    ):
+        await asyncio.gather(*(sender.send(READ) for _ in range(8)))
+    sent = [received.at for received in server.requests]
+    assert len(renewals) == 2
+    assert all(later - earlier > 0.24 for earlier, later in pairwise(sent))
+    assert bucket.stats().granted == sender.stats().requests == len(sent)
+
+
+@pytest.mark.virtual
+async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed() -> None:
+    """A pause that begins while a token is renewed holds back those who were granted before it too."""
+    loop, bucket = asyncio.get_running_loop(), TokenBucket(rate=4, clock=lambda: NOON)
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2, [])) as (
+        server,
+        sender,
+        _,
+    ):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
+        await server.arrived(1)
+        await asyncio.sleep(1)
+        paused_until = loop.time() + 5
+        bucket.pause_until(paused_until)
+        await asyncio.gather(*waiting)
+    assert all(received.at >= paused_until - 0.001 for received in server.requests[1:])
+
+
+@pytest.mark.virtual
+async def test_however_many_wait_for_a_token_it_is_asked_for_once() -> None:
+    """Twenty requests share one call for a token, also those without a connection, when the first leaves."""
+    asked = 0
+
+    async def ask() -> str:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(1)
+        raise OSError
+
+    async with sending(answer(), token=ask, max_in_flight=2) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(20)]
+        await asyncio.sleep(0.5)
+        waiting[0].cancel()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (asked, len(server.requests)) == (1, 0)
+    assert [type(end) for end in ends[1:]] == [AuthenticationError] * 19
+
+
+@pytest.mark.virtual
+async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
+    """A request cancelled while a token is renewed has spent nothing of the bucket or the day."""
+    bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(50, [])) as (
+        server,
+        sender,
+        _,
+    ):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(8)]
+        await asyncio.sleep(10)
+        for each in waiting:
+            each.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    stats = bucket.stats()
+    assert stats.granted == stats.spent_today == sender.stats().requests == len(server.requests)
+
+
+@pytest.mark.virtual
+async def test_a_usage_request_s_unsent_grants_are_not_given_back_to_the_day() -> None:
+    """A grant whose token was refused before it was sent counts for nothing, so the day's spending stays."""
+    bucket = TokenBucket(rate=4, burst=1, daily_budget=100, clock=lambda: NOON)
+    for _ in range(3):
+        await bucket.acquire()
+    async with sending(judge=refusing_the_first, bucket=bucket, token=renewed_after(2.5, [])) as (
+        _,
+        sender,
+        _,
+    ):
+        await asyncio.gather(*(sender.send(limits_request()) for _ in range(8)))
+    assert bucket.stats().spent_today == 3
+
+
+async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> None:
+    """Five attempts at a closed port spend nothing of the day, and their places in the pace."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
+    transport = Transport("http://127.0.0.1:1")
+    sender = Sender(transport, "some-token", bucket=bucket, retry=Retry(wait_initial=0))
+    with pytest.raises(ConnectionFailedError, match="no connection to") as caught:
+        await sender.send(READ)
+    await transport.aclose()
+    assert (caught.value.attempts, caught.value.sent) == (5, False)
+    assert (bucket.stats().granted, bucket.stats().spent_today) == (5, 0)
+
+
+async def test_limits_that_never_reached_the_service_take_nothing_off_the_day_s_spending() -> None:
+    """Limits are not counted for the day, so a failed connection takes nothing back."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
+    async with sending(answer(), bucket=bucket) as (_, sender, _events):
+        await sender.send(READ)
+    transport = Transport("http://127.0.0.1:1")
+    with pytest.raises(ConnectionFailedError):
+        await Sender(transport, "t", bucket=bucket, retry=Retry(attempts=1)).send(limits_request())
+    await transport.aclose()
+    assert bucket.stats().spent_today == 1
+
+
+@pytest.mark.virtual
+async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> None:
+    """An attempt whose connection was dropped may have reached the service, and is spent."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=100, clock=lambda: NOON)
+    async with sending(dropping(), bucket=bucket) as (server, sender, _):
+        with pytest.raises(ConnectionFailedError):
+            await sender.send(READ)
+    assert bucket.stats().spent_today == len(server.requests) == 5
+
+
+@pytest.mark.virtual
+async def test_a_bucket_s_own_refusal_after_a_failure_says_so_and_names_the_failure() -> None:
+    """The bucket's own refusal is not answered by the service, and names the failure before it."""
+    bucket = TokenBucket(rate=1e6, daily_budget=1, clock=lambda: NOON)
+    async with sending(refusal(503), bucket=bucket) as (_, sender, _events):
+        with pytest.raises(
+            AllowanceExhaustedError, match=r"^the bucket's daily budget of 1 is used up"
+        ) as caught:
+            await sender.send(READ)
+    error = caught.value
+    failed = error.__cause__
+    assert isinstance(failed, ServerFailureError)
+    assert (error.answered, error.attempts, failed.operation, failed.attempts) == (False, 1, "dataset", 1)
+    assert "message: the bucket's daily budget" in error.report()
+    assert "status" not in error.report()
+
+
+class Unreachable(TokenBucket):
+    """A bucket that grants, and to which no failure can be reported."""
+
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        raise BucketUnavailableError("the bucket's server is gone")
+
+    async def unspend(self, *, sent_at: float) -> None:
+        raise BucketUnavailableError("the bucket's server is gone")
+
+
+async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_it_is() -> None:
+    """The error of a bucket that can't record a 429 names the request and the attempt."""
+    async with sending(refusal(429, retry_after="1"), bucket=Unreachable()) as (_, sender, _events):
+        with pytest.raises(BucketUnavailableError) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert (error.operation, error.entity_id, error.attempts, error.at) == ("dataset", ENTITY, 1, NOON)
+    assert isinstance(error.__cause__, RateLimitedError)
+
+
+async def test_a_bucket_that_is_out_of_reach_does_not_hide_that_the_service_is_too() -> None:
+    """The cause of the bucket's error is the failed connection that it could not record."""
+    transport = Transport("http://127.0.0.1:1")
+    with pytest.raises(BucketUnavailableError) as caught:
+        await Sender(transport, "some-token", bucket=Unreachable()).send(READ)
+    await transport.aclose()
+    cause = caught.value.__cause__
+    assert isinstance(cause, ConnectionFailedError)
+    assert (caught.value.attempts, cause.attempts, cause.sent) == (1, 1, False)

@@ -1,0 +1,284 @@
+"""The sender's loop: which failures are sent again, and when the last one is raised."""
+
+import asyncio
+import gc
+import weakref
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from asyncfin.errors import (
+    AsyncfinError,
+    AuthenticationError,
+    ConnectionFailedError,
+    DatasetChangedError,
+    MalformedAnswerError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+    TruncatedAnswerError,
+    ValidationFailedError,
+)
+from asyncfin.events import RequestFailed, RequestStarted, Retrying
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.protocol import Request, Response, limits_request
+from asyncfin.wire.retry import Retry, Timeouts
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.transport import Transport
+from tests.scripted import answer, dropping, hanging, refusal, scripted, trickling
+from tests.wire.sending import NOON, QUERY, READ, of_kind, sending
+
+FAILING = {
+    "500": refusal(500),
+    "502": refusal(502),
+    "503": refusal(503),
+    "504": refusal(504),
+    "408": refusal(408),
+    "408 without a body": answer(408, b""),
+    "522": answer(522, b"error code: 522"),
+    "529": refusal(529),
+    "429": refusal(429, retry_after="3"),
+    "429 without a time": refusal(429),
+    "dropped": dropping(),
+    "cut": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
+    "hanging": hanging(),
+    "page of a proxy": answer(502, b"<html>bad gateway</html>"),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
+@pytest.mark.parametrize("step", FAILING.values(), ids=FAILING)
+async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request_: Request) -> None:
+    """After three failures of a kind comes the answer, for GET and for the query's POST."""
+    async with sending(step, step, step, answer(body=b"at last")) as (server, sender, events):
+        got = await sender.send(request_)
+        counts = sender.stats()
+    assert got.body == b"at last"
+    assert len(server.requests) == 4
+    assert (counts.requests, counts.retries) == (4, 3)
+    assert [event.attempt for event in of_kind(events, Retrying)] == [1, 2, 3]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (refusal(500), ServerFailureError),
+        (refusal(429), RateLimitedError),
+        (dropping(), ConnectionFailedError),
+        (hanging(), RequestTimeoutError),
+        (dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"), TruncatedAnswerError),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+async def test_what_does_not_pass_is_raised_after_the_last_attempt(
+    step: Any, kind: type[ServiceError | TransportError]
+) -> None:
+    """The last failure is raised as itself, with operation, time and number of attempts."""
+    async with sending(step, retry=Retry(attempts=3)) as (server, sender, _):
+        with pytest.raises(kind) as caught:
+            await sender.send(READ)
+    error = caught.value
+    assert len(server.requests) == 3
+    assert (error.operation, error.at, error.attempts) == ("dataset", NOON, 3)
+    assert "attempts: 3" in error.report()
+    assert error.__context__ is None
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        (refusal(400, "validation_failed"), ValidationFailedError),
+        (refusal(401), AuthenticationError),
+        (refusal(403), PermissionDeniedError),
+        (refusal(404), NotFoundError),
+        (refusal(409, "dataset_changed"), DatasetChangedError),
+        (refusal(409, "locked"), ServiceError),
+        (refusal(302, location="https://elsewhere.example"), ServiceError),
+        (refusal(501), ServerFailureError),
+        (refusal(505), ServerFailureError),
+        (answer(content_encoding="br"), MalformedAnswerError),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+async def test_what_would_fail_again_is_raised_at_once(raw: bytes, kind: type[AsyncfinError]) -> None:
+    """An error that would come again is raised after one attempt, without a wait."""
+    async with sending(raw) as (server, sender, events):
+        with pytest.raises(kind) as caught:
+            await sender.send(READ)
+    assert type(caught.value) is kind
+    assert len(server.requests) == 1
+    assert of_kind(events, Retrying) == []
+
+
+@pytest.mark.virtual
+async def test_a_redirect_is_an_error_that_says_so() -> None:
+    """A redirect comes without a text, so the error says that redirects are not followed."""
+    async with sending(answer(307, b"", location="https://elsewhere.example")) as (_, sender, _events):
+        with pytest.raises(ServiceError, match=r"307 in dataset of O-1+: redirects are not followed"):
+            await sender.send(READ)
+
+
+@pytest.mark.virtual
+async def test_a_retry_after_counts_for_its_own_attempt_only() -> None:
+    """The drop after a 503 with Retry-After is waited for as any other drop."""
+    steps = [refusal(503, retry_after="50"), dropping(), answer()]
+    async with sending(*steps) as (server, sender, _):
+        await sender.send(READ)
+    first, second, third = (each.at for each in server.requests)
+    assert second - first >= 50
+    assert third - second <= 2
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [200, 202, 206, 299])
+async def test_every_2xx_is_an_answer(status: int) -> None:
+    """Every 2xx is returned; what it holds is judged elsewhere."""
+    async with sending(answer(status)) as (_, sender, _events):
+        assert (await sender.send(READ)).status == status
+
+
+@pytest.mark.virtual
+async def test_each_attempt_has_its_own_timeouts_and_the_waits_are_in_none() -> None:
+    """Four attempts time out one by one, though their sum is far above the total timeout."""
+    loop = asyncio.get_running_loop()
+    async with sending(hanging(), hanging(), hanging(), answer(), timeouts=Timeouts(read=9, total=10)) as (
+        server,
+        sender,
+        _,
+    ):
+        await sender.send(READ)
+        times = [each.at for each in server.requests]
+    assert len(times) == 4
+    assert all(later - earlier >= 9 for earlier, later in pairwise(times))
+    assert loop.time() > 27
+
+
+@pytest.mark.virtual
+async def test_the_elapsed_time_bounds_the_attempts() -> None:
+    """Attempts of 30 seconds each: within 100 seconds there is room for three of them."""
+    retry = Retry(attempts=50, max_elapsed=100)
+    async with sending(hanging(), retry=retry) as (server, sender, _):
+        with pytest.raises(RequestTimeoutError):
+            await sender.send(READ)
+    assert len(server.requests) in (3, 4)
+
+
+@pytest.mark.virtual
+async def test_waits_count_for_the_elapsed_time() -> None:
+    """Attempts that take no time, 30 seconds apart: the fifth would come after 100 seconds."""
+    retry = Retry(attempts=50, max_elapsed=100)
+    async with sending(refusal(503, retry_after="30"), retry=retry) as (server, sender, _):
+        with pytest.raises(ServerFailureError):
+            await sender.send(READ)
+    assert len(server.requests) == 4
+
+
+@pytest.mark.virtual
+async def test_a_response_is_dated_by_its_end() -> None:
+    """The head comes at once, the last byte of the body ten seconds later."""
+    raw, loop = answer(body=b"x" * 10), asyncio.get_running_loop()
+
+    async def slow(writer: asyncio.StreamWriter) -> bool:
+        writer.write(raw[:-10])
+        return await trickling(raw[-10:], 1)(writer)
+
+    async with scripted(slow) as server:
+        transport = Transport(server.base_url, clock=lambda: NOON + timedelta(seconds=loop.time()))
+        sender = Sender(transport, "some-token", bucket=TokenBucket())
+        got = await sender.send(READ)
+        await transport.aclose()
+    assert (got.at - NOON).total_seconds() == pytest.approx(10, abs=0.1)
+
+
+@pytest.mark.virtual
+async def test_an_outage_does_not_multiply_traffic() -> None:
+    """A thousand requests to a service that is down: the quota's two hundred retries, not four thousand."""
+    async with sending(refusal(503)) as (server, sender, _):
+        ends = await asyncio.gather(*(sender.send(READ) for _ in range(1000)), return_exceptions=True)
+        assert len(server.requests) == 1200
+    assert all(isinstance(end, ServerFailureError) for end in ends)
+    spent = [end for end in ends if isinstance(end, ServerFailureError) and hasattr(end, "__notes__")]
+    assert len(spent) >= 800
+
+
+@pytest.mark.virtual
+async def test_a_short_fault_of_many_requests_is_outlived() -> None:
+    """One in ten attempts fails, thousands of times: every request is answered."""
+    steps = [answer()] * 9 + [refusal(503)]
+    async with sending(*steps * 300, answer()) as (_, sender, _events):
+        got = await asyncio.gather(*(sender.send(READ) for _ in range(2000)))
+    assert all(isinstance(each, Response) for each in got)
+
+
+@pytest.mark.virtual
+async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> None:
+    """A cancelled request frees slots and bucket, from an attempt, the bucket or a wait between attempts."""
+    bucket = TokenBucket(rate=1, clock=lambda: NOON)
+    before = asyncio.all_tasks()
+    steps = [hanging(), refusal(503), answer()]
+    retry = Retry(wait_initial=1000, wait_max=1000, max_elapsed=2000)
+    async with sending(*steps, bucket=bucket, retry=retry, max_in_flight=1) as (_, sender, events):
+        for reached in (RequestStarted, Retrying):
+            leaving = asyncio.ensure_future(sender.send(READ))
+            queued = asyncio.ensure_future(sender.send(READ))
+            await asyncio.sleep(5)
+            assert of_kind(events, reached)
+            for task in (leaving, queued):
+                task.cancel()
+            await asyncio.gather(leaving, queued, return_exceptions=True)
+        await sender.send(READ)
+        assert of_kind(events, RequestFailed)[0].failure == "CancelledError"
+        assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.virtual
+async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
+    """With one connection, ten answers of 9 seconds each come within a total timeout of 10."""
+    loop, raw = asyncio.get_running_loop(), answer()
+    timeouts = Timeouts(connect=1, read=10, total=10)
+    async with sending(trickling(raw, 9 / len(raw)), timeouts=timeouts, max_in_flight=1) as (
+        server,
+        sender,
+        _,
+    ):
+        got = await asyncio.gather(*(sender.send(READ) for _ in range(10)))
+    assert [each.status for each in got] == [200] * 10
+    assert [each.attempts for each in got] == [1] * 10
+    assert loop.time() == pytest.approx(90, abs=1)
+    assert server.opened == 1
+
+
+async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> None:
+    """A request id comes from a header where the body names none."""
+    steps = [answer(502, b"<html>", x_request_id="req-77"), refusal(404, x_request_id="req-78")]
+    async with sending(*steps, retry=Retry(attempts=1)) as (_, sender, _events):
+        with pytest.raises(ServerFailureError, match="req-77") as first:
+            await sender.send(READ)
+        with pytest.raises(NotFoundError) as second:
+            await sender.send(READ)
+    assert "request id: req-77" in first.value.report()
+    assert second.value.request_id == "r-1"
+
+
+async def test_an_answered_request_is_freed_without_the_garbage_collector() -> None:
+    """Nothing that is made for a request refers to itself, so bodies do not wait for a collection."""
+    async with sending(answer()) as (_, sender, _events):
+        request = limits_request()
+        sent = weakref.ref(request)
+        gc.disable()
+        try:
+            await sender.send(request)
+            del request
+            assert sent() is None
+        finally:
+            gc.enable()

@@ -1,0 +1,291 @@
+"""What each failure of a connection turns into."""
+
+import asyncio
+import gzip
+import inspect
+import socket
+import ssl
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import aiohttp
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncfin.errors import (
+    ConnectionFailedError,
+    MalformedAnswerError,
+    RequestTimeoutError,
+    TransportError,
+    TruncatedAnswerError,
+)
+from asyncfin.wire.protocol import Request
+from tests.conftest import VirtualTimeLoop
+from tests.scripted import answer, dropping, resetting, scripted
+from tests.wire.transporting import (
+    PLAIN,
+    QUERY,
+    READ,
+    TOKEN,
+    attempted,
+    chunked,
+    connected,
+    failure_of,
+    wired,
+)
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+
+def damaged(body: bytes, at: int) -> bytes:
+    """Return a body with one bit inverted."""
+    changed = bytearray(body)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+TRUNCATED = {
+    "short of its length": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
+    "reset within the body": resetting(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345"),
+    "no body at all": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n"),
+    "no last chunk": dropping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"),
+    "within a chunk": dropping(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc"),
+    "gzip cut": answer(body=gzip.compress(PLAIN)[:-9], content_encoding="gzip"),
+    "second gzip cut": answer(body=(gzip.compress(PLAIN) * 2)[:-9], content_encoding="gzip"),
+    "zstd cut": answer(body=zstd.compress(PLAIN)[:-3], content_encoding="zstd"),
+    "gzip of another checksum": answer(body=damaged(gzip.compress(PLAIN), -8), content_encoding="gzip"),
+    "gzip of another length": answer(body=damaged(gzip.compress(PLAIN), -4), content_encoding="gzip"),
+    "no gzip": answer(body=b"no gzip", content_encoding="gzip"),
+    "gzip of no bytes": answer(body=b"", content_encoding="gzip"),
+    "zstd of no bytes": answer(body=b"", content_encoding="zstd"),
+    "no zstd": answer(body=b"no zstd", content_encoding="zstd"),
+}
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("step", TRUNCATED.values(), ids=TRUNCATED)
+async def test_an_answer_that_breaks_off_is_truncated(step: Any) -> None:
+    """A response that breaks off is truncated, whether the framing or the compression shows it."""
+    async with wired(step) as transport:
+        assert isinstance(await failure_of(transport), TruncatedAnswerError)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "step",
+    [dropping(), dropping(b"HTTP/1.1 200"), dropping(b"HTTP/1.1 200 OK\r\nX: y\r\n"), resetting(b"")],
+    ids=["nothing", "half a line", "half a head", "reset"],
+)
+@pytest.mark.parametrize("request_", [READ, QUERY], ids=["GET", "POST"])
+async def test_a_connection_dropped_before_the_answer_is_one_failed_attempt(
+    step: Any, request_: Request
+) -> None:
+    """Nothing is sent a second time behind our back, for GET neither, on a fresh or a used connection."""
+    async with scripted(answer(), step) as server, connected(server.base_url) as transport:
+        await attempted(transport, request_)
+        assert isinstance(await failure_of(transport, request_), ConnectionFailedError)
+        assert isinstance(await failure_of(transport, request_), ConnectionFailedError)
+        assert len(server.requests) == 3
+
+
+NOT_HTTP = [
+    b"SSH-2.0-OpenSSH\r\n\r\n",
+    b"HTTP/1.1 abc OK\r\n\r\n",
+    b"\x16\x03\x01\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSSH\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+]
+
+
+@pytest.mark.parametrize("raw", NOT_HTTP)
+async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
+    """What is not HTTP is a failed connection, whose message does not quote it."""
+    async with wired(dropping(raw)) as transport:
+        error = await failure_of(transport)
+        assert isinstance(error, ConnectionFailedError)
+        assert "SSH" not in str(error)
+
+
+async def test_a_port_without_a_listener_is_a_failed_connection_that_says_why() -> None:
+    """When nothing listens, the message names the service and the system's reason."""
+    async with scripted(answer()) as server:
+        base_url = server.base_url
+    async with connected(base_url) as transport:
+        error = await failure_of(transport)
+    assert isinstance(error, ConnectionFailedError)
+    assert base_url in str(error)
+    assert "onnect" in str(error)
+
+
+async def test_an_unknown_host_is_a_failed_connection() -> None:
+    """A host name that cannot be resolved is a failed connection like any other."""
+    async with connected("https://nowhere.invalid") as transport:
+        assert isinstance(await failure_of(transport), ConnectionFailedError)
+
+
+@pytest.mark.parametrize("early", [False, True])
+async def test_a_server_that_speaks_first_is_a_failed_connection(
+    early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that sends a greeting to each connection, even before the request, is not tried for long."""
+    greeted: set[asyncio.Task[Any]] = set()
+    connect = aiohttp.TCPConnector.connect
+
+    async def connect_and_wait(*args: Any, **options: Any) -> Any:
+        connection = await connect(*args, **options)
+        await asyncio.sleep(0.05)
+        return connection
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        greeted.add(asyncio.current_task())  # type: ignore[arg-type]
+        writer.write(b"220 some mail server\r\n")
+        with suppress(ConnectionError):
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+
+    if early:
+        monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect_and_wait)
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        async with connected(f"http://127.0.0.1:{port}", max_in_flight=3) as transport:
+            assert isinstance(await failure_of(transport), ConnectionFailedError)
+        await asyncio.wait(greeted)
+    assert len(greeted) == (4 if early else 1)
+
+
+@pytest.mark.parametrize("unasked", [answer(body=b"[1]"), answer(408, b""), b"no HTTP\r\n\r\n"])
+async def test_what_comes_on_an_idle_connection_is_not_taken_for_a_response(unasked: bytes) -> None:
+    """The request goes out on another connection, once, and gets its own response."""
+    idle = asyncio.Event()
+
+    async def more(writer: asyncio.StreamWriter) -> bool:
+        writer.write(answer(body=b"[0]"))
+        await idle.wait()
+        writer.write(unasked)
+        await writer.drain()
+        return True
+
+    async with scripted(more, answer(body=b"[2]")) as server, connected(server.base_url) as transport:
+        assert (await attempted(transport, READ)).body == b"[0]"
+        idle.set()
+        await asyncio.sleep(0.05)
+        assert (await attempted(transport, READ)).body == b"[2]"
+        assert (len(server.requests), server.opened) == (2, 2)
+
+
+@pytest.mark.parametrize("way", ["no shared version", "closed", "a proxy that closes"])
+async def test_a_connection_that_fails_without_a_reason_says_what_is_known(
+    way: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the system gives no reason the message says what else is known, never None."""
+    new = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    new.load_cert_chain(certificate)
+    new.minimum_version = ssl.TLSVersion.TLSv1_3
+    old = ssl.create_default_context(cafile=str(certificate))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+
+    def close_once() -> None:
+        connection, _ = listener.accept()
+        with connection, suppress(OSError):
+            if way == "no shared version":
+                with new.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as secured:
+                    secured.do_handshake()
+            connection.recv(100_000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        base_url, options = f"https://{address}", {"ssl": old}
+        if way == "a proxy that closes":
+            monkeypatch.setenv("https_proxy", f"http://{address}")
+            base_url, options = "https://service.invalid", {"trust_env": True}
+        closing = asyncio.ensure_future(asyncio.to_thread(close_once))
+        async with connected(base_url, **options) as transport:
+            error = await failure_of(transport)
+        await closing
+    assert isinstance(error, ConnectionFailedError)
+    assert base_url in str(error)
+    assert ("protocol version" if way == "no shared version" else "was closed") in str(error)
+
+
+@st.composite
+def spoiled(draw: st.DrawFn) -> bytes:
+    """An answer in which some bytes were dropped, doubled or replaced."""
+    body = draw(st.sampled_from([PLAIN[:100], gzip.compress(PLAIN), zstd.compress(PLAIN)]))
+    coding = draw(st.sampled_from(["gzip", "zstd", "identity", "br"]))
+    raw = draw(st.sampled_from([answer(body=body, content_encoding=coding), chunked(body)]))
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(raw)))
+        end = draw(st.integers(start, min(start + 20, len(raw))))
+        filling = draw(
+            st.binary(max_size=5) | st.sampled_from([b"\r\n", b"\r\n\r\n", b": ", b"0\r\n", b"9" * 30])
+        )
+        raw = raw[:start] + filling + raw[end:]
+    return raw
+
+
+@given(raw=spoiled())
+@settings(max_examples=150)
+def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
+    """Spoiled bytes never hang an attempt and never show an exception of the library below."""
+
+    async def attempt() -> None:
+        async with wired(dropping(raw)) as transport:
+            with suppress(TransportError, MalformedAnswerError):
+                await attempted(transport, READ)
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        runner.run(attempt())
+
+
+class _MockedResponse(aiohttp.ClientResponse):
+    """aioresponses 0.7.9 does not know the arguments that aiohttp 3.14 added."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if "stream_writer" in inspect.signature(aiohttp.ClientResponse.__init__).parameters:
+            options.setdefault("stream_writer", Mock(output_size=0))
+        super().__init__(*args, **options)
+
+
+@pytest.fixture
+def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
+    aioresponses = pytest.importorskip("aioresponses")
+    monkeypatch.setattr(aioresponses.core, "ClientResponse", _MockedResponse)
+    with aioresponses.aioresponses() as mock:
+        yield mock
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (aiohttp.ServerDisconnectedError(), ConnectionFailedError),
+        (aiohttp.ClientOSError(104, "reset"), ConnectionFailedError),
+        (aiohttp.ClientConnectionError("closed"), ConnectionFailedError),
+        (aiohttp.ClientPayloadError("cut"), TruncatedAnswerError),
+        (aiohttp.ConnectionTimeoutError(), RequestTimeoutError),
+        (aiohttp.SocketTimeoutError(), RequestTimeoutError),
+        (aiohttp.ServerTimeoutError(), RequestTimeoutError),
+        (TimeoutError(), RequestTimeoutError),
+        (aiohttp.ClientResponseError(Mock(), (), message=TOKEN), ConnectionFailedError),
+        (aiohttp.TooManyRedirects(Mock(), (), message=TOKEN), ConnectionFailedError),
+        (aiohttp.InvalidURL("http://x"), ConnectionFailedError),
+        (aiohttp.ClientError(TOKEN), ConnectionFailedError),
+        (OSError(24, "too many open files"), ConnectionFailedError),
+        (ssl.SSLError("handshake"), ConnectionFailedError),
+    ],
+    ids=lambda each: each.__name__ if isinstance(each, type) else type(each).__name__,
+)
+async def test_no_exception_of_the_library_below_comes_through(
+    raised: Exception, expected: type[TransportError], mocked: Any
+) -> None:
+    """Each exception of aiohttp becomes one of ours, in our words."""
+    mocked.get("https://example.com/v1/entities/O-1/dataset", exception=raised)
+    async with connected("https://example.com") as transport:
+        assert type(await failure_of(transport)) is expected

@@ -1,0 +1,104 @@
+"""A transport, its event loops, and closing."""
+
+import asyncio
+import gc
+
+import pytest
+
+from asyncfin.errors import ConnectionFailedError
+from asyncfin.wire.transport import Transport
+from tests.scripted import answer, scripted
+from tests.wire.transporting import READ, attempted
+
+
+def test_after_its_loop_has_ended_it_opens_again_in_the_next() -> None:
+    """Of two runs of asyncio.run the first leaves the transport open: no warning, no leftover connection."""
+    transport = Transport("http://127.0.0.1:1")
+
+    async def once() -> int:
+        async with scripted(answer()) as server:
+            transport.base_url = server.base_url
+            return (await attempted(transport, READ)).status
+
+    assert asyncio.run(once()) == 200
+    gc.collect()
+    assert asyncio.run(once()) == 200
+    gc.collect()
+
+
+def test_in_a_second_loop_while_the_first_is_not_closed_it_says_so() -> None:
+    """A connection cannot be shared between loops, nor closed in another; it stays usable in its own."""
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def once(transport: Transport) -> None:
+        async with scripted(answer()) as server:
+            transport.base_url = server.base_url
+            await attempted(transport, READ)
+
+    transport = Transport("http://127.0.0.1:1")
+    try:
+        first.run_until_complete(once(transport))
+        with pytest.raises(RuntimeError, match="one client per loop"):
+            second.run_until_complete(once(transport))
+        with pytest.raises(RuntimeError, match="one client per loop"):
+            second.run_until_complete(transport.aclose())
+        first.run_until_complete(once(transport))
+        first.run_until_complete(transport.aclose())
+    finally:
+        for loop in (first, second):
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+
+async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None:
+    """A closed transport says so, whether or not it was ever opened."""
+    async with scripted(answer()) as server:
+        for used in (True, False):
+            transport = Transport(server.base_url)
+            if used:
+                await attempted(transport, READ)
+            await transport.aclose()
+            await transport.aclose()
+            with pytest.raises(RuntimeError, match="the client is closed"):
+                await attempted(transport, READ)
+
+
+@pytest.mark.virtual
+async def test_closing_ends_what_waits_and_leaves_a_cancellation_one() -> None:
+    """A cancellation in the same turn of the loop stays one, and a failure of the block's own passes."""
+    transport = Transport("http://127.0.0.1:1")
+
+    async def wait() -> str:
+        async with transport.until_closed():
+            await asyncio.Event().wait()
+        return "closed"
+
+    with pytest.raises(TimeoutError, match="my own"):
+        async with transport.until_closed():
+            raise TimeoutError("my own")
+    waiting = [asyncio.ensure_future(wait()) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    await transport.aclose()
+    await asyncio.wait(waiting)
+    assert waiting[0].cancelled()
+    assert waiting[1].result() == "closed"
+
+
+@pytest.mark.virtual
+async def test_a_connection_that_closing_breaks_is_no_failure() -> None:
+    """An attempt that notices its broken connection before it is cancelled still counts as closed."""
+    transport = Transport("http://127.0.0.1:1")
+
+    async def broken() -> str:
+        async with transport.until_closed():
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ConnectionFailedError("the connection broke") from None
+        return "closed"
+
+    waiting = asyncio.ensure_future(broken())
+    await asyncio.sleep(0)
+    await transport.aclose()
+    assert await waiting == "closed"

@@ -1,0 +1,102 @@
+"""Responses whose body breaks off or cannot be read: repeated only where that may help."""
+
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pytest
+
+from asyncfin.errors import MalformedAnswerError, NotFoundError
+from asyncfin.events import RequestAnswered, RequestFailed, Retrying
+from asyncfin.wire.protocol import read_dataset
+from asyncfin.wire.retry import Timeouts
+from tests.scripted import answer, dropping, hanging, trickling
+from tests.wire.sending import READ, of_kind, sending
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("headers", [{"content_encoding": "br"}, {"content_encoding": "gzip"}])
+@pytest.mark.parametrize("size", [10, 5000])
+async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
+    headers: dict[str, str], size: int
+) -> None:
+    """A 429 pauses and a 503 is tried again, though their bodies can't be read."""
+    steps = [
+        answer(429, b"x" * size, retry_after="30", **headers),
+        answer(503, b"x" * size, **headers),
+        answer(),
+    ]
+    async with sending(*steps, max_body_bytes=1000) as (server, sender, events):
+        assert (await sender.send(READ)).attempts == 3
+    assert server.requests[1].at - server.requests[0].at >= 30
+    assert [each.status for each in of_kind(events, RequestAnswered)] == [429, 503, 200]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [429, 500, 503, 404, 409])
+@pytest.mark.parametrize("way", [dropping, hanging, partial(trickling, seconds=1)])
+async def test_an_error_that_breaks_off_within_its_body_is_asked_for_again(way: Any, status: int) -> None:
+    """A 429 pauses nevertheless; of other errors the code decides, which was not received (spec 7)."""
+    head = f"HTTP/1.1 {status} X\r\nRetry-After: 30\r\nContent-Length: 100\r\n\r\n12345".encode()
+    timeouts = Timeouts(read=5, total=len(head) + 10)
+    async with sending(way(head), answer(), timeouts=timeouts) as (server, sender, events):
+        await sender.send(READ)
+    failed = [each.failure for each in of_kind(events, Retrying)]
+    if status in (429, 500, 503):
+        assert failed == ["RateLimitedError" if status == 429 else "ServerFailureError"]
+        assert server.requests[1].at - server.requests[0].at >= 30
+    else:
+        assert failed[0] in ("TruncatedAnswerError", "RequestTimeoutError")
+
+
+UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nX-Y: z\r\n\r\n"
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("body", [b"", b"{", b'{"a": 1', b'{"a": "x', b"\xef\xbb\xbf[1, 2", b'[{"a": tru'])
+async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for_again(body: bytes) -> None:
+    """A response without a length ends with its connection, so only its JSON shows that it was cut."""
+    steps = [dropping(UNTIL_CLOSED + body), dropping(UNTIL_CLOSED + b'{"a": 1}')]
+    async with sending(*steps) as (_, sender, events):
+        got = await sender.send(READ)
+    assert (got.body, got.attempts) == (b'{"a": 1}', 2)
+    assert [each.failure for each in of_kind(events, RequestFailed)] == ["TruncatedAnswerError"]
+
+
+@pytest.mark.virtual
+async def test_a_204_is_whole_without_a_body_and_is_not_asked_for_again() -> None:
+    """A 204 has neither a length nor JSON that could be cut (RFC 9110, section 15.3.5)."""
+    async with sending(dropping(b"HTTP/1.1 204 No Content\r\n\r\n")) as (_, sender, _):
+        got = await sender.send(READ)
+    assert (got.status, got.body, got.attempts) == (204, b"", 1)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    "raw",
+    [
+        UNTIL_CLOSED + b"<html>",
+        UNTIL_CLOSED + b'{"a": 1}x',
+        UNTIL_CLOSED + b'{"a": "\xff"}',
+        UNTIL_CLOSED + b"[" * 100_000,
+        UNTIL_CLOSED.replace(b"200", b"404") + b"{",
+        answer(body=b"{"),
+    ],
+    ids=["no JSON", "more than JSON", "no UTF-8", "too deep", "an error", "with a length"],
+)
+async def test_an_answer_that_is_whole_and_wrong_is_not_asked_for_again(raw: bytes) -> None:
+    """A response that is whole is not asked for again, whatever is wrong with it."""
+    async with sending(dropping(raw)) as (server, sender, _):
+        with suppress(NotFoundError):
+            await sender.send(READ)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.virtual
+async def test_an_answer_that_breaks_the_spec_tells_how_often_it_was_asked_for() -> None:
+    """The error of a caller that reads a response says how often it was requested."""
+    async with sending(answer(503), answer(body=b"[]")) as (_, sender, _events):
+        got = await sender.send(READ)
+    with pytest.raises(MalformedAnswerError) as caught:
+        read_dataset(READ, got)
+    assert caught.value.attempts == 2

@@ -13,6 +13,7 @@ from asyncfin.client import Client
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.extraction.report import missing_in_all, named
 from asyncfin.extraction.unknown import without_periods
+from asyncfin.model.judge import complaint
 from asyncfin.model.period import Annual, Quarterly
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
@@ -64,7 +65,7 @@ class Answers:
         none = f"none of the {self.entities} entities has"
         if unknown:
             panel = self.answers[0].panel
-            near = f"; {panel.catalogue.complaint(unknown)}" if panel is not None else ""
+            near = f"; {complaint(panel.catalogue, unknown)}" if panel is not None else ""
             raise SelectionError(f"{none} {named(unknown)}{near}", missing=unknown)
         if nothing:
             raise SelectionError(f"{none} anything of the question")

@@ -23,12 +23,13 @@ from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError,
 from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.unknown import ENOUGH, unknown_names
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.judge import Missing, complaint, has_nothing
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted, lasting
 from asyncfin.pacing.booking import SharedBucket
-from asyncfin.plan.question import Missing, Question, has_nothing
+from asyncfin.plan.question import Question
 from asyncfin.read.attempts import Attempt
 from asyncfin.tasks import bounded
 
@@ -242,9 +243,9 @@ class _Estimate:
             return
         if not (unknown := unknown_names(select, known)):
             return
-        complaint = self._example.complaint(unknown) if self._example else None
+        near = complaint(self._example, unknown) if self._example else None
         reports = [EntityReport(each, "left") for each in expected]
-        report = self._tracker.summary(reports, None, unknown, complaint)
+        report = self._tracker.summary(reports, None, unknown, near)
         raise UnknownToAllError.of(report, len(known), early=early)
 
     def _left(self) -> float | None:

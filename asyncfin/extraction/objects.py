@@ -14,8 +14,8 @@ from asyncfin.extraction.lock import PrefixLock
 from asyncfin.extraction.parquet import EntityFile, Footer, Found, Written, read_footer, with_missing
 from asyncfin.extraction.prefix import Objects, Prefix
 from asyncfin.extraction.strict import structure
+from asyncfin.model.judge import Missing
 from asyncfin.optional import library
-from asyncfin.plan.question import Missing
 from asyncfin.tasks import bounded, in_thread
 
 _ATTRIBUTE = "asyncfin"

@@ -17,8 +17,8 @@ from attrs import frozen
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
+from asyncfin.model.judge import Missing
 from asyncfin.optional import pa, parquet
-from asyncfin.plan.question import Missing
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.panel import Panel

@@ -14,8 +14,8 @@ from attrs import define, field, frozen
 
 from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited, Waiting
 from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
+from asyncfin.model.judge import Missing
 from asyncfin.model.words import lasting
-from asyncfin.plan.question import Missing
 
 _log = logging.getLogger("asyncfin")
 # The run that a task works for: observers are called in the task of the request.

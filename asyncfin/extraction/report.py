@@ -16,8 +16,8 @@ from asyncfin.errors import (
     SelectionError,
     shorten,
 )
+from asyncfin.model.judge import Missing
 from asyncfin.model.words import counted, lasting, listed
-from asyncfin.plan.question import Missing
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 # What would fail all other entities too: it ends the run, and is not a failure of an entity.

@@ -35,7 +35,7 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure, Stopped
 from asyncfin.extraction.unknown import FirstThree, without_periods
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.plan.question import Missing
+from asyncfin.model.judge import Missing, complaint
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, in_thread
@@ -150,7 +150,7 @@ class Run:
     def explain(self, unknown: Missing) -> str | None:
         """Return what one of the entities says of missing names; None if no catalogue was read."""
         names = without_periods(unknown)
-        return self._example.complaint(names) if self._example is not None and names else None
+        return complaint(self._example, names) if self._example is not None and names else None
 
     @property
     def _ending(self) -> bool:

@@ -11,9 +11,9 @@ from attrs import define, field
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, missing_in_all, named
+from asyncfin.model.judge import Missing, has_nothing
 from asyncfin.model.period import Exact
 from asyncfin.model.select import Select
-from asyncfin.plan.question import Missing, has_nothing
 from asyncfin.tasks import in_thread
 
 _log = logging.getLogger("asyncfin")

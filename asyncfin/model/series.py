@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import compress
-from operator import call
+from operator import attrgetter, call
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -46,6 +46,10 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
             f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), {path or 'no scopes'},"
             f" {self.reporting_group_id}>"
         )
+
+
+# What a client keeps of a series in order to query it (spec 4.2 rule 4). Ids belong to one publication.
+triple = attrgetter("metric_id", "reporting_group_id", "scopes")
 
 
 def is_consolidated(series: CatalogueSeries) -> bool:

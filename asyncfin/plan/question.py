@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Hashable
 
-from attrs import frozen
+from attrs import field, frozen
 
 from asyncfin.checks import flag, seconds_or_none
-from asyncfin.model.catalogue import PICKED, Catalogue
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.judge import Judged, Missing, judge
 from asyncfin.model.period import Exact, PeriodSelection, Resolved, check_period_selection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
-from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire.protocol import check_entity_id
-
-Missing = Mapping[str, tuple[str, ...]]
 
 
 @frozen
@@ -30,6 +28,8 @@ class Question:
     max_age: float | None = None
     fill_cache: bool = True  # whether the client's cache may keep what is read; what it has is used anyway
     known_only: bool = False  # whether ids, words and periods that are not there are ignored; else errors
+    # Kept for the catalogue that it was judged in last: planning and the answer read the same judgement.
+    _judged: Judged | None = field(default=None, init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         check_entity_id(self.entity_id)
@@ -61,13 +61,22 @@ class Question:
 
         The periods are None if the catalogue has no series or, with `known_only`, nothing of the question.
         """
-        if not self.known_only:
-            series = catalogue.select(self.select)
-            return series, catalogue.resolve(self.periods) if catalogue.series else None
-        known = catalogue.narrowed(self.select)
-        if not catalogue.series or known is None or not _has_periods(catalogue, self.periods):
+        judged = self.judged(catalogue)
+        error = judged.error() if judged.is_ambiguous or not self.known_only else None
+        if error is not None:
+            raise error
+        if not catalogue.series:
             return (), None
-        return catalogue.matching(known), catalogue.resolve(self.periods)
+        if self.known_only and (judged.known is None or not _has_periods(catalogue, self.periods)):
+            return (), None
+        return judged.series, catalogue.resolve(self.periods)
+
+    def judged(self, catalogue: Catalogue) -> Judged:
+        """Return what the Select means in a catalogue."""
+        if self._judged is None or self._judged.catalogue is not catalogue:
+            object.__setattr__(self, "_judged", judge(catalogue, self.select))
+            assert self._judged is not None
+        return self._judged
 
     def missing(self, catalogue: Catalogue) -> Missing:
         """Return the ids, words and periods of the question that a catalogue does not have, by field.
@@ -75,39 +84,13 @@ class Question:
         As `Catalogue.missing`, and ``periods``: the labels of an `Exact`, or one text for a rule that selects
         no period. A series that has no text for a condition is named by its id in the condition's field.
         """
-        missing = dict(catalogue.missing(self.select))
-        for field, ids in catalogue.undecided(self.select).items():
-            missing[field] = (*missing.get(field, ()), *ids)
+        judged = self.judged(catalogue)
+        missing = dict(judged.missing)
+        for name, ids in judged.undecided.items():
+            missing[name] = (*missing.get(name, ()), *ids)
         if periods := _missing_periods(catalogue, self.periods):
             missing["periods"] = periods
         return missing
-
-
-def has_nothing(select: Select, missing: Missing) -> bool:
-    """Return whether an entity has no series of a Select, given what `Question.missing` returned for it.
-
-    That is so if it has none of the ids or words of a field, or if no series meets all conditions. Missing
-    periods do not count.
-    """
-    return any(_excludes_all(select, name, names) for name, names in missing.items())
-
-
-def _excludes_all(select: Select, name: str, names: Collection[str]) -> bool:
-    """Return whether what is missing in a field excludes all series; it may include ids of single series."""
-    match name:
-        case "select":
-            return True
-        case "label":
-            return select.label in names
-        case "where":
-            return (select.name or "where") in names
-        case "periods":
-            return False
-    if name == PICKED:
-        return len(names) == len(select.picked or ())
-    given = [format_path(each) if isinstance(each, tuple) else each for each in getattr(select, name)]
-    # A series must have exactly the given scope groups, but any one of the values of other fields.
-    return (any if name == "scope_group_ids" else all)(each in names for each in given)
 
 
 def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:

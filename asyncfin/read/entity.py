@@ -5,7 +5,8 @@ from __future__ import annotations
 from attrs import field, frozen
 
 from asyncfin.errors import AsyncfinError
-from asyncfin.plan.question import Missing, Question
+from asyncfin.model.judge import Missing
+from asyncfin.plan.question import Question
 from asyncfin.table.panel import Panel
 
 

@@ -18,6 +18,7 @@ from asyncfin.client import Client
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.judge import judge
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import listed
@@ -261,7 +262,7 @@ class _Pages:
         plans = []
         for catalogue in catalogues:
             # Each company has what it has; of a single one that has nothing the error says what is wrong.
-            known = catalogue.narrowed(select) or (select if len(catalogues) == 1 else None)
+            known = judge(catalogue, select).known or (select if len(catalogues) == 1 else None)
             for version in question.versions:
                 if known is None:
                     continue
@@ -298,7 +299,7 @@ class _Pages:
         for version in question.versions:
             if not several:
                 entity_id = question.companies[0]
-                known = catalogues[0].narrowed(select) or select
+                known = judge(catalogues[0], select).known or select
                 panel = await client.query(entity_id, known, periods, value_version=version)
                 wanted = Wanted(entity_id, select, periods, version, known_only=True)
                 answers[entity_id, version] = answer_with(panel, wanted)

@@ -7,11 +7,11 @@ from urllib.parse import quote, unquote
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import Catalogue, triple, written_triple
+from asyncfin.model.catalogue import Catalogue, written_triple
 from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import CatalogueSeries, triple
 
 RULES = {
     "annual": "the last fiscal years",

@@ -10,7 +10,8 @@ from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extrac
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.unknown import unknown_to_all
-from asyncfin.model.catalogue import Catalogue, triple
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.series import triple
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, rows

@@ -16,7 +16,7 @@ from asyncfin import (
     extract,
     extract_cost,
 )
-from asyncfin.model.catalogue import triple
+from asyncfin.model.series import triple
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 

@@ -41,7 +41,7 @@ from asyncfin.extraction import run
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
-from asyncfin.model.catalogue import triple
+from asyncfin.model.series import triple
 from asyncfin.sandbox import Account, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.making import (

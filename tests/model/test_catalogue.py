@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
+from asyncfin.model.judge import judge
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
@@ -132,11 +133,11 @@ def test_every_given_field_narrows(
     )
     if meant:
         assert listed.select(select) == meant
-        assert listed.narrowed(select) == select
+        assert judge(listed, select).known == select
     else:
         with pytest.raises(SelectionError, match="leave nothing"):
             listed.select(select)
-        assert listed.narrowed(select) is None
+        assert judge(listed, select).known is None
 
 
 @given(st.lists(drawn_series, min_size=1, max_size=12, unique_by=lambda each: each.series_id), st.data())
@@ -231,7 +232,7 @@ def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, mes
     """The catalogue alone proves it: one that nothing meets, the two that exclude each other, or all."""
     with pytest.raises(SelectionError, match=message):
         EXAMPLE.select(select)
-    assert EXAMPLE.narrowed(select) is None
+    assert judge(EXAMPLE, select).known is None
 
 
 def test_conditions_that_only_together_leave_nothing_are_all_named() -> None:
@@ -367,7 +368,7 @@ def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, s
         with pytest.raises(SelectionError) as caught:
             EXAMPLE.select(select)
         assert caught.value.missing == EXAMPLE.missing(select)
-        assert (EXAMPLE.narrowed(select) is None) == (select.label != "label")
+        assert (judge(EXAMPLE, select).known is None) == (select.label != "label")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from asyncfin import Select
-from asyncfin.plan.question import Missing, has_nothing
+from asyncfin.model.judge import Missing, has_nothing
 
 PATH = (("product", "phones"),)
 

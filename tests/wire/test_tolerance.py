@@ -26,6 +26,7 @@ from asyncfin import (
     SelectionError,
 )
 from asyncfin.events import Deviated, Event
+from asyncfin.model.judge import judge
 from asyncfin.sandbox import Sandbox
 from tests.altered import altered
 from tests.generate import generate
@@ -328,7 +329,7 @@ async def test_a_select_by_a_text_that_is_not_stated_names_the_series(
         (field,) = caught.value.missing
         assert path.endswith(field)
         assert series.series_id in caught.value.missing[field]
-        assert catalogue.undecided(select) == caught.value.missing
+        assert judge(catalogue, select).undecided == caught.value.missing
         panel = await client.query(entity_id, Select(series_ids=series.series_id), FiscalRange())
         assert panel.series_ids == (series.series_id,)
 

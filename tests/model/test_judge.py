@@ -1,0 +1,147 @@
+"""What a Select means in a catalogue: series, what is missing, and what nothing decides, in one judgement."""
+
+from collections import Counter
+
+import pytest
+from attrs import evolve
+from hypothesis import given, strategies as st
+from msgspec.structs import replace
+
+from asyncfin.errors import SelectionError
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.deviation import Deviation
+from asyncfin.model.judge import judge
+from asyncfin.model.period import FiscalRange
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import plan, without_batches
+from asyncfin.plan.question import Question
+from tests.model.test_catalogue import CASH, CLOUD, EXAMPLE, REVENUE, REVENUE_BOTH, TOTAL, catalogue, series
+
+
+def test_a_judgement_has_the_series_of_what_is_known() -> None:
+    """Unknown names are dropped from the Select, and are missing."""
+    judged = judge(EXAMPLE, Select(["Cash", "Gold"], cadence="annual"))
+    assert judged.series == (CASH,)
+    assert judged.missing == {"metric_ids": ("Gold",)}
+    assert judged.known == Select("Cash", cadence="annual")
+    assert str(judged.error()).startswith("metric_ids: Example")
+
+
+def test_of_a_field_without_a_known_name_nothing_is_known() -> None:
+    """No series, and no Select to go on with."""
+    judged = judge(EXAMPLE, Select("Gold", cadence=["annual", "daily"]))
+    assert (judged.series, judged.known) == ((), None)
+    assert judged.missing == {"metric_ids": ("Gold",), "cadence": ("daily",)}
+
+
+def test_of_scope_groups_all_must_be_known() -> None:
+    """They mean "exactly these": a path cannot use a group that does not exist."""
+    judged = judge(EXAMPLE, Select(scope_group_ids=["segment", "product"]))
+    assert (judged.series, judged.known) == ((), None)
+    assert judged.missing == {"scope_group_ids": ("product",)}
+    assert judge(EXAMPLE, Select(scope_group_ids=["segment", "region"])).series == (REVENUE_BOTH,)
+
+
+def test_an_empty_catalogue_has_all_of_a_select_without_conditions() -> None:
+    """Nothing is missing, and there is no error."""
+    judged = judge(catalogue(), Select())
+    assert (judged.series, judged.known, judged.error()) == ((), Select(), None)
+
+
+def test_a_judgement_raises_nothing_for_a_row_that_means_several_series() -> None:
+    """The row is missing, and the error says between which series nothing decides."""
+    twins = catalogue(*(replace(CASH, series_id=each) for each in ("x2", "x1")), REVENUE)
+    judged = judge(twins, Select.of([CASH, REVENUE]))
+    assert judged.series == (REVENUE,)
+    assert judged.missing == {"series": ("s4",)}
+    assert judged.known == Select.of(REVENUE)
+    assert "is one of several of its metric, group and path" in str(judged.error())
+    assert str(judged.error()).endswith(": x1, x2; pick again with Select.of")
+
+
+def without_basis() -> Catalogue:
+    """Return a catalogue in which the page of two series did not state their basis."""
+    two = (replace(REVENUE, basis=""), replace(CASH, basis=""))
+    path = "$.groups[*].series[*].basis"
+    stated = series(9, "Revenue", "income", CLOUD, basis="segment")
+    return evolve(catalogue(*two, stated), deviations=(Deviation(path, "null", 2),))
+
+
+def test_series_that_do_not_state_a_condition_are_undecided() -> None:
+    """All other conditions must hold for them: those of a metric that is not wanted are not named."""
+    select = Select("Revenue", basis=["segment", "company"])
+    judged = judge(without_basis(), select)
+    assert judged.undecided == {"basis": ("s1",)}
+    assert [each.series_id for each in judged.series] == ["s9"]
+    assert "states none for s1; select by ids instead" in str(judged.error())
+    everything = judge(without_basis(), Select(["Revenue", "Cash"], basis="segment"))
+    assert everything.undecided == {"basis": ("s1", "s4")}
+
+
+def test_two_conditions_that_a_series_does_not_state_are_both_undecided() -> None:
+    """A series that fails one of them, and does not state the other, is not named."""
+    both = ("basis", "period_meaning")
+    deviations = tuple(Deviation(f"$.groups[*].series[*].{each}", "null", 1) for each in both)
+    found = evolve(
+        catalogue(
+            series(1, "Cash", "annual", TOTAL, basis="", period_meaning=""),
+            series(2, "Cash", "annual", TOTAL, basis="", period_meaning="point"),
+            series(3, "Cash", "annual", TOTAL, basis="company", period_meaning="flow"),
+        ),
+        deviations=deviations,
+    )
+    judged = judge(found, Select(basis="company", period_meaning="flow"))
+    assert judged.undecided == {"basis": ("s1",), "period_meaning": ("s1",)}
+
+
+@given(st.sampled_from([EXAMPLE, without_basis()]), st.booleans(), st.booleans())
+def test_where_is_called_once_for_each_series_that_meets_the_rest(
+    listed: Catalogue, passes: bool, narrowed: bool
+) -> None:
+    """Whatever is made of the judgement: a message, what is missing, a plan and an answer."""
+    calls = Counter[str]()
+
+    def where(each: CatalogueSeries) -> bool:
+        calls[each.series_id] += 1
+        return passes
+
+    select = Select("Revenue" if narrowed else None, basis="segment", where=where)
+    judged = judge(listed, select)
+    assert (judged.error(), judged.missing, judged.known) is not None
+    assert set(calls.values()) == {1}
+    assert all(listed[each].metric_id == "Revenue" or not narrowed for each in calls)
+
+
+def test_a_question_is_judged_once_in_a_catalogue() -> None:
+    """The plan, the wanted series and what is missing read one judgement; another catalogue has another."""
+    calls = Counter[str]()
+
+    def where(each: CatalogueSeries) -> bool:
+        calls[each.series_id] += 1
+        return True
+
+    question = Question(EXAMPLE, Select("Revenue", where=where), FiscalRange(), known_only=True)
+    found = without_batches(question, EXAMPLE)
+    plan(question, EXAMPLE, found.series)
+    assert question.missing(EXAMPLE) == {}
+    assert question.wanted(EXAMPLE)[0] == found.series
+    assert calls == {"s1": 1, "s2": 1, "s3": 1}
+    other = catalogue(REVENUE)
+    assert question.wanted(other)[0] == (REVENUE,)
+    assert calls["s1"] == 2
+
+
+def test_a_question_for_what_is_known_refuses_a_row_that_means_several_series() -> None:
+    """To read one of them, or neither, would be a guess."""
+    twins = catalogue(replace(CASH, series_id="x1"), replace(CASH, series_id="x2"))
+    question = Question(twins, Select.of(CASH), FiscalRange(), known_only=True)
+    with pytest.raises(SelectionError, match=r"pick again with Select\.of$"):
+        question.wanted(twins)
+
+
+def test_a_reporting_group_without_series_is_known() -> None:
+    """No series has it, which is not what the error of an unknown id says."""
+    empty = evolve(EXAMPLE.groups[0], reporting_group_id="empty", series=())
+    judged = judge(evolve(EXAMPLE, groups=(*EXAMPLE.groups, empty)), Select(reporting_group_ids="empty"))
+    assert str(judged.error()).startswith("reporting_group_ids='empty': no series of Example")

@@ -243,6 +243,13 @@ def damage(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Plant the defects of tests/mutants.toml, or the named ones: the tests of their rooms must fail."""
+    install(session, "test")
+    session.run("python", "-m", "tests.mutants", *session.posargs)
+
+
+@nox.session
 def dask(session: nox.Session) -> None:
     """Run the recipes under examples/ with Dask, dlt, Delta Lake and Prefect."""
     session.install("-e", ".[arrow,store]", *GROUPS["test"], *GROUPS["recipes"])

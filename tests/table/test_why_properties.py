@@ -2,7 +2,9 @@
 
 import asyncio
 
-from hypothesis import given, settings, strategies as st
+import msgspec
+from attrs import evolve
+from hypothesis import assume, given, settings, strategies as st
 
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
 from tests.answers import EVER, panel_of
@@ -70,3 +72,37 @@ def test_no_reason_is_false(publication: dict[str, set[Period]], more: set[Perio
             if asked is EVER and alike and listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
                 between = alike[0] < period < alike[-1]
                 assert why.startswith(("before ", "after ")) != between
+
+
+MONTHS = [Period(year, month, 0) for year in (2021, 2022) for month in range(1, 13)]
+
+
+def _months(period: Period) -> set[int]:
+    """Return the months of a period, counted from the year 0; one of no duration is in its last month."""
+    last = 12 * period.year + period.end_month
+    return {last - back for back in range(max(1, period.duration_months))}
+
+
+@settings(max_examples=300)
+@given(st.none() | st.sampled_from(MONTHS), st.none() | st.sampled_from(MONTHS), st.sampled_from(range(15)))
+def test_a_scope_is_inactive_in_periods_without_an_active_month(
+    start: Period | None, end: Period | None, duration: int
+) -> None:
+    """It is active from its first month to its last, both included, as spec 2.3 says."""
+    assume(start is None or end is None or start <= end)
+    listed = [Period(2020, 1, 0), *MONTHS, Period(2023, 12, 0)]
+    panel = asyncio.run(panel_of({IDS[0]: {}}, listed))
+    (group,) = panel.catalogue.scope_groups
+    scope = msgspec.structs.replace(group.scopes[0], active_start=start, active_end=end)
+    catalogue = evolve(panel.catalogue, scope_groups=(evolve(group, scopes=(scope,)),))
+    panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
+    for month in MONTHS:
+        period = Period(month.year, month.end_month, duration)
+        active = {
+            each
+            for each in _months(period)
+            if (start is None or min(_months(start)) <= each) and (end is None or each <= max(_months(end)))
+        }
+        why = panel.why(IDS[0], period)
+        assert why is not None
+        assert why.startswith("inactive scope: ") == (not active)

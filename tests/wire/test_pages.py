@@ -11,7 +11,7 @@ import pytest
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Trailing
 from asyncfin.model.query import Query
-from asyncfin.wire.pages import query_pages
+from asyncfin.wire.pages import planned_pages, query_pages
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.values import QueryPage
 
@@ -39,11 +39,12 @@ class Service:
         self,
         count: int,
         failing: int | None = None,
-        full: int | None = None,
+        full: int | tuple[int, ...] | None = None,
         malformed: int | None = None,
         cursors: str = "",
     ) -> None:
-        self.count, self.failing, self.full, self.malformed = count, failing, full, malformed
+        self.count, self.failing, self.malformed = count, failing, malformed
+        self.full = full if isinstance(full, tuple) else (full,)
         self.cursors = cursors
         self.begun = self.ended = 0
 
@@ -62,7 +63,7 @@ class Service:
             "dataset_id": "d",
             "created_timestamp": "2024-01-01T00:00:00Z",
             "periods": [],
-            "series": [SERIES] if number == self.full else [],
+            "series": [SERIES] if number in self.full else [],
             "next_cursor": str(number) if number < self.count else None,
         }
         if self.cursors:
@@ -108,6 +109,23 @@ async def test_at_most_one_page_is_asked_for_ahead(prefetch: bool, begun: int) -
         assert isinstance(await anext(pages), QueryPage)
         await asyncio.sleep(1000)
         assert service.begun == begun
+
+
+@pytest.mark.parametrize("planned", [False, True])
+async def test_a_series_of_an_earlier_page_is_refused(planned: bool) -> None:
+    """Each series is on one page of a query (spec 4.3): its values would count twice."""
+    service = Service(4, full=(1, 3))
+    pages = (
+        planned_pages(service.send, ENTITY, QUERY, wanted={"s"}, matched={"s"})
+        if planned
+        else service.pages(prefetch=False)
+    )
+    async with aclosing(pages):
+        await anext(pages)
+        await anext(pages)
+        with pytest.raises(MalformedAnswerError, match="series 's' is repeated"):
+            await anext(pages)
+    assert service.begun == 3
 
 
 async def test_a_page_that_is_refused_has_its_next_one_not_asked_for() -> None:

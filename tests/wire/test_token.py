@@ -2,13 +2,16 @@
 
 import asyncio
 import functools
+import json
+import pickle
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from asyncfin.errors import AuthenticationError, SelectionError
+from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry, Timeouts
@@ -51,6 +54,47 @@ async def sending(
 
 def accepting(*tokens: str) -> Callable[[Received], bytes]:
     return lambda request: answer() if request.token in tokens else refusal(401)
+
+
+# --- what a response echoes
+
+ECHOING = {
+    "the message": lambda token: refusal(400, message=f"{token} is not allowed"),
+    "another field": lambda token: answer(
+        400, json.dumps({"error": {"code": "c", "message": "m", "seen": [token]}}).encode()
+    ),
+    "a header": lambda token: answer(400, b"{}", x_request_id=f"id-{token}"),
+    "a body that is not JSON": lambda token: answer(502, f"<p>{token}</p>".encode()),
+}
+
+
+@pytest.mark.parametrize("echo", ECHOING.values(), ids=ECHOING)
+async def test_an_error_does_not_contain_a_token_that_its_response_echoes(
+    echo: Callable[[str], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the error, nor what it is raised with, nor events and logs."""
+    caplog.set_level("DEBUG")
+    events: list[Any] = []
+    retry, seen = Retry(attempts=1), "canary-token+/0="
+    async with sending(seen, lambda _: echo(seen), retry=retry, observers=[events.append]) as (_, sender):
+        with pytest.raises(ServiceError) as caught:
+            await sender.send(READ)
+    error = caught.value
+    printed = "".join(traceback.format_exception(error))
+    for text in (printed, repr(error), repr(error.facts()), repr(events), caplog.text):
+        assert seen not in text
+    assert seen.encode() not in pickle.dumps(error)
+
+
+async def test_a_response_does_not_contain_a_token_that_it_echoes() -> None:
+    """Neither its body nor its headers: a result may be stored, and shown to others."""
+    seen = "canary-token+/0="
+    body = json.dumps({"name": f"of {seen}"}).encode()
+    async with sending(seen, lambda _: answer(200, body, x_seen=seen)) as (_, sender):
+        response = await sender.send(READ)
+    assert b'"of ' in response.body
+    assert "x-seen" in {name.lower() for name in response.headers}
+    assert seen not in f"{response.body!r} {dict(response.headers)} {response!r}"
 
 
 # --- when it is asked

@@ -1,0 +1,56 @@
+"""The program that plants defects: what it finds, and what it does not take for a finding."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import main
+
+ENTRY = '[[mutant]]\nname = "{name}"\nroom = "room"\nfile = "code.py"\nold = "{old}"\nnew = "{new}"\n'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a project of one module and one test."""
+    room = tmp_path / "project" / "tests" / "room"
+    room.mkdir(parents=True)
+    (tmp_path / "project" / "code.py").write_text("one = 1\ntwo = 2\ntwice = 2\n")
+    (room / "test_code.py").write_text("from code import one\n\n\ndef test_one():\n    assert one == 1\n")
+    return tmp_path / "project"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("one = 1", "one = 3", "found: it"),
+        ("two = 2", "two = 3", "WRONG: it: no test of tests/room finds it"),
+        ("= 2", "= 3", "WRONG: it: its text occurs 2 times in code.py, not once"),
+        ("three", "four", "WRONG: it: its text occurs 0 times in code.py, not once"),
+    ],
+)
+def test_a_defect_must_apply_once_and_be_found(
+    project: Path, old: str, new: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a copy: the project stays as it is."""
+    defects = project / "mutants.toml"
+    defects.write_text(ENTRY.format(name="it", old=old, new=new))
+    before = (project / "code.py").read_text()
+    assert main([], project=project, defects=defects) == said.startswith("WRONG")
+    assert said in capsys.readouterr().out
+    assert (project / "code.py").read_text() == before
+
+
+def test_tests_that_do_not_run_find_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A room without tests, or an option that pytest does not have, is not a finding."""
+    defects = project / "mutants.toml"
+    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3"))
+    assert main(["it", "--", "-k", "another"], project=project, defects=defects) == 1
+    assert "WRONG: it: pytest ended with status 5" in capsys.readouterr().out
+
+
+def test_a_name_that_is_not_in_the_list_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is planted."""
+    defects = project / "mutants.toml"
+    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3"))
+    assert main(["other"], project=project, defects=defects) == 1
+    assert capsys.readouterr().out == "not in mutants.toml: other\n"

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 # The rows that a table for people shows; files and the other forms have all.
 _MOST_ROWS = 50
-# Lists are not for lines of comma-separated values.
-_NOT_IN_CSV = ("scopes", "scope_names", "sources")
 _SHOWN = ("entity_name", "series_label", "scope_path", "reporting_group_id", "period_label")
 
 
@@ -61,7 +59,8 @@ class Output:
         elif self.json:
             print_json(table.to_pylist())
         elif self.csv or self.csv_raw:
-            names = [name for name in table.column_names if name not in _NOT_IN_CSV]
+            # Lists are not for lines of comma-separated values.
+            names = [each.name for each in table.schema if not str(each.type).startswith("list")]
             rows = table.select(names).to_pylist()
             print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=self.csv_raw)
         else:

@@ -8,7 +8,7 @@ from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Selection, Service, ch
 from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.cli.session import connected
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.frame import COLUMNS
+from asyncfin.model.frame import COLUMNS, LISTS
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import counted
 from asyncfin.table.text import columns
@@ -76,7 +76,9 @@ async def catalogue(
         print_json(shown)
     elif csv or csv_raw:
         # One row a series: a spreadsheet filters by the columns that the options are named after.
-        print_csv(COLUMNS, list(shown.rows()), raw=csv_raw)
+        in_csv = [at for at, column in enumerate(COLUMNS) if column.type not in LISTS]
+        rows = [[row[at] for at in in_csv] for row in shown.rows()]
+        print_csv([COLUMNS[at].name for at in in_csv], rows, raw=csv_raw)
     else:
         print_catalogue(shown, len(whole), descriptions, screen())
 

@@ -12,13 +12,12 @@ from asyncfin.errors import printable
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.comparison import entity_names, excerpt_of, periods_of
-from asyncfin.table.csv import SERIES_COLUMNS, csv_row
+from asyncfin.table.comparison import entity_names, excerpt_of
+from asyncfin.table.csv import csv_rows
 from asyncfin.table.panel import Panel
 
 Unit = Literal["thousands", "millions", "billions"]
 _POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
-_ENTITY_HEADS = ("entity_id", "name")
 
 
 def print_panels_json(panels: Sequence[Panel], *, several: bool) -> None:
@@ -35,17 +34,9 @@ def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several
         empty: series without a value too.
         several: begin each line with its entity.
     """
-    # So that one column means one fiscal period in each row.
-    periods = periods_of(panels)
-    entity_heads = _ENTITY_HEADS if several else ()
     # All rows first: a value that breaks the spec must not leave half a file.
-    rows = [
-        [*(getattr(panel.dataset, name) for name in entity_heads), *csv_row(panel, series, periods)]
-        for panel in panels
-        for series in panel
-        if empty or any(value is not None for value in series.values)
-    ]
-    print_csv([*entity_heads, *SERIES_COLUMNS, *(period.label for period in periods)], rows, raw=raw)
+    head, *rows = csv_rows(panels, empty=empty, entities=several)
+    print_csv(head, rows, raw=raw)
 
 
 def print_panels(

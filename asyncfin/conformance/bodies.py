@@ -13,19 +13,20 @@ from typing import Any
 
 from attrs import define, field
 
+from asyncfin.model.series import PAGE_FIELDS, SERIES_FIELDS
+
 _PERIOD: Mapping[str, Any] = dict.fromkeys(("year", "end_month", "duration_months"))
 _SCOPE_REF = dict.fromkeys(("scope_group_id", "scope_id"))
 _HEAD = dict.fromkeys(("entity_id", "name", "dataset_id", "created_timestamp"))
-_SERIES = dict.fromkeys(
-    ("series_id", "reporting_group_id", "metric_id", "label", "basis", "number_format", "period_meaning")
-) | {"scopes": _SCOPE_REF}
+_SERIES = dict.fromkeys(SERIES_FIELDS) | {"scopes": _SCOPE_REF}
+_PAGE_SERIES = {name: _SERIES[name] for name in PAGE_FIELDS}
 _SCOPE = dict.fromkeys(("scope_id", "name", "description", "role", "aliases")) | {
     "active_start": _PERIOD,
     "active_end": _PERIOD,
 }
 _SCOPE_GROUP = dict.fromkeys(("scope_group_id", "name", "description")) | {"scopes": _SCOPE}
 _GROUP = dict.fromkeys(("reporting_group_id", "name", "description", "basis", "cadence")) | {
-    "series": _SERIES | {"description": None}
+    "series": _SERIES
 }
 _VALUE = dict.fromkeys(("number", "text", "number_format", "fill_type", "value_version")) | {
     "report_period": _PERIOD,
@@ -41,7 +42,7 @@ CATALOGUE: Mapping[str, Any] = _HEAD | {
 QUERY: Mapping[str, Any] = _HEAD | {
     "next_cursor": None,
     "periods": _PERIOD,
-    "series": _SERIES | {"values": _VALUE},
+    "series": _PAGE_SERIES | {"values": _VALUE},
 }
 
 # The fields whose words are an open set (spec 2.3, 2.4).

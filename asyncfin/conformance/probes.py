@@ -32,7 +32,7 @@ from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, resolve
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
 from asyncfin.model.scope import ScopePath
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
 from asyncfin.model.words import counted
 from asyncfin.wire.codec import read_catalogue_page
 from asyncfin.wire.protocol import (
@@ -55,7 +55,7 @@ _TOLERANT = Tolerance()
 # Pages of the catalogue may take this share of the requests; the queries need the others.
 _CATALOGUE_SHARE = 0.5
 _MAX_FINDINGS = 200
-_DESCRIPTIVE = ("label", "basis", "number_format", "period_meaning")
+_DESCRIPTIVE = tuple(name for name in PAGE_FIELDS if name not in ("series_id", *IDENTITY))
 # Shorter than a year, so that a window of whole periods differs from one of fiscal ends.
 _TRAILING_MONTHS = 6
 # Exact periods that a service with a cap probably accepts.
@@ -526,7 +526,7 @@ class Probe:
             return
         if series.metric_id not in query.metric_ids or series.scopes not in query.scope_combinations:
             self._find("break", "4.3 rule 1", "a series was not selected", shown_by=found)
-        for name in ("metric_id", "reporting_group_id", "scopes"):
+        for name in IDENTITY:
             if getattr(series, name) != getattr(listed, name):
                 self._find("break", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
         for name in _DESCRIPTIVE:

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from itertools import islice
 from operator import attrgetter
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from attrs import frozen
 from msgspec import Struct
@@ -16,7 +16,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
-from asyncfin.model.frame import Tabular
+from asyncfin.model.frame import COLUMNS, Tabular
 from asyncfin.model.judge import Missing, judge
 from asyncfin.model.period import Period, PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
@@ -254,13 +254,9 @@ class Catalogue(Dataset, Tabular):
                 found.append(series)
         return tuple(found)
 
-    def rows(self, select: Select | None = None) -> Iterator[tuple[str, ...]]:
+    def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
         for each in self.series if select is None else self.select(select):
-            yield (
-                *(each.series_id, each.metric_id, each.label, format_path(each.scopes)),
-                *(each.reporting_group_id, each.basis, self.by_group[each.reporting_group_id].cadence),
-                *(each.period_meaning, each.number_format, each.description),
-            )
+            yield tuple(column.read(self, each) for column in COLUMNS)
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
         """Return the series that a Select means here, in catalogue order; none only of an empty catalogue.

@@ -1,8 +1,9 @@
 """The series of a catalogue (spec 2.3) and of a query result (spec 2.4)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import compress
 from operator import attrgetter, call
+from types import MappingProxyType
 
 from attrs import field, frozen
 from msgspec import Struct
@@ -48,8 +49,30 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
         )
 
 
-# What a client keeps of a series in order to query it (spec 4.2 rule 4). Ids belong to one publication.
-triple = attrgetter("metric_id", "reporting_group_id", "scopes")
+SERIES_FIELDS = CatalogueSeries.__struct_fields__
+# What a form of a series does not have, and why. A further field is in all forms that it is not named for.
+LEFT_OUT: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "json": {"description": "the catalogue states it (spec 2.3), a query does not (spec 2.4)"},
+        "csv": {"period_meaning": "a line has all periods of a series; JSON and the long table state it"},
+    }
+)
+# The fields of a series in the response to a query, and the names that tables have for fields.
+PAGE_FIELDS = tuple(name for name in SERIES_FIELDS if name not in LEFT_OUT["json"])
+COLUMN_OF: Mapping[str, str] = MappingProxyType(
+    dict(zip(SERIES_FIELDS, SERIES_FIELDS, strict=True))
+    | {"label": "series_label", "scopes": "scope_path", "number_format": "series_number_format"}
+)
+# Those that identify a series, besides its id, and what a client keeps of it in order to query it (spec 4.2
+# rule 4): ids belong to one publication. The others only describe it.
+IDENTITY = ("metric_id", "reporting_group_id", "scopes")
+triple = attrgetter(*IDENTITY)
+
+
+def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
+    """Return a field of a series as the text of a cell, a scope path in its text form; None without one."""
+    found = getattr(series, name)
+    return format_path(found) if name == "scopes" else found
 
 
 def is_consolidated(series: CatalogueSeries) -> bool:
@@ -63,7 +86,7 @@ def further_description(series: CatalogueSeries) -> str:
 
 
 # Not slotted: `values` are kept in the dictionary of an object that is otherwise frozen.
-@frozen(slots=False)
+@frozen(slots=False, kw_only=True)
 class Series:
     """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a period, or None.
 

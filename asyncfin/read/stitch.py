@@ -18,7 +18,7 @@ from attrs import frozen
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.deviation import Deviation, merged
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing, describe, resolve
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication
 from asyncfin.table.block import LEVEL, Axis, Block, PageText, Store, block_of, drop_series
@@ -26,15 +26,13 @@ from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire.tolerance import Tolerance
-from asyncfin.wire.values import PlannedPage, SeriesHead, series_path
+from asyncfin.wire.values import PlannedPage, series_path
 from asyncfin.wire.zstd import zstd
 
 # What a page and the catalogue both say of a series.
-_NAMES = SeriesHead.__struct_fields__[1:]
+_NAMES = tuple(name for name in PAGE_FIELDS if name != "series_id")
 _fields = attrgetter(*_NAMES)
 _series_id = attrgetter("series_id")
-# Those that identify it; the others only describe it.
-_IDENTITY = ("reporting_group_id", "metric_id", "scopes")
 # How much of the pages' texts a result holds as received; what is more is compressed.
 _WHOLE_BYTES = 4 * 1024 * 1024
 # How many pieces of a text are compressed without a stop in between: it takes a millisecond.
@@ -205,7 +203,7 @@ class Stitch:
         # Usually all are equal. One by one: texts of the catalogue are rarely in the processor's cache.
         if all(map(eq, map(_fields, page.heads), map(_fields, listed))):
             return places, ()
-        refused = _IDENTITY if not self._tolerance.strict else _NAMES
+        refused = IDENTITY if not self._tolerance.strict else _NAMES
         differing = [
             (index, name)
             for index, (head, known) in enumerate(zip(page.heads, listed, strict=True))

@@ -4,10 +4,10 @@ import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache
 from itertools import accumulate, chain
 from typing import Any
 
+from asyncfin.model.frame import arrow_type
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, ipc, pa
 from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
@@ -17,22 +17,6 @@ from asyncfin.table.grid import Grid
 _ROWS = 4_000
 # The key of the tables' metadata, which are JSON.
 METADATA = b"asyncfin"
-
-
-@cache
-def _type(name: str) -> Any:
-    """Return the Arrow type of a name in the schema."""
-    match name:
-        case "word":
-            return pa.dictionary(pa.int32(), pa.string())
-        case "words":
-            return pa.list_(pa.string())
-        case "scopes":
-            return pa.list_(pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())]))
-        case "sources":
-            indices = [("row_index", pa.int64()), ("column_index", pa.int64())]
-            return pa.list_(pa.struct([("item_id", pa.string()), *indices]))
-    return getattr(pa, name)()
 
 
 def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> Any:
@@ -48,7 +32,9 @@ def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> 
     with grid.error_context():
         arrays = rows.decoded(of_values)
     arrays.update((column.name, rows.column(column)) for column in columns if column not in of_values)
-    schema = pa.schema([(column.name, _type(column.type)) for column in columns], schema_metadata([about]))
+    schema = pa.schema(
+        [(column.name, arrow_type(column.type)) for column in columns], schema_metadata([about])
+    )
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
     return pa.Table.from_arrays([arrays[column.name] for column in columns], schema=schema)
@@ -76,7 +62,7 @@ class _Observations:
                 numbers += found
             indices = _buffer(array("i", grid.indices(block.axis)), "int32")
             periods.append(indices.take(_buffer(positions, "int32")))
-        chunks = pa.chunked_array(periods, _type("int32"))
+        chunks = pa.chunked_array(periods, arrow_type("int32"))
         joined_periods = chunks.combine_chunks()
         self._order = _order(_buffer(series, "int32"), joined_periods)
         self._series = _buffer(series, "int32").take(self._order)
@@ -121,7 +107,7 @@ class _Observations:
         # The sources, which are the largest, are joined first, while there is little else. Popped, so that
         # the chunks of a column are released as soon as they are joined.
         for column in reversed(columns):
-            joined = pa.chunked_array(chunks.pop(column.name), _type(column.type))
+            joined = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
             entries = joined.unify_dictionaries().combine_chunks().take(self._order)
             # The words of a dictionary are in the order of reading. Encoding them again puts them in the
             # order of the rows, so that equal panels are equal tables, whatever the order of their pages.
@@ -154,7 +140,7 @@ def _order(series: Any, periods: Any) -> Any:
 
 def _buffer(values: "array[Any]", type_name: str) -> Any:
     """Return an Arrow array that shares an array's memory."""
-    return pa.Array.from_buffers(_type(type_name), len(values), [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(arrow_type(type_name), len(values), [None, pa.py_buffer(values)])
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
@@ -166,7 +152,7 @@ def _array(entries: list[Any], type_name: str) -> Any:
                 return _buffer(array("i" if type_name == "int32" else "q", entries), type_name)
         case "sources":
             return _sources(entries)
-    return pa.array(entries, _type(type_name))
+    return pa.array(entries, arrow_type(type_name))
 
 
 def _sources(entries: list[Any]) -> Any:
@@ -175,7 +161,9 @@ def _sources(entries: list[Any]) -> Any:
     items = pa.array([source.item_id for source in sources], pa.string())
     rows = _array([source.row_index for source in sources], "int64")
     columns = _array([source.column_index for source in sources], "int64")
-    structs = pa.StructArray.from_arrays([items, rows, columns], fields=list(_type("sources").value_type))
+    structs = pa.StructArray.from_arrays(
+        [items, rows, columns], fields=list(arrow_type("sources").value_type)
+    )
     offsets = array("i", list(accumulate(map(len, entries), initial=0)))
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
 
@@ -195,7 +183,7 @@ def joined(tables: list[Any]) -> Any:
 
 def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
     """Return a long table without rows."""
-    schema = pa.schema([(column.name, _type(column.type)) for column in columns])
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
     return schema.with_metadata(schema_metadata([])).empty_table()
 
 

@@ -14,10 +14,10 @@ import msgspec
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
-from asyncfin.model import suggest
+from asyncfin.model import frame, suggest
+from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
-from asyncfin.model.scope import ScopePath, format_path
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import COLUMN_OF, CatalogueSeries
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
@@ -82,36 +82,18 @@ def _report_period(name: str) -> OfValue:
     return OfValue("report_period", _ReportPeriod, read)
 
 
-_by_id = attrgetter("series_id")
-_by_group = attrgetter("reporting_group_id")
-_by_path = attrgetter("scopes")
-
-
-def _by_nothing(_: CatalogueSeries) -> None:
-    """Return the key of a column that is the same for all series."""
-
-
-def _series(name: str) -> OfSeries:
-    return OfSeries(lambda _, examples: map(attrgetter(name), examples), _by_id)
-
-
-def _group(name: str) -> OfSeries:
-    def read(grid: Grid, examples: list[CatalogueSeries]) -> list[Any]:
-        return [getattr(grid.catalogue.by_group[each.reporting_group_id], name) for each in examples]
-
-    return OfSeries(read, _by_group)
-
-
-def _path(read: Callable[[Grid, ScopePath], Any]) -> OfSeries:
-    return OfSeries(lambda grid, examples: [read(grid, each.scopes) for each in examples], _by_path)
-
-
-def _same(read: Callable[[Grid], Any]) -> OfSeries:
-    return OfSeries(lambda grid, examples: [read(grid) for _ in examples], _by_nothing)
+def _of_catalogue(column: SeriesColumn) -> OfSeries:
+    return OfSeries(
+        lambda grid, examples: [column.read(grid.catalogue, each) for each in examples], column.by
+    )
 
 
 def _period(name: str) -> OfPeriod:
     return OfPeriod(attrgetter(name))
+
+
+def _asked_version(grid: Grid, examples: list[CatalogueSeries]) -> list[str]:
+    return [grid.value_version] * len(examples)
 
 
 @frozen
@@ -123,37 +105,26 @@ class Column:
     origin: Origin
 
 
+_OF_SERIES = [Column(each.name, each.type, _of_catalogue(each)) for each in frame.COLUMNS]
+_FORMAT = next(at for at, each in enumerate(_OF_SERIES) if each.name == COLUMN_OF["number_format"])
 COLUMNS: tuple[Column, ...] = (
-    Column("entity_id", "word", _same(attrgetter("catalogue.entity_id"))),
-    Column("entity_name", "word", _same(attrgetter("catalogue.name"))),
-    Column("dataset_id", "word", _same(attrgetter("catalogue.dataset_id"))),
-    Column("series_id", "word", _series("series_id")),
-    Column("metric_id", "word", _series("metric_id")),
-    Column("reporting_group_id", "word", _series("reporting_group_id")),
-    Column("reporting_group_name", "word", _group("name")),
-    Column("scopes", "scopes", _path(lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path])),
-    Column("scope_path", "word", _path(lambda _, path: format_path(path))),
-    Column("scope_names", "words", _path(lambda grid, path: grid.catalogue.scope_names(path))),
-    Column("series_label", "word", _series("label")),
-    Column("description", "word", _series("description")),
-    Column("basis", "word", _series("basis")),
-    Column("cadence", "word", _group("cadence")),
-    Column("period_meaning", "word", _series("period_meaning")),
+    *_OF_SERIES[:_FORMAT],
     Column("year", "int32", _period("year")),
     Column("end_month", "int32", _period("end_month")),
     Column("duration_months", "int32", _period("duration_months")),
     Column("period_label", "word", _period("label")),
     Column("number", "float64", OfNumber()),
     Column("text", "string", _value("text")),
-    Column("series_number_format", "word", _series("number_format")),
+    _OF_SERIES[_FORMAT],
     Column("value_number_format", "word", _value("number_format")),
     Column("fill_type", "word", _value("fill_type")),
     Column("value_version", "word", _value("value_version")),
-    Column("asked_version", "word", _same(attrgetter("value_version"))),
+    Column("asked_version", "word", OfSeries(_asked_version, lambda _: None)),
     Column("report_year", "int32", _report_period("year")),
     Column("report_end_month", "int32", _report_period("end_month")),
     Column("report_duration_months", "int32", _report_period("duration_months")),
     Column("sources", "sources", _value("sources", tuple[_Source, ...])),
+    *_OF_SERIES[_FORMAT + 1 :],
 )
 # The columns of the long table with labels: what people read and sort by.
 LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "text", "description")
@@ -178,7 +149,8 @@ def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = Non
     """
     by_name = _BY_NAME
     if labels is not None:
-        named = OfSeries(lambda _, examples: [labels[each.series_id] for each in examples], _by_id)
+        by_id = attrgetter("series_id")
+        named = OfSeries(lambda _, examples: [labels[each.series_id] for each in examples], by_id)
         by_name = _BY_NAME | {"series": Column("series", "word", named)}
     if names is None:
         names = LABELLED if labels is not None else by_name

@@ -5,17 +5,34 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from asyncfin.clock import utc_text
 from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
-from asyncfin.model.series import Series
-from asyncfin.table.comparison import sign
+from asyncfin.model.series import COLUMN_OF, LEFT_OUT, SERIES_FIELDS, CatalogueSeries, cell_of
+from asyncfin.table.comparison import periods_of, sign
 from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
 
-SERIES_COLUMNS = ("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "description")
+ENTITY_COLUMNS = ("entity_id", "entity_name")
+_FIRST = (
+    "series_id",
+    "metric_id",
+    "label",
+    "scopes",
+    "reporting_group_id",
+    "basis",
+    "description",
+    "number_format",
+)
+_FURTHER = tuple(name for name in SERIES_FIELDS if name not in (*_FIRST, *LEFT_OUT["csv"]))
+SERIES_COLUMNS = (
+    *(COLUMN_OF[name] for name in _FIRST),
+    "asked_version",
+    "published",
+    *(COLUMN_OF[name] for name in _FURTHER),
+)
 
 
 def csv_cell(text: str) -> str:
@@ -33,15 +50,47 @@ def csv_cell(text: str) -> str:
     return f"'{text}"
 
 
-def csv_row(panel: Panel, series: Series, periods: Sequence[Period]) -> list[Any]:
-    """Return what a series is, and its numbers; a period that was not requested has a sign."""
-    numbers: dict[Period, Any] = {
-        period: NOT_REQUESTED for period in periods if sign(panel, period) == NOT_REQUESTED
-    }
-    numbers |= {period: value.number for period, value in series.observations()}
-    path = format_path(series.scopes)
-    names = (series.series_id, series.metric_id, series.label, path, series.reporting_group_id, series.basis)
-    return [*names, panel.catalogue[series.series_id].description, *map(numbers.get, periods)]
+def series_cells(panel: Panel, series: CatalogueSeries) -> list[str | None]:
+    """Return the cells of `SERIES_COLUMNS`, which are equal in all forms of CSV."""
+    return [
+        *(cell_of(series, name) for name in _FIRST),
+        panel.value_version,
+        utc_text(panel.dataset.created_timestamp),
+        *(cell_of(series, name) for name in _FURTHER),
+    ]
+
+
+def exact(number: float) -> int | float:
+    """Return a number as it is written: a whole one as an int, which has no exponent."""
+    return int(number) if number == int(number) else number
+
+
+def csv_rows(panels: Sequence[Panel], *, empty: bool = True, entities: bool = False) -> Iterator[list[Any]]:
+    """Yield the head, then a row for each series: what it is, and a number or None for each period.
+
+    A period that was not requested has a sign.
+
+    Args:
+        empty: series without a value too.
+        entities: begin each row with its entity.
+
+    Raises:
+        MalformedAnswerError: a value violates the spec.
+    """
+    # So that one column means one fiscal period in each row.
+    periods = periods_of(panels)
+    heads = ENTITY_COLUMNS if entities else ()
+    yield [*heads, *SERIES_COLUMNS, *(period.label for period in periods)]
+    for panel in panels:
+        of_entity = (panel.dataset.entity_id, panel.dataset.name) if entities else ()
+        signs: dict[Period, Any] = {
+            period: NOT_REQUESTED for period in periods if sign(panel, period) == NOT_REQUESTED
+        }
+        for series in panel:
+            numbers = {period: exact(value.number) for period, value in series.observations()}
+            if numbers or empty:
+                cells = series_cells(panel, panel.catalogue[series.series_id])
+                yield [*of_entity, *cells, *map((signs | numbers).get, periods)]
 
 
 def to_csv(panel: Panel) -> str:
@@ -52,8 +101,6 @@ def to_csv(panel: Panel) -> str:
     """
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([*SERIES_COLUMNS, *(period.label for period in panel.periods)])
-    for series in panel:
-        row = csv_row(panel, series, panel.periods)
+    for row in csv_rows([panel]):
         writer.writerow([csv_cell(each) if isinstance(each, str) else each for each in row])
     return text.getvalue()

@@ -10,21 +10,11 @@ import msgspec
 from attrs import fields
 
 from asyncfin.clock import utc_text
+from asyncfin.model.series import PAGE_FIELDS
 from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
-# The fields of a series before its values (spec 2.4).
-_SERIES_FIELDS = (
-    "series_id",
-    "reporting_group_id",
-    "metric_id",
-    "label",
-    "basis",
-    "scopes",
-    "number_format",
-    "period_meaning",
-)
 # Within these bounds json and msgspec write a float alike; others have an exponent in one of them.
 _LEAST, _MOST = 1e-3, 1e15
 
@@ -71,7 +61,7 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], 
     # memory again, 30 ms a time.
     pieces: list[str] = []
     for each in grid.series:
-        head = msgspec.json.encode({name: getattr(each, name) for name in _SERIES_FIELDS}).decode()
+        head = msgspec.json.encode({name: getattr(each, name) for name in PAGE_FIELDS}).decode()
         pieces += (",", head[:-1], ',"values":', values.get(each.series_id, nothing), "}")
     text = "".join(
         (

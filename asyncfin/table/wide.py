@@ -8,7 +8,7 @@ from typing import Any
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
+from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, cell_of
 from asyncfin.model.words import counted, listed, spanned
 from asyncfin.optional import pa
 from asyncfin.table.arrow import schema_metadata
@@ -20,17 +20,6 @@ from asyncfin.table.notes import entity_names
 # The column of period labels, where labels are requested.
 PERIOD = "period"
 _RESERVED = frozenset([*PERIOD_FIELDS, PERIOD])
-# What the metadata of a column say of its series, besides its scope path and entity.
-_DESCRIBED = (
-    "label",
-    "description",
-    "series_id",
-    "metric_id",
-    "reporting_group_id",
-    "basis",
-    "number_format",
-    "period_meaning",
-)
 
 
 def labels_of(rows: Sequence[Row], *, companies: bool = False) -> dict[Row, str]:
@@ -122,13 +111,11 @@ def _numbers(row: Row, places: Sequence[int], count: int) -> list[float | None]:
 
 
 def _described(row: Row) -> dict[str, str]:
+    """Return the metadata of a column: the series' fields, named as in the long table, and its entity."""
     catalogue = row.grid.catalogue
-    return {
-        **{name: getattr(row.series, name) for name in _DESCRIBED},
-        "scope_path": format_path(row.series.scopes),
-        "entity_id": catalogue.entity_id,
-        "entity_name": catalogue.name,
-    }
+    cells = {COLUMN_OF[name]: cell_of(row.series, name) for name in SERIES_FIELDS}
+    stated = {name: text for name, text in cells.items() if text is not None}
+    return {**stated, "entity_id": catalogue.entity_id, "entity_name": catalogue.name}
 
 
 def check_once(grids: Iterable[Grid], *, layout: str) -> None:

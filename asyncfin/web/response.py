@@ -21,7 +21,7 @@ from asyncfin.table.panel import Panel
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 # The version of the bodies' format. A new one invalidates what visitors keep.
-_FORMAT = 1
+_FORMAT = 2
 _BUILT_INLINE = 256 * 1024
 # Bytes of a value in each format, generously.
 _VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}

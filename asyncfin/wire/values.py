@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache, partial
 from itertools import accumulate, chain, compress, filterfalse
 from math import isfinite
 from operator import attrgetter, eq
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from attrs import field, frozen
@@ -26,8 +26,7 @@ from asyncfin.model.catalogue import Dataset
 from asyncfin.model.deviation import Counts, Deviation, deviations_of, merged
 from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
-from asyncfin.model.scope import ScopeRef
-from asyncfin.model.series import Series
+from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries, Series
 from asyncfin.model.value import Value
 from asyncfin.wire.codec import Metadata, next_cursor, refuse_repeated
 from asyncfin.wire.strict import JsonBytes, decode, json_text
@@ -45,20 +44,25 @@ _INLINE_BYTES = 256 * 1024
 _MAX_PERIODS_BYTES = 64 * 1024
 
 
-class SeriesHead(msgspec.Struct, gc=False):
-    """A series of a page without its values."""
+if TYPE_CHECKING:
+    SeriesHead = CatalogueSeries
+else:
+    # A series of a page without its values. Keyword-only: an optional field is followed by `values`.
+    SeriesHead = msgspec.defstruct(
+        "SeriesHead",
+        [
+            (each.name, each.type, *(() if each.required else (each.default,)))
+            for each in msgspec.structs.fields(CatalogueSeries)
+            if each.name in PAGE_FIELDS
+        ],
+        module=__name__,
+        frozen=True,
+        kw_only=True,
+        gc=False,
+    )
 
-    series_id: str
-    reporting_group_id: str
-    metric_id: str
-    label: str
-    basis: str
-    number_format: str
-    period_meaning: str
-    scopes: tuple[ScopeRef, ...]
 
-
-class RawSeries(SeriesHead, gc=False):
+class RawSeries(SeriesHead, frozen=True, gc=False):
     """A series of a page, its values still the bytes of the response."""
 
     values: msgspec.Raw
@@ -128,18 +132,7 @@ def series_of(
     head: Any, periods: tuple[Period, ...], decode: Callable[[], tuple[Value | None, ...]]
 ) -> Series:
     """Return the Series with the head of a raw or a catalogue series."""
-    return Series(
-        head.series_id,
-        head.reporting_group_id,
-        head.metric_id,
-        head.label,
-        head.basis,
-        head.scopes,
-        head.number_format,
-        head.period_meaning,
-        periods,
-        decode,
-    )
+    return Series(**{name: getattr(head, name) for name in PAGE_FIELDS}, periods=periods, decode=decode)
 
 
 _page_decoder: TolerantDecoder[_QueryResponse] = TolerantDecoder(_QueryResponse)
@@ -308,7 +301,7 @@ class _OriginalNumber(_Number, gc=False):
 N = TypeVar("N", bound=_Number)
 
 
-class _ScannedSeries(SeriesHead, Generic[N], gc=False):
+class _ScannedSeries(SeriesHead, Generic[N], frozen=True, gc=False):
     values: list[N | None]
 
 

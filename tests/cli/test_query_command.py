@@ -214,13 +214,15 @@ def test_the_csv_has_a_line_for_each_series_with_exact_numbers(command: Command)
     rows = list(
         csv.reader(io.StringIO(command("query", ENTITY, "--group", "years", "--annual", "--csv").out))
     )
-    assert rows[0][6:] == ["description", "FY2022", "FY2023", "FY2024"]
+    assert rows[0] == [
+        "series_id", "metric_id", "series_label", "scope_path", "reporting_group_id", "basis", "description",
+        "series_number_format", "asked_version", "published", "FY2022", "FY2023", "FY2024",
+    ]  # fmt: skip
     assert rows[1] == [
         "S-1", "Revenue", "Sales of all kinds", "company=all", "years", "consolidated",
-        "Sales of all kinds", "1200", "1300",
-        str(HUGE),
+        "Sales of all kinds", "#,##0", "original", "2025-02-01T06:00:00Z", "1200", "1300", str(HUGE),
     ]  # fmt: skip
-    assert rows[2][7:] == ["0", "", "5"]
+    assert rows[2][10:] == ["0", "", "5"]
     assert rows[3][3] == ODD_PATH
 
 
@@ -400,9 +402,9 @@ def test_several_entities_stand_in_one_csv(command: Command) -> None:
     """Each line begins with its entity; the periods are those of all of them."""
     out = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--annual", "--csv").out
     rows = list(csv.DictReader(io.StringIO(out)))
-    assert list(rows[0])[:3] == ["entity_id", "name", "series_id"]
+    assert list(rows[0])[:3] == ["entity_id", "entity_name", "series_id"]
     assert list(rows[0])[-3:] == ["FY2022", "FY2023", "FY2024"]
-    found = {(row["name"], row["series_id"]): row["FY2024"] for row in rows}
+    found = {(row["entity_name"], row["series_id"]): row["FY2024"] for row in rows}
     assert (found["Ratios", "S-1"], found["Example [AG]", "S-3"]) == ("1200", "700")
 
 
@@ -484,7 +486,9 @@ def test_a_rule_is_the_same_periods_for_several_entities(command: Command) -> No
     )
     rows = list(csv.DictReader(io.StringIO(command(*asked, "--csv").out)))
     assert list(rows[0])[-3:] == ["FY2022", "FY2023", "FY2024"]
-    found = {row["name"]: [row[f"FY{year}"] for year in (2022, 2023, 2024)] for row in rows if row["basis"]}
+    found = {
+        row["entity_name"]: [row[f"FY{year}"] for year in (2022, 2023, 2024)] for row in rows if row["basis"]
+    }
     assert found["Long"] == ["1012", "1013", "1014"]
 
 

@@ -79,7 +79,7 @@ def test_catalogue_as_csv_has_a_line_for_each_series(command: Command) -> None:
     """The CSV has a line for each series, with all that a query can select by, and the description."""
     rows = list(csv.DictReader(io.StringIO(command("catalogue", RATIOS_ENTITY, "--csv").out)))
     assert [row["series_id"] for row in rows] == ["S-1", "S-2", "S-3", "S-4"]
-    assert rows[1]["scopes"] == ODD_PATH
+    assert rows[1]["scope_path"] == ODD_PATH
     assert (rows[0]["cadence"], rows[0]["description"]) == ("annual", "Goods sold. Unit: USD.")
 
 

@@ -565,25 +565,29 @@ ROWS = [
     ("s5", "GrossMargin", "company=total", "annual", "annual"),
 ]
 COLUMNS = [
-    *("series_id", "metric_id", "label", "scopes", "reporting_group_id", "basis", "cadence"),
-    *("period_meaning", "number_format", "description"),
+    *("entity_id", "entity_name", "dataset_id", "series_id", "metric_id", "reporting_group_id"),
+    *("reporting_group_name", "scopes", "scope_path", "scope_names", "series_label", "description", "basis"),
+    *("cadence", "period_meaning", "series_number_format"),
 ]
 
 
 def test_a_catalogue_is_a_table_of_its_series() -> None:
-    """The columns are those of `asyncfin catalogue --csv`, all of them texts."""
+    """The columns are those of series in the long table of a panel."""
     for library in ("pyarrow", "pandas", "polars"):
         pytest.importorskip(library)
-    names = ["series_id", "metric_id", "scopes", "reporting_group_id", "cadence"]
+    names = ["series_id", "metric_id", "scope_path", "reporting_group_id", "cadence"]
     table = EXAMPLE.to_arrow()
     assert table.column_names == COLUMNS
-    assert {str(each.type) for each in table.schema} == {"string"}
+    word = "dictionary<values=string, indices=int32, ordered=0>"
+    others = {"scopes": "list<item: struct<scope_group_id: string, scope_id: string>>"}
+    others["scope_names"] = "list<item: string>"
+    assert [str(each.type) for each in table.schema] == [others.get(name, word) for name in COLUMNS]
     assert [tuple(row.values()) for row in table.select(names).to_pylist()] == ROWS
     some = EXAMPLE.to_arrow(Select("Revenue", basis="segment"))
     assert some["series_id"].to_pylist() == ["s2", "s3"]
-    assert EXAMPLE.to_pandas(Select("Cash")).to_dict("records")[0]["scopes"] == "company=total"
+    assert EXAMPLE.to_pandas(Select("Cash")).to_dict("records")[0]["scope_path"] == "company=total"
     assert list(EXAMPLE.to_pandas().columns) == COLUMNS
-    assert EXAMPLE.to_polars().rows() == [tuple(row.values()) for row in table.to_pylist()]
+    assert EXAMPLE.to_polars().rows(named=True) == table.to_pylist()
     with pytest.raises(SelectionError, match="close: Revenue"):
         EXAMPLE.to_pandas(Select("Revenu"))
 

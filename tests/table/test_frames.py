@@ -184,7 +184,7 @@ def test_wide_has_a_row_a_period_and_a_column_a_series(panel: Panel) -> None:
         "sales.quarterly": [None, 1.5, -2.5, None],
     }
     about = table.schema.field("sales.annual").metadata
-    assert about[b"label"] == b"Label of sales"
+    assert about[b"series_label"] == b"Label of sales"
     assert about[b"scope_path"] == b"company=all"
 
 

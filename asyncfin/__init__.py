@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PermissionDeniedError as PermissionDeniedError,
         RateLimitedError as RateLimitedError,
         RequestTimeoutError as RequestTimeoutError,
+        RunInProgressError as RunInProgressError,
         SelectionError as SelectionError,
         ServerFailureError as ServerFailureError,
         ServiceError as ServiceError,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from asyncfin.extraction.report import (
         EntityReport as EntityReport,
         ExtractReport as ExtractReport,
+        Failure as Failure,
         UnknownToAllError as UnknownToAllError,
     )
     from asyncfin.model.catalogue import (
@@ -97,15 +99,15 @@ _NAMES = {
         "AllowanceExhaustedError ArgumentError AsyncfinError AuthenticationError "
         "BucketUnavailableError ConnectionFailedError DatasetChangedError IncompleteResultError "
         "MalformedAnswerError ManifestMismatchError NotFoundError PermissionDeniedError "
-        "RateLimitedError RequestTimeoutError SelectionError ServerFailureError ServiceError "
-        "TransportError TruncatedAnswerError ValidationFailedError"
+        "RateLimitedError RequestTimeoutError RunInProgressError SelectionError ServerFailureError "
+        "ServiceError TransportError TruncatedAnswerError ValidationFailedError"
     ),
     "extraction.as_of": "as_of read_changes",
     "extraction.cost": "ExtractCost extract_cost",
     "extraction.entity": "Unchanged read_entity",
     "extraction.extract": "extract",
     "extraction.progress": "ExtractProgress",
-    "extraction.report": "EntityReport ExtractReport UnknownToAllError",
+    "extraction.report": "EntityReport ExtractReport Failure UnknownToAllError",
     "model.catalogue": "Catalogue CataloguePage Dataset ReportingGroup Scope ScopeGroup",
     "model.deviation": "Deviation",
     "model.period": "Annual Exact FiscalRange Period Quarterly Trailing",

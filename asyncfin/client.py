@@ -520,8 +520,9 @@ class Client:
 
         Raises:
             SelectionError: an argument is not as described; no request was sent.
-            AuthenticationError, AllowanceExhaustedError, BucketUnavailableError: no further entity can be
-                read. Raised after the answers that are finished.
+            AsyncfinError: no further entity can be read: `concerns` is ``"account"`` (a refused token or a
+                used-up allowance) or ``"local"`` (the shared bucket is unreachable). Raised after the answers
+                that are finished.
         """
         checks.several("entity_ids", entity_ids, "entity ids", AsyncIterable)
         check_select(select)
@@ -541,7 +542,9 @@ class Client:
 
         limit = self.max_in_flight
         return Block(
-            answers_of(entity_ids, read, limit=limit, ahead=ahead or limit),
+            answers_of(
+                entity_ids, read, limit=limit, ahead=ahead or limit, waits=self._sender.lane == "bulk"
+            ),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
 

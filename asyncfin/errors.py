@@ -20,8 +20,22 @@
     |- IncompleteResultError                  planned series are missing
     |- BucketUnavailableError                 the shared bucket can't be reached, and has no fallback
     `- ManifestMismatchError                  the extraction's folder belongs to another question
+       `- RunInProgressError                  another run uses it
 
-Every error can be pickled, and none contains the access token.
+Every error can be pickled, and none contains the access token. What it concerns, `AsyncfinError.concerns`,
+follows from its class and its entity:
+
+    | word     | errors                                                                                      |
+    | -------- | ------------------------------------------------------------------------------------------- |
+    | question | SelectionError, ManifestMismatchError, ValidationFailedError; other responses below 500     |
+    |          | that have the service's error object                                                        |
+    | entity   | PermissionDeniedError, NotFoundError, DatasetChangedError, MalformedAnswerError,            |
+    |          | IncompleteResultError and other responses below 500, of an entity                           |
+    | account  | AuthenticationError, RateLimitedError; PermissionDeniedError and NotFoundError without an   |
+    |          | entity                                                                                      |
+    | service  | ServerFailureError, 408, TransportError; MalformedAnswerError without an entity, or of a    |
+    |          | response that asks for a later retry; other responses below 500 without an entity           |
+    | local    | BucketUnavailableError, RunInProgressError, and any other subclass of AsyncfinError         |
 """
 
 from __future__ import annotations
@@ -34,12 +48,15 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Protocol, Required, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar, Unpack, cast
 from unicodedata import category
 
 from asyncfin.clock import utc_text
 
 V = TypeVar("V")
+
+# What an error concerns, and so what else fails too.
+Concern: TypeAlias = Literal["question", "entity", "account", "service", "local"]
 
 # The size of one text of an error, and how many problems or details one error has: a service can send
 # millions of either, and errors are logged, pickled and written to journals.
@@ -125,6 +142,18 @@ class AsyncfinError(Exception):
         if attempts is not None:
             self.attempts = attempts
 
+    @property
+    def concerns(self) -> Concern:
+        """What the error concerns, which decides what follows.
+
+        - ``"question"``: correct the question or the arguments; the same one fails again.
+        - ``"entity"``: this entity; others can still be read.
+        - ``"account"``: the token or the allowance: wait, or use another token.
+        - ``"service"``: the service, or the way to it: try again later.
+        - ``"local"``: this machine, a store or a place that it uses.
+        """
+        return "local"
+
     def __str__(self) -> str:
         return printable(f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__())
 
@@ -163,6 +192,23 @@ class AsyncfinError(Exception):
         return f"in {self.operation}{entity}" if self.operation else ""
 
 
+def ends_all(error: AsyncfinError, *, waits: bool) -> bool:
+    """Return whether what failed one of several entities fails all others too.
+
+    Args:
+        waits: whether requests wait through an outage of the service, as on the bulk lane and in an
+            extraction. One that was not sent because of an outage has waited long enough then.
+    """
+    match error.concerns:
+        case "account":
+            # After a short refusal, requests are possible again soon.
+            return isinstance(error, AllowanceExhaustedError) or not isinstance(error, RateLimitedError)
+        case "service":
+            return waits and error.attempts == 0
+        case concerns:
+            return concerns == "local"
+
+
 class SelectionError(AsyncfinError, ValueError):
     """The question is wrong. Raised before any query is sent for it.
 
@@ -170,6 +216,8 @@ class SelectionError(AsyncfinError, ValueError):
         missing: the requested ids and words that do not exist, by field, as `Catalogue.missing` returns
             them; empty if something else is wrong.
     """
+
+    concerns: Concern = "question"
 
     def __init__(
         self, *args: object, missing: Mapping[str, tuple[str, ...]] | None = None, **facts: Unpack[_Facts]
@@ -238,6 +286,7 @@ class TransportError(AsyncfinError):
         retryable: whether a retry can help.
     """
 
+    concerns: Concern = "service"
     # Until the sender says otherwise: an error that is raised elsewhere is of one attempt.
     attempts = 1
 
@@ -300,6 +349,15 @@ class ServiceError(AsyncfinError):
         self.answered = answered
         self.has_error_object = answered and has_error_object
         self.details = details or {}
+
+    @property
+    def concerns(self) -> Concern:
+        """Status 408 and from 500 on: the service. Below: the question, if the service says so itself."""
+        if self.status >= 500 or self.status == 408:
+            return "service"
+        if self.has_error_object:
+            return "question"
+        return "service" if self.entity_id is None else "entity"
 
     def facts(self) -> _Refusal:
         """Return the arguments for another error about the same response."""
@@ -372,21 +430,37 @@ def _named_details(details: Mapping[str, Any]) -> list[str]:
 class ValidationFailedError(ServiceError):
     """400: the service found the request invalid. Sending it again unchanged does not help."""
 
+    concerns: Concern = "question"
+
 
 class AuthenticationError(ServiceError):
     """401: the access token is missing, invalid, or not issued for the REST API."""
+
+    concerns: Concern = "account"
 
 
 class PermissionDeniedError(ServiceError):
     """403: the token does not have the permission, or the account does not have access."""
 
+    @property
+    def concerns(self) -> Concern:
+        """The entity, also without the service's error object; the account for usage and limits."""
+        return "account" if self.entity_id is None else "entity"
+
 
 class NotFoundError(ServiceError):
     """404: the item is missing, or not available to the account."""
 
+    @property
+    def concerns(self) -> Concern:
+        """The entity, also without the service's error object; the account for usage and limits."""
+        return "account" if self.entity_id is None else "entity"
+
 
 class DatasetChangedError(ServiceError):
     """409 dataset_changed: the pinned publication was replaced."""
+
+    concerns: Concern = "entity"
 
 
 class RateLimitedError(ServiceError):
@@ -395,6 +469,8 @@ class RateLimitedError(ServiceError):
     Attributes:
         retry_after: the requested wait in seconds; None if the response had none.
     """
+
+    concerns: Concern = "account"
 
     def __init__(self, *, retry_after: float | None = None, **facts: Unpack[_Refusal]) -> None:
         super().__init__(**facts)
@@ -432,6 +508,8 @@ def _rounded_up(moment: datetime) -> str:
 class ServerFailureError(ServiceError):
     """5xx: a failure on the service's side, which retries did not overcome."""
 
+    concerns: Concern = "service"
+
 
 class MalformedAnswerError(AsyncfinError):
     """A 2xx response that violates the spec.
@@ -440,15 +518,30 @@ class MalformedAnswerError(AsyncfinError):
         problems: one line each, with its JSON path if it has one; at most 100, each of at most 2,000
             characters.
         omitted: how many more there were.
+        retry_after: the wait in seconds that a response without the requested object asks for; None
+            otherwise.
     """
 
-    def __init__(self, problems: str | Iterable[str], *, omitted: int = 0, **facts: Unpack[_Facts]) -> None:
+    def __init__(
+        self,
+        problems: str | Iterable[str],
+        *,
+        omitted: int = 0,
+        retry_after: float | None = None,
+        **facts: Unpack[_Facts],
+    ) -> None:
         lines = iter((problems,) if isinstance(problems, str) else problems)
         self.problems = tuple(shorten(each) for each in islice(lines, MAX_ITEMS))
         self.omitted = omitted + sum(1 for _ in lines)
+        self.retry_after = retry_after
         # Bounded as a whole, but how many more there were stays at its end.
         more = f" (and {self.omitted:,} more)" if self.omitted else ""
         super().__init__(shorten("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
+
+    @property
+    def concerns(self) -> Concern:
+        """The entity; the service for usage and limits, and if the response asks for a later retry."""
+        return "service" if self.entity_id is None or self.retry_after is not None else "entity"
 
 
 class IncompleteResultError(AsyncfinError):
@@ -456,6 +549,8 @@ class IncompleteResultError(AsyncfinError):
 
     `at` is when the last response was received.
     """
+
+    concerns: Concern = "entity"
 
     def __init__(self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]) -> None:
         super().__init__(message, **facts)
@@ -467,4 +562,12 @@ class BucketUnavailableError(AsyncfinError):
 
 
 class ManifestMismatchError(AsyncfinError):
-    """The folder of an extraction belongs to another question or run, or contains other files."""
+    """The folder or prefix of an extraction belongs to another question, or contains other files."""
+
+    concerns: Concern = "question"
+
+
+class RunInProgressError(ManifestMismatchError):
+    """Another run is writing to the folder or prefix, or has taken it over: nothing more is written."""
+
+    concerns: Concern = "local"

@@ -1,5 +1,6 @@
 """The types that programs annotate with: what the arguments of the library may be."""
 
+from asyncfin.errors import Concern
 from asyncfin.events import Observer
 from asyncfin.extraction.progress import OnProgress
 from asyncfin.extraction.run import OnError
@@ -13,6 +14,7 @@ from asyncfin.wire.token import TokenSource
 __all__ = [
     "AnyPath",
     "Bound",
+    "Concern",
     "Lane",
     "Layout",
     "Observer",

@@ -10,7 +10,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import EntitiesFailedError
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
-from asyncfin.errors import AsyncfinError, SelectionError
+from asyncfin.errors import AsyncfinError, SelectionError, ends_all
 from asyncfin.extraction.report import missing_in_all, named
 from asyncfin.extraction.unknown import without_periods
 from asyncfin.model.judge import complaint
@@ -18,7 +18,6 @@ from asyncfin.model.period import Annual, Quarterly
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.many import FATAL
 from asyncfin.tasks import bounded
 
 T = TypeVar("T")
@@ -95,7 +94,9 @@ async def read_several(client: Client, entities: Sequence[str], question: Questi
         ) as answers:
             async for answer in answers:
                 found[answer.entity_id] = answer
-    except FATAL as error:
+    except AsyncfinError as error:
+        if not ends_all(error, waits=True):
+            raise
         ended = error
     return Answers(tuple(found[each] for each in entities if each in found), len(entities), ended)
 
@@ -147,10 +148,11 @@ async def read_each(client: Client, entities: Sequence[str], read: Callable[[str
         try:
             if ended is None:
                 found[entity_id] = await read(entity_id)
-        except FATAL as error:
-            ended = ended or error
         except AsyncfinError as error:
-            failed[entity_id] = error
+            if ends_all(error, waits=False):
+                ended = ended or error
+            else:
+                failed[entity_id] = error
 
     async with bounded([partial(read_one, each) for each in entities], client.max_in_flight) as ends:
         async for _ in ends:

@@ -27,7 +27,8 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
         ArgumentError, SelectionError: an argument is not as described.
         ServiceError, TransportError, MalformedAnswerError: the metadata cannot be read: the token is refused
             (401), the account has no access (403), the dataset does not exist (404), or the service does not.
-        AuthenticationError, BucketUnavailableError: later on, too, but not a 401 for usage or limits.
+        AsyncfinError: later on, what fails all other requests too: a refused token or an unreachable bucket;
+            but not a 401 for usage or limits.
 
     Example:
         >>> import asyncio

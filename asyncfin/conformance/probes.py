@@ -19,13 +19,13 @@ from asyncfin.conformance.bodies import CATALOGUE, DATASET, QUERY, Words, object
 from asyncfin.conformance.report import KINDS, CheckReport, Finding, Kind
 from asyncfin.errors import (
     AllowanceExhaustedError,
-    AuthenticationError,
-    BucketUnavailableError,
+    AsyncfinError,
     DatasetChangedError,
     MalformedAnswerError,
     ServiceError,
     TransportError,
     ValidationFailedError,
+    ends_all,
 )
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.deviation import Deviation
@@ -152,7 +152,7 @@ class Probe:
 
         Raises:
             _IncompleteError: it cannot be sent, or says nothing about the service.
-            AuthenticationError, BucketUnavailableError: nothing can be sent.
+            AsyncfinError: nothing can be sent, or a request without an entity was refused (401, 403, 404).
         """
         if self._spent >= self._max_requests:
             raise _IncompleteError
@@ -161,14 +161,15 @@ class Probe:
             return await self._send(request, self._count)
         except AllowanceExhaustedError as error:
             self._find("limit", "8", "the request allowance was used up during the check", shown_by=error)
-        except (AuthenticationError, BucketUnavailableError):
-            raise
-        except ServiceError as error:
-            return error
-        except TransportError as error:
-            self._find("break", section, f"no complete response ({type(error).__name__})")
-        except MalformedAnswerError:
-            self._find("break", section, "the body is too large, or in an unknown coding")
+        except AsyncfinError as error:
+            if ends_all(error, waits=False):
+                raise
+            if isinstance(error, ServiceError):
+                return error
+            if isinstance(error, TransportError):
+                self._find("break", section, f"no complete response ({type(error).__name__})")
+            else:
+                self._find("break", section, "the body is too large, or in an unknown coding")
         raise _IncompleteError
 
     def _inspect(self, response: Response, known: Mapping[str, Any]) -> Any:
@@ -571,7 +572,7 @@ class Probe:
         ):
             try:
                 found = await self._response(request)
-            except AuthenticationError as error:
+            except ServiceError as error:
                 if not error.answered:
                     raise
                 found = error  # the token was accepted for the dataset, and all else has been checked

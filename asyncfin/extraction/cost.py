@@ -12,7 +12,13 @@ from attrs import define, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, AuthenticationError, BucketUnavailableError
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    BucketUnavailableError,
+    ManifestMismatchError,
+    ends_all,
+)
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import checked_place, distinct_ids
 from asyncfin.extraction.files import QuestionFiles, files_at
@@ -20,7 +26,6 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError, failures
-from asyncfin.extraction.run import FAILURES
 from asyncfin.extraction.unknown import ENOUGH, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, has_nothing
@@ -262,17 +267,16 @@ class _Estimate:
                     async with attempt:
                         expected = await self._expected(attempt, entity_id, last, read_catalogue)
                 return entity_id, expected
-            # It would fail all the others too.
-            except AuthenticationError:
+            except ManifestMismatchError:
                 raise
-            except AllowanceExhaustedError:
+            except AsyncfinError as error:
+                if not ends_all(error, waits=True):
+                    report = EntityReport(entity_id, "failed", failure=Failure.of(error))
+                    return entity_id, _Expected("failed", 1, report=report)
                 left = self._left()
                 # Only our own budget makes the rest a guess; a refusal of the service ends the estimate.
-                if left is None or left >= 1:
+                if not isinstance(error, AllowanceExhaustedError) or left is None or left >= 1:
                     raise
-            except FAILURES as error:
-                report = EntityReport(entity_id, "failed", failure=Failure.of(error))
-                return entity_id, _Expected("failed", 1, report=report)
         if last is not None:
             return entity_id, _Expected("changed", last.requests, guessed=may_be_current)
         return entity_id, _Expected("new", None)

@@ -157,8 +157,9 @@ async def extract(
         SelectionError: the question is not as described, before a request is spent; or it names an id or
             word that no entity has (`UnknownToAllError`, whose `extract_report` is the report), after
             everything else is done, or after the first three entities.
-        ManifestMismatchError: `to` belongs to another question, has foreign files, or is used by another run;
-            or its change feed is of another question, is damaged, or exists although `history` is False.
+        ManifestMismatchError: `to` belongs to another question or has foreign files; or its change feed is of
+            another question, is damaged, or exists although `history` is False.
+        RunInProgressError: another run uses `to`, or has taken it over.
         OSError: the folder or store can't be written; all files in place stay.
         ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not installed.
         AsyncfinError: an entity failed, with ``on_error="raise"``.

@@ -31,7 +31,8 @@ class Files(Protocol):
         """Exclude other runs until `aclose`; return False if `stop` was set during a wait for the lock.
 
         Raises:
-            ManifestMismatchError: the place has foreign files, or another run is using it.
+            ManifestMismatchError: the place has foreign files.
+            RunInProgressError: another run is using it.
             ArgumentError: the place is in an object store without conditional writes.
             OSError: the lock can't be written.
         """
@@ -46,7 +47,7 @@ class Files(Protocol):
         """Return the text of the question of an entity's file; None if it can't be read."""
 
     def check(self) -> None:
-        """Raise ManifestMismatchError if another run has taken over the place that this one has locked."""
+        """Raise RunInProgressError if another run has taken over the place that this one has locked."""
 
     def path(self, entity_id: str) -> str:
         """Return the path or URL of an entity's file."""
@@ -88,6 +89,7 @@ class QuestionFiles:
         Raises:
             ManifestMismatchError: as for `Files.lock`; or there are files of another question, and `replace`
                 is not set.
+            RunInProgressError: as for `Files.lock`.
         """
         self._locked = await self.place.lock(stop)
         if not self._locked:

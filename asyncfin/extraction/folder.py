@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from attrs import frozen
 
-from asyncfin.errors import ArgumentError, ManifestMismatchError
+from asyncfin.errors import ArgumentError, ManifestMismatchError, RunInProgressError
 from asyncfin.extraction.parquet import Footer, read_footer
 from asyncfin.local import naming, try_lock
 
@@ -206,7 +206,7 @@ class Folder:
             with naming(self.lock):
                 held = try_lock(lock.fileno())
             if not held:
-                raise ManifestMismatchError(f"another run is at work on {self.data}: let it end, or stop it")
+                raise RunInProgressError(f"another run is at work on {self.data}: let it end, or stop it")
             os.utime(self.lock)
             yield
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TypeVar
 
-from asyncfin.errors import ManifestMismatchError
+from asyncfin.errors import RunInProgressError
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.parquet import EntityFile, Footer, Found
 from asyncfin.local import flush_names, write_whole
@@ -61,7 +61,7 @@ class FolderFiles:
     def check(self) -> None:
         # The lock of a folder lasts as long as the process, which can be that of a worker's killed driver.
         if self._locked_at is not None and self._folder.locked_at != self._locked_at:
-            raise ManifestMismatchError(f"another run has taken over {self}, and nothing more is written")
+            raise RunInProgressError(f"another run has taken over {self}, and nothing more is written")
 
     def path(self, entity_id: str) -> str:
         return str(self._folder.file(entity_id))

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Literal, TypeGuard
 from uuid import uuid4
 
-from asyncfin.errors import ArgumentError, ManifestMismatchError
+from asyncfin.errors import ArgumentError, RunInProgressError
 from asyncfin.extraction.prefix import Content, NoConditionsError, Objects, Prefix, waits
 from asyncfin.model.words import lasting
 from asyncfin.tasks import cancel_and_wait, in_thread
@@ -40,7 +40,7 @@ class PrefixLock:
     async def take(self, stop: asyncio.Event) -> bool:
         """Take the lock, also one that has not been renewed for five minutes.
 
-        Return whether it is taken: not if `stop` has ended the wait for it. ManifestMismatchError: another
+        Return whether it is taken: not if `stop` has ended the wait for it. RunInProgressError: another
         run is using the prefix; ArgumentError: the store has no conditional writes.
         """
         if not await self._claim(None):
@@ -53,14 +53,14 @@ class PrefixLock:
         return True
 
     def check(self) -> None:
-        """Raise ManifestMismatchError if another run has taken the lock over, or may have done so."""
+        """Raise RunInProgressError if another run has taken the lock over, or may have done so."""
         if self._lost:
-            raise ManifestMismatchError(
+            raise RunInProgressError(
                 f"another run has taken over {self._prefix}, and nothing more is written"
             )
         # A minute before the others may think so: what is being written then gets there in time.
         if self._time() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
-            raise ManifestMismatchError(
+            raise RunInProgressError(
                 f"{self._prefix}: its lock could not be renewed in time, so another run may have taken over,"
                 " and nothing more is written"
             )
@@ -162,8 +162,8 @@ class PrefixLock:
         """Return whether this run has written a lock."""
         return found is not None and found.content.startswith(self._owner.encode())
 
-    def _at_work(self) -> ManifestMismatchError:
-        return ManifestMismatchError(f"another run is at work on {self._prefix}: let it end, or stop it")
+    def _at_work(self) -> RunInProgressError:
+        return RunInProgressError(f"another run is at work on {self._prefix}: let it end, or stop it")
 
     def _unconditional(self) -> ArgumentError:
         return ArgumentError(

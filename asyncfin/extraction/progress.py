@@ -12,8 +12,9 @@ from typing import Protocol
 
 from attrs import define, field, frozen
 
+from asyncfin.errors import AsyncfinError
 from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited, Waiting
-from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
+from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.model.judge import Missing
 from asyncfin.model.words import lasting
 
@@ -87,7 +88,11 @@ class Tracker:
         return self.time() - self._began
 
     def summary(
-        self, reports: Iterable[EntityReport], stopped: Stopped | None, unknown: Missing, near: str | None
+        self,
+        reports: Iterable[EntityReport],
+        stopped: AsyncfinError | None,
+        unknown: Missing,
+        near: str | None,
     ) -> ExtractReport:
         """Return the report on a run that ends now; `near` is its complaint."""
         return ExtractReport(tuple(reports), self.seconds, self.waits, stopped, unknown, near)

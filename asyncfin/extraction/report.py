@@ -9,19 +9,11 @@ from typing import Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
-from asyncfin.errors import (
-    AllowanceExhaustedError,
-    AuthenticationError,
-    BucketUnavailableError,
-    SelectionError,
-    shorten,
-)
+from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, Concern, SelectionError, shorten
 from asyncfin.model.judge import Missing
 from asyncfin.model.words import counted, lasting, listed
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
-# What would fail all other entities too: it ends the run, and is not a failure of an entity.
-Stopped: TypeAlias = AuthenticationError | AllowanceExhaustedError | BucketUnavailableError
 
 # Entities that a notebook shows.
 _SHOWN_ENTITIES = 20
@@ -29,19 +21,23 @@ _SHOWN_ENTITIES = 20
 
 @frozen
 class Failure:
-    """How an attempt failed: the error's class and message (at most 2,000 characters), and its facts."""
+    """How an attempt failed: the error's class and message (at most 2,000 characters), and its facts.
+
+    `concerns` is that of the error: what follows from it (`AsyncfinError.concerns`).
+    """
 
     error: str
     message: str
+    concerns: Concern
     status: int | None = None
     code: str | None = None
     request_id: str | None = None
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
+    def of(cls, error: AsyncfinError) -> Failure:
         """Return what is kept of an error."""
         known = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
-        return cls(type(error).__name__, shorten(str(error)), **known)
+        return cls(type(error).__name__, shorten(str(error)), error.concerns, **known)
 
 
 @frozen
@@ -58,7 +54,7 @@ class EntityReport:
         bytes: its size; 0 without one.
         requests: how many this run spent on it.
         missing: the ids and words of the question that the entity does not have, by field.
-        failure: the error's class, message, status, code and request id.
+        failure: the error's class, message, what it concerns, status, code and request id.
         path: the path of that file, or its URL; None without a `dataset_id`.
         deviations: how many deviations from the spec this run has repaired in its responses.
     """
@@ -83,9 +79,9 @@ class ExtractReport:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
         waits: seconds that requests have waited, in total; several can wait at once.
-        stopped: the error of a refused token, a used-up allowance or a shared bucket out of reach
-            that ended it early. None: it came to its end, was stopped if any entity is left, or
-            ended because of `unknown`.
+        stopped: the error that ended it early because it fails every other entity too: a refused token, a
+            used-up allowance, a shared bucket out of reach. None: it came to its end, was stopped if any
+            entity is left, or ended because of `unknown`.
         unknown: the names in the question that no entity has, by field: none of all, or none of the first
             three that were read, if those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no
@@ -96,7 +92,7 @@ class ExtractReport:
     entities: tuple[EntityReport, ...]
     seconds: float
     waits: float
-    stopped: Stopped | None = None
+    stopped: AsyncfinError | None = None
     unknown: Missing = field(factory=dict)
     complaint: str | None = None
     others: int = 0

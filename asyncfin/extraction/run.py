@@ -15,16 +15,7 @@ from attrs import define, field, frozen
 from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
-from asyncfin.errors import (
-    AllowanceExhaustedError,
-    AuthenticationError,
-    BucketUnavailableError,
-    IncompleteResultError,
-    MalformedAnswerError,
-    SelectionError,
-    ServiceError,
-    TransportError,
-)
+from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, ManifestMismatchError, ends_all
 from asyncfin.events import ExtractFinished, ExtractStarted
 from asyncfin.extraction.entity import read
 from asyncfin.extraction.feed_writer import FeedWriter
@@ -32,7 +23,7 @@ from asyncfin.extraction.files import QuestionFiles
 from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure, Stopped
+from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure
 from asyncfin.extraction.unknown import FirstThree, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint
@@ -42,8 +33,6 @@ from asyncfin.tasks import bounded, in_thread
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
-# What can be wrong with one entity alone.
-FAILURES = (ServiceError, TransportError, MalformedAnswerError, IncompleteResultError, SelectionError)
 # Partial reads are lost when the allowance runs out. If a small allowance were spread over many entities,
 # none would ever be done: so two are read at once at first, and one more for every eight done.
 _READ_AT_FIRST = 2
@@ -86,7 +75,7 @@ class Run:
     _encoding: asyncio.Lock = field(factory=asyncio.Lock)
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
-    stopped: Stopped | None = None
+    stopped: AsyncfinError | None = None
     _first: FirstThree = field(init=False)
     _deviations: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
@@ -163,21 +152,24 @@ class Run:
             try:
                 if (report := await self._read(entity_id, has_file)) is not None:
                     return self._tracker.ended(report)
-            except (AuthenticationError, BucketUnavailableError) as error:
-                self.stopped = self.stopped or error
-            except AllowanceExhaustedError as error:
-                if not self._options.wait:
-                    self.stopped = self.stopped or error
-                else:
+            except ManifestMismatchError:  # about the place, in which nothing more may be written
+                raise
+            except AsyncfinError as error:
+                if isinstance(error, AllowanceExhaustedError) and self._options.wait:
                     # Those that wait for the old semaphore get it soon: its holders are refused too.
                     self._reading, self._done = asyncio.Semaphore(_READ_AT_FIRST), 0
                     await sleep_until(error.resume_at, entity_id, self._tracker, self._options)
-            except FAILURES as error:
-                spent, failure = self._tracker.spent(entity_id), Failure.of(error)
-                if self._options.on_error == "raise":
+                elif ends_all(error, waits=True):
+                    self.stopped = self.stopped or error
+                elif self._options.on_error == "raise":
                     raise
-                return self._tracker.ended(EntityReport(entity_id, "failed", requests=spent, failure=failure))
+                else:
+                    return self._tracker.ended(self._failed(entity_id, error))
         return EntityReport(entity_id, "left", requests=self._tracker.spent(entity_id))
+
+    def _failed(self, entity_id: str, error: AsyncfinError) -> EntityReport:
+        spent = self._tracker.spent(entity_id)
+        return EntityReport(entity_id, "failed", requests=spent, failure=Failure.of(error))
 
     async def _read(self, entity_id: str, has_file: bool) -> EntityReport | None:
         """Read an entity whose file is not of the current publication; None: the run ends before its turn."""

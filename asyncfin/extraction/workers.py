@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError
+from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AsyncfinError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.feed_writer import FeedRun, FeedWriter
@@ -23,7 +23,7 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import EntityReport, ExtractReport, Stopped
+from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.tree import tree_at
 from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names
@@ -62,7 +62,7 @@ class ChunkResult:
     reports: tuple[EntityReport, ...]
     known: dict[str, Written]
     waits: float
-    stopped: Stopped | None
+    stopped: AsyncfinError | None
     complaint: str | None
 
 
@@ -142,7 +142,7 @@ class Driver:
     _options: Options
     _feed_run: FeedRun | None = None
     _reports: dict[str, EntityReport] = field(factory=dict)
-    _stopped: Stopped | None = None
+    _stopped: AsyncfinError | None = None
     _complaint: str | None = None
     _first: FirstThree = field(init=False)
 

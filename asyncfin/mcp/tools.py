@@ -17,14 +17,7 @@ from pydantic import Field
 
 from asyncfin import checks
 from asyncfin.client import Client
-from asyncfin.errors import (
-    AllowanceExhaustedError,
-    AsyncfinError,
-    AuthenticationError,
-    BucketUnavailableError,
-    SelectionError,
-    own_version,
-)
+from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, ends_all, own_version
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, selection_of, shown_periods
 from asyncfin.mcp.ranking import Found, rank
@@ -58,8 +51,6 @@ _MAX_METRICS = 80
 # A catalogue of whatever age is good for planning: requests are pinned, and a change starts over.
 _ANY_AGE = timedelta(days=36_500).total_seconds()
 
-# No further request can be sent. What was read before is still returned, unlike after AuthenticationError.
-_NO_REQUESTS = (AllowanceExhaustedError, BucketUnavailableError)
 _NOT_COMPARED = "original and restated values are not compared"
 _READ_ONLY = ToolAnnotations(
     read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
@@ -314,10 +305,9 @@ class _Tools:
         """Return the catalogues that can be read, and notes about the others.
 
         Raises:
-            NoTurnError, AllowanceExhaustedError, BucketUnavailableError: not all were read, and `all_of_them`
-                is set.
-            AuthenticationError: the token was refused; what was read before is not returned.
-            AsyncfinError: the read of each of them failed, at least one for this reason.
+            NoTurnError: not all were read, and `all_of_them` is set.
+            AsyncfinError: no further request can be sent, and `all_of_them` is set or the token was refused;
+                or the read of each of them failed, at least one for this reason.
         """
         read, notes = list[Catalogue](), list[str]()
         failures = list[AsyncfinError]()
@@ -334,10 +324,8 @@ class _Tools:
                 names = ", ".join(map(self._named, entity_ids[entity_ids.index(entity_id) :]))
                 notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
                 break
-            except AuthenticationError:
-                raise
             except AsyncfinError as error:
-                if all_of_them and isinstance(error, _NO_REQUESTS):
+                if ends_all(error, waits=False) and (all_of_them or not _keeps(error)):
                     raise
                 failures.append(error)
                 notes.append(self._unread(entity_id, error))
@@ -345,7 +333,7 @@ class _Tools:
                 self._read_names[entity_id] = catalogue.name
                 read.append(catalogue)
         if len(failures) == len(entity_ids):
-            raise next((each for each in failures if isinstance(each, _NO_REQUESTS)), failures[0])
+            raise next((each for each in failures if ends_all(each, waits=False)), failures[0])
         return read, notes
 
     async def _question(
@@ -405,10 +393,9 @@ class _Tools:
 
         Raises:
             SelectionError: it would spend more requests than the call has left.
-            AllowanceExhaustedError, BucketUnavailableError: no company was read.
-            AuthenticationError: the token was refused; what was read before is not returned.
+            AsyncfinError: no further request can be sent, and no company was read or the token was refused;
+                or the only company could not be read.
             NoTurnError: the publication was replaced, and the restart needs more requests than are left.
-            AsyncfinError: the only company could not be read.
         """
         needed, both = await self._cost(question, restated)
         room = call.limit - call.spent
@@ -452,7 +439,9 @@ class _Tools:
             ) as answers:
                 async for answer in answers:
                     read[answer.entity_id] = answer
-        except _NO_REQUESTS as error:
+        except AsyncfinError as error:
+            if not _keeps(error):
+                raise
             ended = error
         return {each: read.get(each) or EntityAnswer(each, None, error=ended) for each in ids}, ended
 
@@ -498,6 +487,11 @@ class _Tools:
 
 def _several(given: list[str] | str) -> list[str]:
     return list(dict.fromkeys([given] if isinstance(given, str) else given))
+
+
+def _keeps(error: AsyncfinError) -> bool:
+    """Return whether an error ends a call, and what was read before it is still returned."""
+    return ends_all(error, waits=True) and not isinstance(error, AuthenticationError)
 
 
 def _versions(restated: bool) -> tuple[ValueVersion, ValueVersion]:

@@ -20,28 +20,25 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from asyncfin.errors import (
-    AllowanceExhaustedError,
-    AsyncfinError,
-    AuthenticationError,
-    BucketUnavailableError,
-)
+from asyncfin.errors import AsyncfinError, ends_all
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.turn import Turn, mark_ended
 from asyncfin.tasks import cancel_and_wait
 
 EntityIds = Iterable[str] | AsyncIterable[str]
-# Errors that would fail every other entity too.
-FATAL = (AuthenticationError, BucketUnavailableError, AllowanceExhaustedError)
 # How long a place is kept for an entity that is decoding or planning between two requests.
 _KEPT_SECONDS = 1.0
 
 
 class Turns:
-    """Bounds the requests of several entities together; those of the entity begun first go first."""
+    """Bounds the requests of several entities together; those of the entity begun first go first.
 
-    def __init__(self, limit: int) -> None:
+    `waits` is that of `ends_all`.
+    """
+
+    def __init__(self, limit: int, *, waits: bool) -> None:
         self._free = limit
+        self._waits = waits
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
         self._order = count()
         self._sending: Counter[int] = Counter()
@@ -60,8 +57,9 @@ class Turns:
         self._sending[number] += 1
         try:
             yield
-        except FATAL as error:
-            self._close(error)
+        except AsyncfinError as error:
+            if ends_all(error, waits=self._waits):
+                self._close(error)
             raise
         finally:
             self._sending[number] -= 1
@@ -120,14 +118,14 @@ ReadEntity = Callable[[str, Turn], Awaitable[EntityAnswer]]
 
 @asynccontextmanager
 async def answers_of(
-    entity_ids: EntityIds, read: ReadEntity, *, limit: int, ahead: int
+    entity_ids: EntityIds, read: ReadEntity, *, limit: int, ahead: int, waits: bool
 ) -> AsyncIterator[AsyncIterator[EntityAnswer]]:
     """Read entities and give their answers as they finish, as `Client.query_many` says.
 
     `limit` bounds the requests of all entities that wait for their pace or are in flight, `ahead` the
-    entities begun beyond those that the consumer has received.
+    entities begun beyond those that the consumer has received; `waits` is that of `ends_all`.
     """
-    answers = _Answers(entity_ids, read, limit, ahead)
+    answers = _Answers(entity_ids, read, limit, ahead, waits)
     try:
         yield answers
     finally:
@@ -135,9 +133,10 @@ async def answers_of(
 
 
 class _Answers:
-    def __init__(self, entity_ids: EntityIds, read: ReadEntity, limit: int, ahead: int) -> None:
+    def __init__(self, entity_ids: EntityIds, read: ReadEntity, limit: int, ahead: int, waits: bool) -> None:
         self._read = read
-        self._turns = Turns(limit)
+        self._turns = Turns(limit, waits=waits)
+        self._waits = waits
         self._places = asyncio.Semaphore(ahead)  # one for each entity begun and not yet received
         self._finished: deque[EntityAnswer] = deque()
         self._failure: BaseException | None = None  # what ends the iteration early
@@ -178,9 +177,9 @@ class _Answers:
     async def _answer(self, entity_id: str, number: int) -> None:
         try:
             answer = await self._read(entity_id, partial(self._turns.of, number))
-        except FATAL:
-            raise
         except AsyncfinError as error:
+            if ends_all(error, waits=self._waits):
+                raise
             # Without its traceback, whose frames would keep everything that was read of the entity.
             answer = EntityAnswer(entity_id, None, error=error.with_traceback(None))
         finally:
@@ -201,9 +200,11 @@ class _Answers:
             return
         self._failure = error
         # If the source of ids fails, the entities begun are still read.
-        if isinstance(error, FATAL):
+        if task is self._beginner:
+            return
+        if isinstance(error, AsyncfinError):
             self._beginner.cancel()
-        elif task is not self._beginner:
+        else:
             for other in self._tasks:
                 other.cancel()
 

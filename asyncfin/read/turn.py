@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeAlias
 from weakref import WeakSet
 
-from asyncfin.errors import AsyncfinError
+from asyncfin.errors import AsyncfinError, Concern
 
 # It yields a function that returns whether another attempt may be sent; None: as many as `Retry` allows.
 Turn: TypeAlias = Callable[[], AbstractAsyncContextManager[Callable[[], bool] | None]]
@@ -16,6 +16,8 @@ _ended: WeakSet[BaseException] = WeakSet()
 
 class NoTurnError(AsyncfinError):
     """Raised by a turn: no further request may be sent. Pages of a catalogue that were read are kept."""
+
+    concerns: Concern = "entity"
 
 
 def is_ended_by_turn(error: BaseException) -> bool:

@@ -345,7 +345,7 @@ def test_unchanged_entities_are_read_again_if_asked(command: Command, night: str
 
 def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """However much happens in between; a failure has its line at once."""
-    failed = EntityReport(UNKNOWN_ID, "failed", failure=Failure("NotFoundError", "404"))
+    failed = EntityReport(UNKNOWN_ID, "failed", failure=Failure("NotFoundError", "404", "entity"))
     course: list[dict[str, Any]] = [
         {"seconds": 9.9, "done": 1},
         {"seconds": 9.95, "ended": failed, "failed": 1},

@@ -22,6 +22,7 @@ from asyncfin import (
     FiscalRange,
     ManifestMismatchError,
     Quarterly,
+    RunInProgressError,
     Select,
     Trailing,
     as_of,
@@ -548,7 +549,7 @@ async def test_a_cancelled_run_ends_after_what_it_does_in_a_thread(night: Nights
         for _ in range(10):
             await asyncio.sleep(0)
     assert not running.done()
-    with pytest.raises(ManifestMismatchError, match="another run"):
+    with pytest.raises(RunInProgressError, match="another run"):
         await night.run(history=True)
     free.set()
     with pytest.raises(asyncio.CancelledError):

@@ -20,6 +20,7 @@ from asyncfin import (
     ExtractProgress,
     ManifestMismatchError,
     Quarterly,
+    RunInProgressError,
     Select,
     UnknownToAllError,
     extract,
@@ -153,7 +154,7 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     sandbox.inject(Hang(operation="query", nth=1))
     first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO))
     await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
-    with pytest.raises(ManifestMismatchError, match="another run is at work on s3://figures/night"):
+    with pytest.raises(RunInProgressError, match="another run is at work on s3://figures/night"):
         await extract(client, IDS, Select(), Annual(), to=TO)
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -196,7 +197,7 @@ async def test_a_driver_whose_lock_may_be_lost_deletes_nothing(
     await extract(client, IDS, Select(), Quarterly(), to=TO)
     before = s3.everything()
     monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS)
-    with pytest.raises(ManifestMismatchError, match="another run may have taken over"):
+    with pytest.raises(RunInProgressError, match="another run may have taken over"):
         await extract(client, IDS, Select(), Annual(), to=TO, replace=True)
     assert s3.everything() == before
 
@@ -241,7 +242,7 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
     obstore.put(s3.store, "night.journal/lock", b"another's")
     await wait_for(lambda: bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's")
-    with pytest.raises(ManifestMismatchError, match="another run has taken over s3://figures/night"):
+    with pytest.raises(RunInProgressError, match="another run has taken over s3://figures/night"):
         await running
     assert s3.names() == ["night.journal/lock"]
 
@@ -252,7 +253,7 @@ async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_mor
     """A driver that could not renew its lock in time stops writing: another run may have taken over."""
     monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS + 0.3)
     sandbox.inject(Latency(operation="query", nth=1, seconds=1))
-    with pytest.raises(ManifestMismatchError, match="not be renewed in time"):
+    with pytest.raises(RunInProgressError, match="not be renewed in time"):
         await extract(client, IDS[:1], Select(), Annual(), to=TO)
     assert s3.names() == []
 

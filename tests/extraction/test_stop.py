@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, ExtractProgress, ManifestMismatchError, Select, extract
+from asyncfin import Annual, Client, ExtractProgress, RunInProgressError, Select, extract
 from asyncfin.sandbox import Hang, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows
 
@@ -123,7 +123,7 @@ async def test_a_second_run_in_the_folder_is_refused(sandbox: Sandbox, client: C
 
     first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=folder, progress=watch))
     await began.wait()
-    with pytest.raises(ManifestMismatchError, match="another run"):
+    with pytest.raises(RunInProgressError, match="another run"):
         await extract(client, IDS, Select(), Annual(), to=folder)
     await extract(client, IDS[:1], Select(), Annual(), to=folder.parent / "other")
     first.cancel()

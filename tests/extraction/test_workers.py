@@ -22,8 +22,8 @@ from asyncfin import (
     BucketUnavailableError,
     Client,
     ExtractProgress,
-    ManifestMismatchError,
     NotFoundError,
+    RunInProgressError,
     Select,
     UnknownToAllError,
     as_of,
@@ -372,7 +372,7 @@ async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder
             for _ in range(steps):
                 await asyncio.sleep(0)
         assert not running.done()
-        with pytest.raises(ManifestMismatchError, match="another run is at work"):
+        with pytest.raises(RunInProgressError, match="another run is at work"):
             await extract(Client.from_env, IDS, Select(), Annual(), **asked)
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -408,7 +408,7 @@ async def test_a_worker_writes_nothing_after_another_run_has_begun(
     await extract(client, IDS, Select(), Annual(), **asked)
     before = {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")}
     sandbox.publish(COMPANIES[0])
-    with pytest.raises(ManifestMismatchError, match="another run has taken over"):
+    with pytest.raises(RunInProgressError, match="another run has taken over"):
         await asyncio.to_thread(held.calls[0])
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
 

@@ -22,14 +22,18 @@ from asyncfin.errors import (
     PermissionDeniedError,
     RateLimitedError,
     RequestTimeoutError,
+    RunInProgressError,
     SelectionError,
     ServerFailureError,
     ServiceError,
     TransportError,
     TruncatedAnswerError,
     ValidationFailedError,
+    ends_all,
     error_context,
 )
+from asyncfin.extraction.report import ExtractReport, Failure, UnknownToAllError
+from asyncfin.read.turn import NoTurnError
 
 AT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 ENTITY = "O-" + "a1" * 16
@@ -57,6 +61,7 @@ TREE = {
     MalformedAnswerError: AsyncfinError,
     IncompleteResultError: AsyncfinError,
     ManifestMismatchError: AsyncfinError,
+    RunInProgressError: ManifestMismatchError,
 }
 
 
@@ -186,7 +191,8 @@ def test_one_problem_may_be_given_as_a_text() -> None:
     assert MalformedAnswerError("expected an object @ $").problems == ("expected an object @ $",)
 
 
-QUESTION = [AsyncfinError, SelectionError, ArgumentError, BucketUnavailableError, ManifestMismatchError]
+QUESTION = [AsyncfinError, SelectionError, ArgumentError, BucketUnavailableError]
+QUESTION += [ManifestMismatchError, RunInProgressError]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TREE if kind not in QUESTION])
@@ -317,3 +323,79 @@ def test_what_the_service_says_does_nothing_to_a_terminal_or_a_log() -> None:
     report = error.report().split("\n")
     assert (len(report), all(map(str.isprintable, report))) == (6, True)
     assert (error.code, error.message, error.request_id) == (code, message, "r\r1")
+
+
+def refusal(kind: type[ServiceError], status: int, **facts) -> ServiceError:
+    extra = {"resume_at": AT} if kind is AllowanceExhaustedError else {}
+    return kind(status=status, message="a text", **extra, **facts)
+
+
+class OfAUserError(AsyncfinError):
+    """A subclass that says nothing of what it concerns."""
+
+
+UNKNOWN_TO_ALL = UnknownToAllError("none", report=ExtractReport((), 0.0, 0.0))
+IN_FRONT = {"has_error_object": False}
+OF_ENTITY = {"entity_id": ENTITY}
+# The error, what it concerns, and whether it ends a question to several entities: always, only where
+# requests wait through an outage, or never.
+CONCERNS = [
+    (SelectionError("no"), "question", "never"),
+    (ArgumentError("no"), "question", "never"),
+    (UNKNOWN_TO_ALL, "question", "never"),
+    (ManifestMismatchError("no"), "question", "never"),
+    (refusal(ValidationFailedError, 400, **OF_ENTITY), "question", "never"),
+    (refusal(ServiceError, 422, **OF_ENTITY), "question", "never"),
+    (refusal(ServiceError, 413), "question", "never"),
+    (refusal(ServiceError, 413, **IN_FRONT, **OF_ENTITY), "entity", "never"),
+    (refusal(ServiceError, 302, **IN_FRONT), "service", "never"),
+    (refusal(PermissionDeniedError, 403, **OF_ENTITY), "entity", "never"),
+    (refusal(PermissionDeniedError, 403, **IN_FRONT, **OF_ENTITY), "entity", "never"),
+    (refusal(NotFoundError, 404, **OF_ENTITY), "entity", "never"),
+    (refusal(NotFoundError, 404, **IN_FRONT, **OF_ENTITY), "entity", "never"),
+    (refusal(DatasetChangedError, 409, **OF_ENTITY), "entity", "never"),
+    (MalformedAnswerError("no", **OF_ENTITY), "entity", "never"),
+    (IncompleteResultError("no", **OF_ENTITY), "entity", "never"),
+    (NoTurnError("no"), "entity", "never"),
+    (refusal(AuthenticationError, 401, **OF_ENTITY), "account", "always"),
+    (refusal(RateLimitedError, 429, **OF_ENTITY), "account", "never"),
+    (refusal(AllowanceExhaustedError, 429, **OF_ENTITY), "account", "always"),
+    (refusal(PermissionDeniedError, 403), "account", "always"),
+    (refusal(NotFoundError, 404), "account", "always"),
+    (refusal(ServerFailureError, 503, **OF_ENTITY), "service", "never"),
+    (refusal(ServerFailureError, 503, attempts=0, **OF_ENTITY), "service", "waiting"),
+    (refusal(ServiceError, 408, **OF_ENTITY), "service", "never"),
+    (refusal(ServiceError, 408, **IN_FRONT, **OF_ENTITY), "service", "never"),
+    (ConnectionFailedError("no", **OF_ENTITY), "service", "never"),
+    (RequestTimeoutError("no", attempts=0, **OF_ENTITY), "service", "waiting"),
+    (TruncatedAnswerError("no"), "service", "never"),
+    (MalformedAnswerError("no"), "service", "never"),
+    (MalformedAnswerError("no", retry_after=5.0, **OF_ENTITY), "service", "never"),
+    (BucketUnavailableError("no", **OF_ENTITY), "local", "always"),
+    (RunInProgressError("no"), "local", "always"),
+    (OfAUserError("no"), "local", "always"),
+    (AsyncfinError("no"), "local", "always"),
+]
+NAMES = [f"{type(each).__name__}-{concerns}-{number}" for number, (each, concerns, _) in enumerate(CONCERNS)]
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+@pytest.mark.parametrize(("error", "concerns", "ends"), CONCERNS, ids=NAMES)
+def test_an_error_says_what_it_concerns(error: AsyncfinError, concerns: str, ends: str, again) -> None:
+    """Pickling keeps it, and a report of the failure has it."""
+    assert (error.concerns, again(error).concerns) == (concerns, concerns)
+    assert Failure.of(error).concerns == concerns
+
+
+@pytest.mark.parametrize(("error", "concerns", "ends"), CONCERNS, ids=NAMES)
+def test_an_error_of_the_account_or_of_this_machine_ends_a_question_to_several_entities(
+    error: AsyncfinError, concerns: str, ends: str
+) -> None:
+    """A short refusal does not; nor does an outage, unless requests have waited through it."""
+    assert ends_all(error, waits=False) == (ends == "always")
+    assert ends_all(error, waits=True) == (ends != "never")
+
+
+def test_each_error_of_the_tree_has_a_case_of_what_it_concerns() -> None:
+    """A new class needs a row in the table."""
+    assert {type(each) for each, _, _ in CONCERNS} >= set(TREE) - {TransportError}

@@ -407,7 +407,7 @@ async def test_an_entity_that_hangs_stops_no_other() -> None:
 
 async def test_a_turn_given_to_a_request_that_is_cancelled_goes_to_the_next() -> None:
     """In the same moment."""
-    turns = Turns(1)
+    turns = Turns(1, waits=False)
     order = []
 
     async def request(number: int) -> None:

@@ -283,7 +283,7 @@ async def test_series_plans_stats_and_reports_show_themselves_in_notebooks() -> 
     assert "<td>416,161,000,000</td>" in series
     assert ">query</th>" in stats
     assert ">total</th>" in stats
-    failed = EntityReport("O-<b>", "failed", failure=Failure("ServiceError", "<script>"))
+    failed = EntityReport("O-<b>", "failed", failure=Failure("ServiceError", "<script>", "entity"))
     report = ExtractReport((EntityReport("O-1", "done", rows=3), failed), 1.0, 0.0)._repr_html_()
     assert report.index("O-&lt;b&gt;") < report.index("O-1")
     assert "<script>" not in report

@@ -37,6 +37,7 @@ from asyncfin import (
     ExtractCost,
     ExtractProgress,
     ExtractReport,
+    Failure,
     FileBucket,
     FileCache,
     Finding,
@@ -59,6 +60,7 @@ from asyncfin import (
     ReportingGroup,
     RequestTimeoutError,
     Retry,
+    RunInProgressError,
     Scope,
     ScopeGroup,
     ScopeRef,
@@ -111,6 +113,7 @@ from asyncfin.sandbox import Sandbox
 from asyncfin.typing import (
     AnyPath,
     Bound,
+    Concern,
     Lane,
     Layout,
     Observer,
@@ -359,6 +362,7 @@ def failures(error: AsyncfinError) -> str:
     assert_type(error.operation, str | None)
     assert_type(error.entity_id, str | None)
     assert_type(error.at, datetime | None)
+    assert_type(error.concerns, Concern)
     match error:
         case ArgumentError():
             return str(error)
@@ -391,7 +395,7 @@ def failures(error: AsyncfinError) -> str:
             assert_type(error.problems, tuple[str, ...])
         case IncompleteResultError():
             assert_type(error.series_ids, tuple[str, ...])
-        case BucketUnavailableError() | ManifestMismatchError():
+        case BucketUnavailableError() | RunInProgressError() | ManifestMismatchError():
             pass
     return "unknown"
 
@@ -410,6 +414,7 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     report = await extract(client, [ENTITY], Select(), Annual(), to="out", progress=Progress())
     assert_type(report, ExtractReport)
     assert_type(report.failed, tuple[EntityReport, ...])
+    assert_type(report.failed[0].failure, Failure | None)
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)
     assert_type(cost, ExtractCost)
     assert_type(cost.seconds, float | None)

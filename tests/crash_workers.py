@@ -49,7 +49,7 @@ def pool():
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
 
 def main(kind, to, *ids):
-    asked = {"to": to, "chunk": 3, "allow_unknown": True}
+    asked = {"to": to, "chunk": 3}
     if kind == "pool":
         asyncio.run(extract(make_killing_client, ids, Select(), Annual(), executor=pool, **asked))
         return

@@ -107,8 +107,8 @@ def _damaged(trial: Path, source: random.Random) -> str:
             return "the lock's folder deleted"
         case _:
             beside.mkdir(exist_ok=True)
-            (beside / "journal.sqlite").write_bytes(source.randbytes(5000))
-            return "a journal of an earlier version"
+            (beside / f"{source.randrange(9)}.part").write_bytes(source.randbytes(5000))
+            return "an unfinished file"
 
 
 def _bytes_changed(path: Path, source: random.Random) -> str:

@@ -87,7 +87,6 @@ def extract(
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
-    allow_unknown: bool = False,
     no_lock: bool = False,
     history: bool = False,
     prune: bool = False,
@@ -120,7 +119,6 @@ def extract(
         refresh: Read unchanged entities again.
         replace: Delete the folder's files of another question first.
         wait: Sleep until a used-up allowance returns, instead of ending.
-        allow_unknown: Continue even if the first three entities have nothing of the question.
         no_lock: Take no lock in an object store; no other run may use the same prefix.
         history: Keep what changes from run to run in a feed next to the folder; later runs continue it.
         prune: Delete the files of entities that are not given.
@@ -155,7 +153,6 @@ def extract(
         "to": into,
         "refresh": refresh,
         "replace": replace,
-        "allow_unknown": allow_unknown,
     }
     if dry_run:
         arguments["read_catalogues"] = read_catalogues

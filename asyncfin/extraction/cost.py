@@ -26,7 +26,7 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError, failures
-from asyncfin.extraction.unknown import ENOUGH, unknown_names
+from asyncfin.extraction.unknown import sample, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, has_nothing
 from asyncfin.model.period import PeriodSelection
@@ -134,41 +134,37 @@ async def extract_cost(
     refresh: bool = False,
     replace: bool = False,
     read_catalogues: bool = False,
-    allow_unknown: bool = False,
 ) -> ExtractCost:
     """Return the expected cost of `extract` with the same arguments. Nothing is written.
 
     Requests: one for each entity that has a file, unless it is to be refreshed. The others are estimated by
-    the average of those with a file or, where there is none, by the catalogues of the first three. All
-    count against the bucket's daily budget; if less is left of it than there are entities, no request is
-    sent, as the run does not fit in any case.
+    the average of those with a file or, where there is none, by the catalogues of the first, the middle and
+    the last one. All count against the bucket's daily budget; if less is left of it than there are entities,
+    no request is sent, as the run does not fit in any case.
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity and plan its question.
             The cost is then exact, provided that the service fills its pages and no request is repeated.
             This spends the requests of the catalogues.
-        allow_unknown: whether to continue if the first three entities have nothing of the question.
 
     Raises:
         ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
         SelectionError: the question is not as described; or it names an id or word that no entity has, or the
-            first three entities have nothing of it (`UnknownToAllError`), as catalogues and files show.
+            three entities whose catalogues are read have nothing of it (`UnknownToAllError`).
         AuthenticationError, AllowanceExhaustedError: the service refused the estimate itself.
     """
     ids = distinct_ids(entity_ids)
     question = written_question(select, periods, value_version)
     check_client("client", client)
     flags = {"refresh": refresh, "replace": replace, "read_catalogues": read_catalogues}
-    for name, flag in (flags | {"allow_unknown": allow_unknown}).items():
+    for name, flag in flags.items():
         checks.flag(name, flag)
     place = await checked_place(to)
     files = files_at(place, question, lock=False)
     try:
         await files.read(replace=replace)
         tracker = Tracker(len(ids), None, asyncio.get_running_loop().time)
-        return await _Estimate(
-            client, question, files, refresh, read_catalogues, allow_unknown, tracker
-        ).over(ids)
+        return await _Estimate(client, question, files, refresh, read_catalogues, tracker).over(ids)
     finally:
         await files.place.aclose()
 
@@ -180,7 +176,6 @@ class _Estimate:
     _files: QuestionFiles
     _refresh: bool
     _read_catalogues: bool
-    _allow_unknown: bool
     _tracker: Tracker
     _may_request: bool = True
     _example: Catalogue | None = None  # the last one that does not have something
@@ -196,14 +191,23 @@ class _Estimate:
         expected: dict[str, _Expected] = {}
         with self._client.observed(self._tracker), self._tracker.counting():
             if not (self._files.known or self._read_catalogues):
-                await self._add(expected, ids[:ENOUGH], read_catalogues=True)
-                if len(ids) > ENOUGH and not self._allow_unknown:
-                    self._refuse_unknown(expected, early=True)
+                await self._add_sample(expected, ids)
             others = [each for each in ids if each not in expected]
             await self._add(expected, others, read_catalogues=self._read_catalogues)
         # Before the figures: a misspelt name would give an estimate of almost nothing.
         self._refuse_unknown(expected)
         return self._cost([expected[each] for each in ids])
+
+    async def _add_sample(self, expected: dict[str, _Expected], ids: tuple[str, ...]) -> None:
+        """Read the catalogues of the entities that a run would begin with, and refuse what would end it."""
+
+        def chosen() -> tuple[str, ...]:
+            return sample(ids, {each for each, found in expected.items() if found.state == "failed"})
+
+        while unread := [each for each in chosen() if each not in expected]:
+            await self._add(expected, unread, read_catalogues=True)
+        if len(expected) < len(ids):
+            self._refuse_unknown({each: expected[each] for each in chosen()}, early=True)
 
     async def _add(
         self, expected: dict[str, _Expected], ids: Sequence[str], *, read_catalogues: bool

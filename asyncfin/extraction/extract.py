@@ -93,7 +93,6 @@ async def extract(
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
-    allow_unknown: bool = False,
     lock: bool = True,
     executor: Executor | MakeExecutor | None = None,
     chunk: int = 25,
@@ -131,8 +130,6 @@ async def extract(
             names the question and the publication: damage elsewhere in it is repaired by a refresh only.
         replace: whether the files of another question in the folder are to be deleted first.
         wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
-        allow_unknown: whether to continue if the first three entities have nothing of the question,
-            because they do not have its ids or words, or no series meets it; otherwise the run ends.
         lock: whether to lock an object store's prefix against other runs. A folder is always locked.
         executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process pool or
             Dask's, or a function of no arguments that makes one, which is called again when a killed
@@ -156,7 +153,8 @@ async def extract(
             given for periods that move, as those of ``Annual(last=3)`` and `Trailing` do.
         SelectionError: the question is not as described, before a request is spent; or it names an id or
             word that no entity has (`UnknownToAllError`, whose `extract_report` is the report), after
-            everything else is done, or after the first three entities.
+            everything else is done; in a place without files of the question also if the first, the middle
+            and the last entity, which are read first, have nothing of it: then the others are left.
         ManifestMismatchError: `to` belongs to another question or has foreign files; or its change feed is of
             another question, is damaged, or exists although `history` is False.
         RunInProgressError: another run uses `to`, or has taken it over.
@@ -179,7 +177,6 @@ async def extract(
         refresh=refresh,
         replace=replace,
         wait=wait,
-        allow_unknown=allow_unknown,
         lock=lock,
         chunk=chunk,
         history=history,

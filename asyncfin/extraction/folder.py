@@ -30,8 +30,6 @@ _LONGEST = 247
 _BESIDE = ".journal"
 _CHANGES = ".changes"
 _LOCK = "lock"
-# Earlier versions kept a journal of the files, and damaged ones under names that begin alike.
-_JOURNAL = "journal.sqlite"
 _TRIAL = ".asyncfin-trial"
 # The locks that this process holds, or is taking.
 _locks: WeakSet[FileIO] = WeakSet()
@@ -154,7 +152,7 @@ class Folder:
             )
 
     def refuse_inner(self) -> None:
-        """Raise ManifestMismatchError for a new folder around another extraction or a foreign database."""
+        """Raise ManifestMismatchError for a new folder around another extraction."""
         if self.is_extraction:
             return
         for place in (self.data, self.beside):
@@ -162,11 +160,6 @@ class Folder:
                 raise ManifestMismatchError(
                     f"{place} contains another extraction, {path}; give another folder"
                 )
-        journal = self.beside / _JOURNAL
-        if journal.exists() and journal.stat().st_size:
-            raise ManifestMismatchError(
-                f"{journal} is not of an extraction; remove it or give another folder"
-            )
 
     def make(self) -> None:
         """Make the folders that do not exist, where `refuse_inner` permits it."""
@@ -190,10 +183,9 @@ class Folder:
             placed.unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Delete what killed runs have left unfinished, and the journal of an earlier version."""
-        for pattern in ("*.part", f"{_JOURNAL}*"):
-            for path in self.beside.glob(pattern):
-                path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
+        """Delete what killed runs have left unfinished."""
+        for path in self.beside.glob("*.part"):
+            path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
 
     @contextmanager
     def locked(self) -> Iterator[None]:

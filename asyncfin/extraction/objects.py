@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.lock import PrefixLock
-from asyncfin.extraction.parquet import EntityFile, Footer, Found, Written, read_footer, with_missing
+from asyncfin.extraction.parquet import EntityFile, Footer, Found, Written, read_footer
 from asyncfin.extraction.prefix import Objects, Prefix
 from asyncfin.extraction.strict import structure
 from asyncfin.model.judge import Missing
@@ -107,7 +107,7 @@ class ObjectFiles:
         # A HEAD request, which transfers no content; the footer is read only where the metadata are missing.
         head, found = await self._objects.head(key), None
         with suppress(ValueError):
-            said = structure(with_missing(json.loads(head.attributes.get(_ATTRIBUTE, ""))), _Described)
+            said = structure(json.loads(head.attributes.get(_ATTRIBUTE, "")), _Described)
             missing = said.missing
             if missing is None:
                 footer = await self._footer(key, head.size)

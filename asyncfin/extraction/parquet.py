@@ -152,15 +152,8 @@ def read_footer(file: Path | bytes) -> Footer | None:
         # Also the metadata of a panel's table that a user has saved, which do not have the question.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
-        entry = {"requests": 0, "run": None} | with_missing(panels[0])
+        entry = {"requests": 0, "run": None} | panels[0]
         entry |= {"question": canonical(dict(entry["question"])), "rows": found.num_rows, "bytes": size}
         return structure(entry | {"written": entry}, Footer)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"a damaged footer: {error}") from None
-
-
-def with_missing(described: Any) -> Any:
-    """Return metadata with the key `missing`, which earlier versions named `lacking`."""
-    if isinstance(described, dict) and "missing" not in described and "lacking" in described:
-        return described | {"missing": described["lacking"]}
-    return described

@@ -39,8 +39,8 @@ class ExtractProgress:
         waiting: what an entity is waiting for, for people: the one that began to wait last; None while
             none waits.
         ended: the entity that has just ended; None where something else has happened.
-        unknown: the ids and words of the question that no entity read so far has, by field, once three are
-            read.
+        unknown: the ids and words of the question that the first, the middle and the last entity do not
+            have, by field, once they are read; only in a run whose place had no files of the question.
     """
 
     entities: int

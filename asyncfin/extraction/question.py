@@ -103,24 +103,7 @@ def differences(text: str, other: str) -> str:
         if now.get(field) != before.get(field):
             change = f" ({_short(before.get(field))}, now {_short(now.get(field))})"
             named.append(field if field == "columns" else field + change)
-    return ", ".join(named) + _changed_meaning(now["periods"], before["periods"])
-
-
-def _changed_meaning(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
-    """Return what to write if two questions differ only because a start meant the last month of a period."""
-    (rule, given), (old_rule, old) = *now.items(), *before.items()
-    if rule != old_rule or not isinstance(given, dict) or not isinstance(old, dict):
-        return ""
-    if "start" not in given or "start" not in old or given | {"start": old["start"]} != old:
-        return ""
-    start, old_start = Period.parse(given["start"]), Period.parse(old["start"])
-    # The labels that people use are of at most 12 months.
-    if not 0 < old_start.fiscal_end - start.fiscal_end < 12:
-        return ""
-    return (
-        "; a period as the start now means its first month, where it meant its last:"
-        f" start=({old_start.year}, {old_start.end_month}) continues the old question"
-    )
+    return ", ".join(named)
 
 
 def _short(value: Any) -> str:

@@ -82,8 +82,8 @@ class ExtractReport:
         stopped: the error that ended it early because it fails every other entity too: a refused token, a
             used-up allowance, a shared bucket out of reach. None: it came to its end, was stopped if any
             entity is left, or ended because of `unknown`.
-        unknown: the names in the question that no entity has, by field: none of all, or none of the first
-            three that were read, if those have nothing of the question at all.
+        unknown: the names in the question that no entity has, by field: none of all, or none of the first,
+            the middle and the last one, if those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no
             catalogue was read.
         others: how many files there are of entities that were not given.
@@ -219,14 +219,14 @@ class UnknownToAllError(SelectionError):
     def of(cls, report: ExtractReport, count: int, *, early: bool) -> UnknownToAllError:
         """Return the error about `report.unknown`, which `count` entities do not have.
 
-        `early` is whether there are more entities, and the first ones have nothing of the question at all.
+        `early` is whether there are more entities, and these have nothing of the question at all.
         """
         near = f"; {report.complaint}" if report.complaint else ""
         if early:
             return cls(
-                f"none of the first {count:,} entities has {named(report.unknown)}, and so none of them has"
-                f" anything of the question{near}; if later ones have it: allow_unknown=True"
-                " (--allow-unknown)",
+                f"none of {count:,} entities has {named(report.unknown)}, and so none of them has anything of"
+                f" the question{near}; the others are not read: if they have it, run it again, which reads"
+                " them all",
                 report=report,
             )
         who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"

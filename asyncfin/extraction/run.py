@@ -24,7 +24,7 @@ from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure
-from asyncfin.extraction.unknown import FirstThree, without_periods
+from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint
 from asyncfin.read.entity import EntityAnswer
@@ -51,7 +51,6 @@ class Options:
     refresh: bool = field(validator=checks.flag.field)
     replace: bool = field(default=False, validator=checks.flag.field)
     wait: bool = field(default=False, validator=checks.flag.field)
-    allow_unknown: bool = field(validator=checks.flag.field)
     lock: bool = field(default=True, validator=checks.flag.field)
     chunk: int = field(default=25, validator=checks.positive_int.field)
     history: bool | None = field(default=None, validator=checks.flag.optional().field)
@@ -76,28 +75,25 @@ class Run:
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
     stopped: AsyncfinError | None = None
-    _first: FirstThree = field(init=False)
     _deviations: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
-
-    @_first.default
-    def _make_first(self) -> FirstThree:
-        # Where some entity has rows, the others may not have the names.
-        may_end = not (self._options.allow_unknown or self._files.has_rows)
-        return FirstThree(self._question, self._tracker, may_end, self.explain)
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities."""
         by_id: dict[str, EntityReport] = {}
-        # Entities without a file come first: checking whether files are current could use up an allowance.
-        ids_in_turn = sorted(ids, key=self._files.known.__contains__)
+        unknown: Missing = {}
         with self.announced(len(ids)):
-            while not self._ending and (left := [each for each in ids_in_turn if each not in by_id]):
-                if not (following := self._first.next(left, by_id)):
-                    break
-                by_id |= await self.read_all(following)
+            if not self._files.known:
+                while not self._ending and (unread := unread_sample(ids, by_id)):
+                    by_id |= await self.read_all(unread)
+                if not self._ending and len(by_id) < len(ids):
+                    unknown = unknown_to_sample(self._question, by_id.values(), self._tracker, self.explain)
+            if not unknown:
+                by_id |= await self.read_all([each for each in ids if each not in by_id])
         entities = [by_id.get(each) or EntityReport(each, "left") for each in ids]
-        unknown = await self._first.unknown_at_end(entities, has_rows=self._files.has_rows)
+        if not unknown:
+            judge = partial(unknown_to_all, self._question, entities, has_rows=self._files.has_rows)
+            unknown = await in_thread(judge)
         return self._tracker.summary(entities, self.stopped, unknown, self.explain(unknown))
 
     @contextmanager
@@ -129,6 +125,7 @@ class Run:
     async def read_all(self, ids: Sequence[str]) -> dict[str, EntityReport]:
         """Return the reports on some entities; those that the run does not reach are "left"."""
         by_id: dict[str, EntityReport] = {}
+        # Entities without a file come first: checking whether files are current could use up an allowance.
         for has_file in (False, True):
             chosen = [each for each in ids if (each in self._files.known) == has_file and each not in by_id]
             jobs = [partial(self._entity, each, has_file) for each in chosen]

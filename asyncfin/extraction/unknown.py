@@ -1,12 +1,9 @@
-"""What no entity has of a question: judged by the first three that are read, and by all at the end."""
+"""What no entity has of a question: judged by a sample that is read first, and by all at the end."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-
-from attrs import define, field
 
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
@@ -14,11 +11,8 @@ from asyncfin.extraction.report import EntityReport, missing_in_all, named
 from asyncfin.model.judge import Missing, has_nothing
 from asyncfin.model.period import Exact
 from asyncfin.model.select import Select
-from asyncfin.tasks import in_thread
 
 _log = logging.getLogger("asyncfin")
-# What none of this many entities has is probably misspelt.
-ENOUGH = 3
 
 
 def unknown_names(select: Select, missing: Collection[Missing]) -> Missing:
@@ -60,42 +54,38 @@ def _has_no_periods(question: SharedQuestion, missing: Missing) -> bool:
     return bool(names)
 
 
-@define
-class FirstThree:
-    """Ends a run early if the first three entities that are read have nothing of its question.
+def sample(ids: Sequence[str], failed: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the first, the middle and the last entity; in place of a failed one, the next in the list."""
+    chosen: list[str] = []
+    for start in (0, len(ids) // 2, len(ids) - 1):
+        in_turn = (*ids[start:], *ids[:start])
+        chosen += [each for each in in_turn if each not in failed and each not in chosen][:1]
+    return tuple(chosen)
 
-    Attributes:
-        unknown: what they do not have, if that ends the run.
+
+def unread_sample(ids: Sequence[str], reports: Mapping[str, EntityReport]) -> tuple[str, ...]:
+    """Return the entities of the sample that have no report; those that have failed are replaced."""
+    failed = {entity_id for entity_id, report in reports.items() if report.state == "failed"}
+    return tuple(each for each in sample(ids, failed) if each not in reports)
+
+
+def unknown_to_sample(
+    question: SharedQuestion,
+    reports: Collection[EntityReport],
+    tracker: Tracker,
+    explain: Callable[[Missing], str | None],
+) -> Missing:
+    """Return what ends a run after the sample: what it does not have, if it has nothing of the question.
+
+    What it does not have otherwise is logged, and part of the progress from then on.
     """
-
-    _question: SharedQuestion
-    _tracker: Tracker
-    _may_end: bool  # False: all entities are read, whatever the first ones have
-    _explain: Callable[[Missing], str | None]
-    unknown: Missing = field(factory=dict)
-    _judged: bool = False
-
-    def next(self, left: Sequence[str], reports: Mapping[str, EntityReport]) -> Sequence[str]:
-        """Return the entities to read next: few until three are read, then the others, or none."""
-        read = [each for each in reports.values() if each.state in ("done", "unchanged")]
-        if self._may_end and len(read) < ENOUGH:
-            return left[: ENOUGH - len(read)]
-        if self._may_end and not self._judged:
-            self._judged = True
-            self._judge([each.missing for each in read])
-        return () if self.unknown else left
-
-    async def unknown_at_end(self, entities: Sequence[EntityReport], *, has_rows: bool) -> Missing:
-        """Return what no entity has, of all that the run was to read; see `unknown_to_all`."""
-        judge = partial(unknown_to_all, self._question, entities, has_rows=has_rows)
-        return self.unknown or await in_thread(judge)
-
-    def _judge(self, missing: Sequence[Missing]) -> None:
-        if not (unknown := unknown_names(self._question.select, missing)):
-            return
-        self._tracker.unknown = unknown
-        explained = self._explain(unknown)
-        near = f"; {explained}" if explained else ""
-        _log.warning("none of the first %d entities has %s%s", len(missing), named(unknown), near)
-        if all(has_nothing(self._question.select, each) for each in missing):
-            self.unknown = unknown
+    missing = [each.missing for each in reports if each.state == "done"]
+    if not (unknown := unknown_names(question.select, missing)):
+        return {}
+    if all(has_nothing(question.select, each) for each in missing):
+        return unknown
+    tracker.unknown = unknown
+    explained = explain(unknown)
+    near = f"; {explained}" if explained else ""
+    _log.warning("none of %d entities has %s%s", len(missing), named(unknown), near)
+    return {}

@@ -6,6 +6,7 @@ import asyncio
 import pkgutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
+from functools import partial
 from inspect import isroutine
 from typing import Any
 
@@ -26,7 +27,8 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.tree import tree_at
-from asyncfin.extraction.unknown import ENOUGH, FirstThree, unknown_names
+from asyncfin.extraction.unknown import unknown_names, unknown_to_all, unknown_to_sample, unread_sample
+from asyncfin.model.judge import Missing
 from asyncfin.model.select import Select
 from asyncfin.tasks import in_thread, wait_for_all
 
@@ -112,7 +114,7 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     client = chunk.make_client()
     check_client("what make_client returns", client)
     # The driver waits for an allowance: a worker that sleeps is a worker less.
-    options = Options(on_error=chunk.on_error, refresh=chunk.refresh, allow_unknown=True)
+    options = Options(on_error=chunk.on_error, refresh=chunk.refresh)
     async with client:
         files = files_at(chunk.place, chunk.question, lock=False, locked_at=chunk.locked_at)
         try:
@@ -144,13 +146,12 @@ class Driver:
     _reports: dict[str, EntityReport] = field(factory=dict)
     _stopped: AsyncfinError | None = None
     _complaint: str | None = None
-    _first: FirstThree = field(init=False)
+    _sampling: bool = field(init=False)  # whether the sample is still to be read and judged
+    _unknown: Missing = field(factory=dict)  # what ends the run: the sample does not have it
 
-    @_first.default
-    def _make_first(self) -> FirstThree:
-        # Where some entity has rows, the others may not have the names.
-        may_end = not (self._options.allow_unknown or self._files.has_rows)
-        return FirstThree(self._question, self._tracker, may_end, lambda _: self._complaint)
+    @_sampling.default
+    def _begins(self) -> bool:
+        return not self._files.known
 
     async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities; BrokenExecutor: a given one broke, or three in a row."""
@@ -176,7 +177,8 @@ class Driver:
             self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
             for each in ids
         ]
-        unknown = await self._first.unknown_at_end(entities, has_rows=self._files.has_rows)
+        judge = partial(unknown_to_all, self._question, entities, has_rows=self._files.has_rows)
+        unknown = self._unknown or await in_thread(judge)
         return self._tracker.summary(entities, self._stopped, unknown, self._complaint if unknown else None)
 
     @property
@@ -184,20 +186,30 @@ class Driver:
         return self._stopped is not None or self._options.stop.is_set()
 
     async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
-        # Entities without a file come first, as in one process.
-        ids = tuple(sorted(ids, key=self._files.known.__contains__))
-        while not self._ending and (left := [each for each in ids if each not in self._reports]):
-            # At first a few entities in one chunk: a misspelt name is not sent to all workers.
-            if not (following := self._first.next(left, self._reports)):
-                break
-            size = self._options.chunk
-            size = max(size, ENOUGH) if len(following) < len(left) else size
-            chunks = [following[at : at + size] for at in range(0, len(following), size)]
+        while not self._ending and (chunks := self._next_chunks(ids)):
             await self._read_chunks(executor, chunks)
             # Workers report a used-up allowance and end: the driver alone sleeps, and sends what is left.
             if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
                 until, self._stopped = self._stopped.resume_at, None
-                await sleep_until(until, left[0], self._tracker, self._options)
+                await sleep_until(until, chunks[0][0], self._tracker, self._options)
+
+    def _next_chunks(self, ids: tuple[str, ...]) -> list[Sequence[str]]:
+        """Return what to send next: the sample in one chunk, or all that is left; nothing ends the run."""
+        if self._sampling:
+            # One chunk: a misspelt name is not sent to all workers.
+            if unread := unread_sample(ids, self._reports):
+                return [unread]
+            self._sampling = False
+            if len(self._reports) < len(ids):
+                self._unknown = unknown_to_sample(
+                    self._question, self._reports.values(), self._tracker, lambda _: self._complaint
+                )
+        if self._unknown:
+            return []
+        # Entities without a file come first, as in one process.
+        left = sorted((each for each in ids if each not in self._reports), key=self._files.known.__contains__)
+        size = self._options.chunk
+        return [left[at : at + size] for at in range(0, len(left), size)]
 
     async def _read_chunks(self, executor: Executor, chunks: list[Sequence[str]]) -> None:
         """Send chunks, and gather their results; those that have not begun by the end are cancelled."""

@@ -80,7 +80,7 @@ async def test_an_extraction_around_another_is_refused(
     assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / inner)).done) == 1
 
 
-@pytest.mark.parametrize("name", ["journal.sqlite", "lock", "O-1.parquet"])
+@pytest.mark.parametrize("name", ["lock", "O-1.parquet"])
 async def test_a_file_in_a_folder_above_that_is_not_of_an_extraction_is_ignored(
     client: Client, tmp_path: Path, name: str
 ) -> None:

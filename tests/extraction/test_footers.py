@@ -1,15 +1,13 @@
-"""The footers are the record of an extraction; a journal of an earlier version is deleted."""
+"""The footers are the record of an extraction."""
 
 import asyncio
 import json
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,11 @@ from asyncfin import (
     ManifestMismatchError,
     Quarterly,
     Select,
-    SelectionError,
     extract,
     extract_cost,
 )
-from asyncfin.extraction.report import UnknownToAllError
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows, stamps
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows
 
 _KILLED = """
 import asyncio, os, signal, sys
@@ -55,54 +51,12 @@ def beside(folder: Path) -> Path:
     return folder.parent / "night.journal"
 
 
-def make_old(folder: Path) -> None:
-    """Turn an extraction into one of the version that kept a journal, and called `missing` `lacking`."""
-    for path in folder.iterdir():
-        table = pq.read_table(path)
-        about = json.loads(table.schema.metadata[b"asyncfin"])
-        (panel,) = about["panels"]
-        panel["lacking"] = panel.pop("missing")
-        pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(about)}), path)
-    with closing(sqlite3.connect(beside(folder) / "journal.sqlite")) as journal:
-        journal.execute("CREATE TABLE entity (entity_id TEXT PRIMARY KEY)")
-    for name in ("journal.sqlite-wal", "journal.sqlite-shm", "journal.sqlite.damaged-1"):
-        (beside(folder) / name).write_bytes(b"old")
-
-
-@pytest.mark.parametrize("locked", [True, False])
-async def test_a_folder_of_the_version_with_a_journal_is_used_and_its_journal_deleted(
-    sandbox: Sandbox, client: Client, folder: Path, locked: bool
-) -> None:
-    """Nothing is read again, `lacking` is reported as `missing`, and only the lock remains."""
-    metrics = [(await client.catalogue(each)).series[0].metric_id for each in IDS]
-    select = Select(metric_ids=[*metrics, "Nonsense"])
-    with pytest.raises(UnknownToAllError) as raised:
-        await extract(client, IDS, select, Annual(), to=folder)
-    first = raised.value.extract_report
-    make_old(folder)
-    if not locked:
-        (beside(folder) / "lock").unlink()
-    written, since = stamps(folder), len(sandbox.log)
-    with pytest.raises(SelectionError, match="Nonsense"):  # known from the footers
-        await extract_cost(client, IDS, select, Annual(), to=folder)
-    assert "journal.sqlite" in names(beside(folder))
-    with pytest.raises(UnknownToAllError) as raised:
-        await extract(client, IDS, select, Annual(), to=folder)
-    report = raised.value.extract_report
-    assert [each.state for each in report.entities] == ["unchanged"] * len(IDS)
-    assert [each.missing for each in report.entities] == [each.missing for each in first.entities]
-    assert all("Nonsense" in each.missing["metric_ids"] for each in report.entities)
-    assert (len(sandbox.log) - since, stamps(folder)) == (2 * len(IDS), written)
-    assert names(beside(folder)) == ["lock"]
-
-
 async def test_a_footer_has_missing_and_no_column_is_added(client: Client, folder: Path) -> None:
     """The footer names publication, question, what is missing and the requests; the table is the panel's."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     table = pq.read_table(folder / f"{IDS[0]}.parquet")
     (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
     assert about["missing"] == {}
-    assert "lacking" not in about
     assert about["dataset_id"] == FIRST[0].publications[0].dataset_id
     panel = await client.query(IDS[0], Select(), Annual())
     assert table.column_names == panel.to_arrow().column_names
@@ -183,17 +137,6 @@ async def test_a_file_whose_entity_failed_since_still_excludes_other_questions(
         assert len((await extract(lost, IDS[:1], Select(), Annual(), to=folder)).failed) == 1
     with pytest.raises(ManifestMismatchError, match=r"another question.*replace=True.*--replace"):
         await extract(client, IDS[1:], Select(), Quarterly(), to=folder)
-
-
-async def test_a_database_next_to_a_new_folder_is_refused_and_kept(client: Client, folder: Path) -> None:
-    """Only an extraction's own journal is deleted: neither lock nor footer says that this one is."""
-    beside(folder).mkdir()
-    path = beside(folder) / "journal.sqlite"
-    path.write_bytes(b"a user's database")
-    for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match=r"night\.journal/journal\.sqlite"):
-            await ask(client, IDS[:1], Select(), Annual(), to=folder)
-    assert path.read_bytes() == b"a user's database"
 
 
 @pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet", f"{UNKNOWN_ID}.parquet"])

@@ -1,5 +1,6 @@
 """Entities that have nothing of the question, and entities that do not have its periods (yet)."""
 
+import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ from asyncfin import (
     Annual,
     Client,
     Exact,
+    ExtractProgress,
     FiscalRange,
     Select,
     SelectionError,
@@ -48,10 +50,10 @@ async def test_a_question_of_which_no_entity_has_anything_ends_after_three(
     if executor and select.where is not None:
         pytest.skip("workers are not sent a predicate")
     options: dict[str, Any] = {"to": folder, "executor": threads} if executor else {"to": folder}
-    with pytest.raises(UnknownToAllError, match="none of the first 3 entities has") as raised:
+    with pytest.raises(UnknownToAllError, match="none of 3 entities has") as raised:
         await extract(Client.from_env if executor else client, IDS, select, Annual(), **options)
     report = raised.value.extract_report
-    assert [each.state for each in report.entities] == ["done"] * 3 + ["left"] * 3
+    assert [each.state for each in report.entities] == ["done", "left", "left", "done", "left", "done"]
     assert [dict(each.missing) for each in report.done] == [reason] * 3
     assert dict(raised.value.missing) == reason
     assert {served.operation for served in sandbox.log} == {"dataset", "catalogue"}
@@ -105,38 +107,61 @@ async def test_no_entity_has_anything_for_different_reasons(client: Client, fold
         await extract(client, IDS[:2], Select(metric, basis=basis), Annual(), to=folder)
 
 
-async def test_an_estimate_refuses_what_the_first_three_have_nothing_of(
+async def test_an_estimate_refuses_what_the_sample_has_nothing_of(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """It reads their catalogues, and writes nothing; with `allow_unknown` it goes on."""
-    with pytest.raises(UnknownToAllError, match="none of the first 3 entities has label 'nosuchlabel'"):
-        await extract_cost(client, IDS, Select(label="nosuchlabel"), Annual(), to=folder)
-    assert len(sandbox.log) == 2 * 3
-    cost = await extract_cost(
-        client, IDS, Select(label="nosuchlabel"), Annual(), to=folder, allow_unknown=True
-    )
-    assert (cost.new, cost.requests, cost.guessed) == (len(IDS), 2 * len(IDS), 3)
+    """It reads the catalogues of the first, the middle and the last one, and writes nothing."""
+    ids = (*IDS[:5], UNKNOWN_ID)  # in place of the last one, which fails, the next in the list: the second
+    with pytest.raises(UnknownToAllError, match="none of 3 entities has label 'nosuchlabel'"):
+        await extract_cost(client, ids, Select(label="nosuchlabel"), Annual(), to=folder)
+    assert {each for each in IDS if any(each in served.path for served in sandbox.log)} == {
+        IDS[at] for at in (0, 1, 3)
+    }
     assert names(folder.parent) == []
 
 
-async def test_one_of_the_first_three_with_something_lets_the_run_go_on(client: Client, folder: Path) -> None:
+@pytest.mark.parametrize("at", [0, 3, 5])
+async def test_one_of_the_sample_with_something_lets_the_run_go_on(
+    client: Client, folder: Path, at: int
+) -> None:
     """Entities that have nothing are done without rows, and no entity is read twice."""
-    catalogues = [await client.catalogue(each) for each in IDS]
-    metric = next(
-        m for m in catalogues[2].by_metric if m not in {*catalogues[0].by_metric, *catalogues[1].by_metric}
-    )
-    report = await extract(client, IDS, Select(metric), Annual(), to=folder)
+    first = await client.catalogue(IDS[0])
+    metrics = {each: set((await client.catalogue(each)).by_metric) for each in IDS[1:]}
+    metric = next(each for each in first.by_metric if sum(each in others for others in metrics.values()) <= 3)
+    others = sorted(metrics, key=lambda each: metric in metrics[each])
+    ids = [others[0], *others[2:], others[1]]  # the ends do not have it
+    ids.insert(at, IDS[0])
+    assert ids[at] == IDS[0]
+    report = await extract(client, ids, Select(metric), Annual(), to=folder)
     assert [each.state for each in report.entities] == ["done"] * len(IDS)
-    assert [dict(each.missing) for each in report.done[:3]] == [{"metric_ids": (metric,)}] * 2 + [{}]
+    missing = {each: {} if metric in known else {"metric_ids": (metric,)} for each, known in metrics.items()}
+    assert {each.entity_id: dict(each.missing) for each in report.done} == {IDS[0]: {}} | missing
 
 
-async def test_failures_are_not_among_the_first_three(client: Client, folder: Path) -> None:
-    """Three entities that were read decide."""
-    ids = ("O-" + "d" * 32, "O-" + "e" * 32, UNKNOWN_ID, *IDS)
-    with pytest.raises(UnknownToAllError, match="none of the first 3 entities") as raised:
+async def test_an_entity_of_the_sample_that_fails_is_replaced_by_the_next(
+    client: Client, folder: Path
+) -> None:
+    """Three entities that were read decide; after the last of the list comes the first."""
+    ids = ("O-" + "d" * 32, "O-" + "e" * 32, *IDS, UNKNOWN_ID)
+    with pytest.raises(UnknownToAllError, match="none of 3 entities") as raised:
         await extract(client, ids, Select("Nonsense"), Annual(), to=folder)
     states = [each.state for each in raised.value.extract_report.entities]
-    assert states == ["failed"] * 3 + ["done"] * 3 + ["left"] * 3
+    assert states == ["failed", "failed", "done", "done", "done", "left", "left", "left", "failed"]
+
+
+async def test_a_run_that_is_stopped_in_its_sample_says_nothing_of_names(
+    client: Client, folder: Path
+) -> None:
+    """The others of the sample may have them."""
+    stop = asyncio.Event()
+
+    def watch(progress: ExtractProgress) -> None:
+        if progress.done:
+            stop.set()
+
+    report = await extract(client, IDS, Select("Nonsense"), Annual(), to=folder, stop=stop, progress=watch)
+    assert report.left
+    assert dict(report.unknown) == {}
 
 
 LATE = [

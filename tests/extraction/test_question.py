@@ -140,34 +140,3 @@ def test_the_folders_of_earlier_versions_stay_valid_where_the_meaning_has_not_ch
 ) -> None:
     """Fiscal years end in month 12, so `Annual` keeps the text in which a start is a period's last month."""
     assert json.loads(SharedQuestion(Select(), periods).text)["periods"] == {type(periods).__name__: written}
-
-
-@pytest.mark.parametrize("rule", [Quarterly, FiscalRange])
-def test_a_folder_whose_start_had_another_meaning_is_told_the_new_one(rule: type[FiscalRange]) -> None:
-    """A period as the start meant its last month; the refusal says how to go on with that."""
-    old, new = (SharedQuestion(Select(), rule(start, 2024)).text for start in ((2020, 6), "2020-Q2"))
-    assert differences(new, old).endswith(
-        "; a period as the start now means its first month, where it meant its last:"
-        " start=(2020, 6) continues the old question"
-    )
-
-
-@pytest.mark.parametrize(
-    ("now", "before"),
-    [
-        (Annual(), Quarterly()),
-        (Quarterly(2020), Quarterly()),
-        (Quarterly(), Quarterly(2020)),
-        (Quarterly("2020-Q2"), Quarterly((2020, 6), 2024)),
-        (FiscalRange(2020), FiscalRange(2021)),
-        (FiscalRange(2021), FiscalRange(2020)),
-        (Trailing(1), Trailing(2)),
-        (Exact("FY2020"), Exact("FY2021")),
-    ],
-)
-def test_another_difference_is_not_explained_by_the_meaning_of_a_start(
-    now: PeriodSelection, before: PeriodSelection
-) -> None:
-    """The questions differ for another reason."""
-    texts = (SharedQuestion(Select(), each).text for each in (now, before))
-    assert "now means" not in differences(*texts)

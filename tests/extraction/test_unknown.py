@@ -1,4 +1,4 @@
-"""Ids that no entity has are reported early: by the estimate, and after the first three entities of a run."""
+"""Ids that no entity has are reported early: by the estimate, and after three entities of a first run."""
 
 import logging
 from pathlib import Path
@@ -29,7 +29,7 @@ async def test_an_estimate_that_reads_the_catalogues_refuses_what_no_entity_has(
     asked = Select(metric_ids=f"{catalogue.series[0].metric_id}x")
     with pytest.raises(SelectionError, match=r"none of the 6 entities has metric_ids 'gen:.*x'.*close: gen:"):
         await extract_cost(client, IDS, asked, Annual(), to=folder, read_catalogues=True)
-    with pytest.raises(UnknownToAllError, match="none of the first 3 entities has metric_ids"):
+    with pytest.raises(UnknownToAllError, match="none of 3 entities has metric_ids"):
         await extract_cost(client, IDS, asked, Annual(), to=folder)
 
 
@@ -45,44 +45,45 @@ async def test_an_estimate_over_finished_files_knows_what_they_lack(client: Clie
 async def test_a_misspelt_id_ends_the_run_after_three_entities_and_keeps_the_folder_free(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
-    """The error says what comes close and carries the report; the corrected question then runs."""
+    """The error has what comes close and the report; the corrected question then runs."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
-    with pytest.raises(UnknownToAllError, match=rf"none of the first \d entities.*close: {metric}") as raised:
+    with pytest.raises(
+        UnknownToAllError, match=rf"none of 3 entities.*close: {metric}.*run it again"
+    ) as raised:
         await extract(client, IDS, Select(f"{metric}x"), Annual(), to=folder)
     report = raised.value.extract_report
-    assert 3 <= len(report.done) <= 4
-    assert len(report.done) + len(report.left) == len(IDS)
+    assert [each.state for each in report.entities] == ["done", "left", "left", "done", "left", "done"]
     assert report.rows == 0
     assert dict(raised.value.missing) == {"metric_ids": (f"{metric}x",)}
-    assert "allow_unknown=True" in str(raised.value)
     assert "query" not in {served.operation for served in sandbox.log}
     again = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(again.done) == len(IDS)
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: Path) -> None:
-    """A rare id can be asked for with allow_unknown=True, or where an entity of the folder has had it."""
+@pytest.mark.parametrize("at", range(len(IDS)))
+async def test_a_rare_id_can_be_asked_for_all_the_same(client: Client, folder: Path, at: int) -> None:
+    """A rare id is found if the first, the middle or the last entity has it, and else by a second run."""
     catalogues = [await client.catalogue(entity_id) for entity_id in IDS]
-    asked = Select.of(
-        next(
-            series
-            for series in catalogues[-1]
-            if not any(triple(series) in catalogue.by_triple for catalogue in catalogues[:-1])
-        )
+    rare = next(
+        series
+        for series in catalogues[at]
+        if sum(triple(series) in catalogue.by_triple for catalogue in catalogues) == 1
     )
-    report = await extract(client, IDS, asked, Annual(), to=folder, allow_unknown=True)
-    assert len(report.done) == len(IDS)
-    assert [bool(each.missing) for each in report.entities] == [True] * 5 + [False]
-    other = folder.with_name("other")
-    await extract(client, IDS[-1:], asked, Annual(), to=other)
-    assert len((await extract(client, IDS, asked, Annual(), to=other)).done) == 5
+    states, asked = ["done"] * len(IDS), Select.of(rare)
+    if at in (1, 2, 4):
+        with pytest.raises(UnknownToAllError):
+            await extract(client, IDS, asked, Annual(), to=folder)
+        states = ["unchanged", "done", "done", "unchanged", "done", "unchanged"]
+    report = await extract(client, IDS, asked, Annual(), to=folder)
+    assert [each.state for each in report.entities] == states
+    assert [bool(each.missing) for each in report.entities] == [each != at for each in range(len(IDS))]
 
 
-async def test_an_id_that_the_first_entities_lack_is_told_while_the_run_goes_on(
+async def test_an_id_that_the_sample_does_not_have_is_logged_while_the_run_goes_on(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A warning and the progress name what the first entities do not have, while they have other series."""
+    """A warning and the progress name what the sample does not have, while it has other series."""
     metrics = {series.metric_id for entity_id in IDS for series in await client.catalogue(entity_id)}
     received: list[ExtractProgress] = []
     with caplog.at_level(logging.WARNING, "asyncfin"), pytest.raises(UnknownToAllError):
@@ -90,7 +91,7 @@ async def test_an_id_that_the_first_entities_lack_is_told_while_the_run_goes_on(
             client, IDS, Select([*metrics, "Nonsense"]), Annual(), to=folder, progress=received.append
         )
     assert len(names(folder)) == len(IDS)
-    assert "none of the first 3 entities has metric_ids" in caplog.text
+    assert "none of 3 entities has metric_ids" in caplog.text
     early = [now for now in received if now.unknown and now.done < len(IDS)]
     assert early
     assert "Nonsense" in early[0].unknown["metric_ids"]

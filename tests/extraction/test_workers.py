@@ -93,7 +93,7 @@ async def test_a_process_pool_writes_what_one_process_writes(
 async def test_a_chunk_is_a_run_above_its_questions_for_observers(folder: Path) -> None:
     """Its worker's client announces its begin, then its questions, then its end."""
     EVENTS.clear()
-    asked: dict[str, Any] = {"to": folder, "chunk": 4, "allow_unknown": True}
+    asked: dict[str, Any] = {"to": folder, "chunk": 4}
     with ThreadPoolExecutor(1) as executor:
         await extract(make_observed_client, IDS, Select(), Annual(), executor=executor, **asked)
     seen: list[ExtractStarted | ExtractFinished] = []
@@ -152,7 +152,7 @@ async def test_a_killed_worker_costs_what_was_in_flight(
         return made[-1]
 
     asked: dict[str, Any] = {"to": folder, "executor": make_executor, "chunk": 6}
-    await extract(make_killing_client, IDS, Select(), Annual(), **asked, allow_unknown=True)
+    await extract(make_killing_client, IDS, Select(), Annual(), **asked)
     assert len(made) == 2
     assert rows(folder) == annual(*FIRST)
     read = [served for served in sandbox.log if served.operation != "dataset"]
@@ -210,10 +210,11 @@ class Breaking(Executor):
         return self.futures[-1]
 
 
-async def test_a_broken_pool_fails_its_futures_undisturbed(folder: Path) -> None:
+async def test_a_broken_pool_fails_its_futures_undisturbed(client: Client, folder: Path) -> None:
     """If one were cancelled then, Python 3.11's pool would not end the others: the run would hang."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)  # all chunks are sent at once then
     executor = Breaking()
-    asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
+    asked: dict[str, Any] = {"executor": executor, "chunk": 1}
     running = asyncio.ensure_future(extract(Client.from_env, IDS, Select(), Annual(), to=folder, **asked))
     await wait_for(lambda: len(executor.futures) == len(IDS))
     for future in executor.futures:
@@ -224,8 +225,9 @@ async def test_a_broken_pool_fails_its_futures_undisturbed(folder: Path) -> None
         await running
 
 
-async def test_a_stop_leaves_the_chunks_that_have_not_begun(folder: Path) -> None:
+async def test_a_stop_leaves_the_chunks_that_have_not_begun(client: Client, folder: Path) -> None:
     """Those that have are finished."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
     stop = asyncio.Event()
 
     def watch(progress: ExtractProgress) -> None:
@@ -233,12 +235,10 @@ async def test_a_stop_leaves_the_chunks_that_have_not_begun(folder: Path) -> Non
 
     with ThreadPoolExecutor(1) as executor:
         asked: dict[str, Any] = {"executor": executor, "chunk": 1, "stop": stop, "progress": watch}
-        report = await extract(
-            Client.from_env, IDS, Select(), Annual(), to=folder, **asked, allow_unknown=True
-        )
+        report = await extract(Client.from_env, IDS[1:], Select(), Annual(), to=folder, **asked)
     assert 1 <= len(report.done) <= 3
-    assert len(report.done) + len(report.left) == len(IDS)
-    assert len(names(folder)) == len(report.done)
+    assert len(report.done) + len(report.left) == len(IDS) - 1
+    assert len(names(folder)) == len(report.done) + 1
 
 
 async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
@@ -289,12 +289,32 @@ async def test_a_misspelt_id_is_sent_to_three_entities_only(
     """Before the others are begun."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
-    with pytest.raises(UnknownToAllError, match=f"none of the first 3 entities.*close: {metric}"):
+    with pytest.raises(UnknownToAllError, match=f"none of 3 entities.*close: {metric}"):
         await extract(Client.from_env, IDS, Select(f"{metric}x"), Annual(), **asked)
-    assert len(names(folder)) == 3
+    assert names(folder) == sorted(f"{IDS[at]}.parquet" for at in (0, 3, 5))
 
 
-async def test_first_entities_that_lack_an_id_end_no_run_where_other_files_have_rows(
+async def test_the_sample_is_the_first_chunk_and_a_failed_one_of_it_is_replaced(
+    folder: Path, sandbox: Sandbox
+) -> None:
+    """Whatever the size of the chunks; the replacement is a chunk too, and then all others are sent."""
+    sent: list[tuple[str, ...]] = []
+
+    class Noting(ThreadPoolExecutor):
+        def submit(self, call: Any, chunk: Any) -> Any:
+            sent.append(chunk.entity_ids)
+            return super().submit(call, chunk)
+
+    ids = (*IDS[:3], UNKNOWN_ID, *IDS[3:])
+    with Noting(1) as executor:
+        report = await extract(
+            Client.from_env, ids, Select(), Annual(), to=folder, executor=executor, chunk=2
+        )
+    assert sent == [(IDS[0], UNKNOWN_ID, IDS[5]), (IDS[3],), (IDS[1], IDS[2]), (IDS[4],)]
+    assert [each.state for each in report.entities] == ["done"] * 3 + ["failed"] + ["done"] * 3
+
+
+async def test_entities_of_the_sample_without_an_id_end_no_run_where_there_are_files(
     client: Client, folder: Path
 ) -> None:
     """A worker knows only the files of its chunk, which may be those without rows."""
@@ -413,15 +433,17 @@ async def test_a_worker_writes_nothing_after_another_run_has_begun(
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
 
 
-async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, folder: Path) -> None:
+async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """An error reaches the caller at once, and chunks that have not begun are taken back."""
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    since = len(sandbox.log)
     with ThreadPoolExecutor(1) as executor:
-        asked: dict[str, Any] = {"executor": executor, "chunk": 1, "allow_unknown": True}
+        asked: dict[str, Any] = {"executor": executor, "chunk": 1}
         with pytest.raises(NotFoundError):
             await extract(
                 Client.from_env, (UNKNOWN_ID, *IDS), Select(), Annual(), to=folder, **asked, on_error="raise"
             )
-    asked_for = [each for each in IDS if any(each in served.path for served in sandbox.log)]
+    asked_for = [each for each in IDS if any(each in served.path for served in sandbox.log[since:])]
     assert len(asked_for) <= 1  # the worker may begin one before the driver hears of the error
 
 

@@ -24,6 +24,7 @@ from asyncfin import (
     Exact,
     FileCache,
     FiscalRange,
+    MalformedAnswerError,
     MemoryCache,
     NotFoundError,
     PermissionDeniedError,
@@ -42,6 +43,7 @@ from asyncfin.plan.plan import without_batches
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
+from tests.altered import altered
 from tests.generate import generate
 from tests.read.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
 
@@ -628,9 +630,6 @@ async def test_a_request_that_fails_fails_for_all_that_wait_for_it() -> None:
 @virtual
 async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
     """A series that came along has values that do not decode: it is asked for when it is wanted."""
-    from asyncfin import MalformedAnswerError
-    from tests.altered import altered
-
     spoilt: set[str] = set()
 
     def spoil(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
@@ -652,6 +651,65 @@ async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
         assert (await cached.query(ENTITY, Select.of(others), Annual())).requests == 0
         with pytest.raises(MalformedAnswerError, match=neighbours[0]):
             await cached.query(ENTITY, Select.of(catalogue[neighbours[0]]), Annual())
+
+
+@virtual
+async def test_a_neighbour_with_values_that_were_not_requested_is_not_kept() -> None:
+    """A value in a period outside of the request: the series is requested again when it is wanted."""
+    late: set[str] = set()
+
+    def add(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
+        if name == "query" and late:
+            answer["periods"].append({"year": 2199, "end_month": 12, "duration_months": 12})
+            for series in answer["series"]:
+                value = next(filter(None, series["values"]), None)
+                series["values"].append(value if series["series_id"] in late else None)
+
+    async with (
+        service() as sandbox,
+        altered(sandbox, add) as base_url,
+        Client(base_url, sandbox.token, cache=MemoryCache(), max_age=60) as cached,
+        client(sandbox) as plain,
+    ):
+        whole = await plain.query(ENTITY, Select(), FiscalRange())
+        valued = {series.series_id for series in whole if any(series.values)}
+        first = next(each for each in whole.catalogue.series if each.series_id in valued)
+        plan = await cached.plan(ENTITY, Select.of(first), Annual())
+        late.add(min(valued & {each for batch in plan.batches for each in batch.matched - batch.home}))
+        assert len(await cached.run(plan)) == 1
+        neighbour = Select.of(whole.catalogue[late.pop()])
+        panel = await cached.query(ENTITY, neighbour, FiscalRange())
+        assert panel.requests == 1
+        assert content(panel) == content(await plain.query(ENTITY, neighbour, FiscalRange()))
+
+
+@virtual
+@pytest.mark.parametrize("repaired", ["catalogue", "query"])
+async def test_a_strict_client_gets_nothing_that_a_tolerant_one_has_repaired(repaired: str) -> None:
+    """They share a cache: the strict one requests it again, and gets the error if it still deviates."""
+    deviates = True
+
+    def drop(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
+        if deviates and name == repaired:
+            for group in answer.get("groups", [answer]):
+                for series in group["series"]:
+                    series["period_meaning"] = None
+
+    cache = MemoryCache()
+    async with (
+        service() as sandbox,
+        altered(sandbox, drop) as base_url,
+        Client(base_url, sandbox.token, cache=cache, max_age=60) as tolerant,
+        Client(base_url, sandbox.token, cache=cache, max_age=60, strict=True) as strict,
+    ):
+        assert (await tolerant.query(ENTITY, Select(), FiscalRange())).deviations
+        with pytest.raises(MalformedAnswerError, match="period_meaning"):
+            await strict.query(ENTITY, Select(), FiscalRange())
+        deviates = False
+        panel = await strict.query(ENTITY, Select(), FiscalRange())
+        assert not panel.deviations
+        assert repaired in asked(sandbox)[-panel.requests :]
+        panel.check()
 
 
 def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
+from asyncfin.cache.database import Database
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import Pointer
@@ -134,6 +135,30 @@ async def test_only_what_memory_lacks_is_looked_for_elsewhere(tmp_path: Path) ->
     assert content(await mine.blocks(ENTITY, DATASET, "original", ["S-1", "S-2"])) == content(blocks(1, 2))
     await mine.put_blocks(ENTITY, DATASET, "original", blocks(3))
     assert content(await theirs.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2, 3))
+    await one.aclose()
+    await other.aclose()
+
+
+async def test_a_part_of_the_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A further question reads only parts that are new, also for a series that the file does not have."""
+    found: list[int] = []
+    bodies = Database.bodies
+
+    def counted(self: Database, *arguments: Any) -> Any:
+        read = bodies(self, *arguments)
+        found.append(len(read))
+        return read
+
+    monkeypatch.setattr(Database, "bodies", counted)
+    one, other = (FileCache(tmp_path / "cache", account="desk") for _ in range(2))
+    mine, theirs = one.partition(URL, "t"), other.partition(URL, "t")
+    await theirs.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    for _ in range(3):
+        await mine.blocks(ENTITY, DATASET, "original", ["S-1", "S-9"])
+    await theirs.put_blocks(ENTITY, DATASET, "original", blocks(2))
+    for _ in range(2):
+        await mine.blocks(ENTITY, DATASET, "original", ["S-2", "S-9"])
+    assert found == [1, 0, 0, 1, 0]
     await one.aclose()
     await other.aclose()
 

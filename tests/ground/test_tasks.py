@@ -445,6 +445,32 @@ async def test_an_error_that_concerns_its_caller_alone_ends_no_other_call(
     assert outcomes[0] is outcomes[1]
 
 
+def test_a_call_left_pending_by_a_loop_that_has_ended_is_not_shared() -> None:
+    """It would never be done: the next loop starts a new call."""
+    calls: SingleFlight[str, int] = SingleFlight()
+
+    async def never() -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def second() -> int:
+        return 2
+
+    async def share() -> int:
+        async with asyncio.timeout(5):
+            return await calls.share("key", second)
+
+    loop = asyncio.new_event_loop()
+    try:
+        left = loop.create_task(calls.share("key", never))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert asyncio.run(share()) == 2  # the first loop does not run, as if it had ended
+        left.cancel()
+        loop.run_until_complete(asyncio.wait([left]))
+    finally:
+        loop.close()
+
+
 async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: SingleFlight[str, int]) -> None:
     """Cancelling the first caller neither cancels the call of the others nor starts it again."""
     call = Call()

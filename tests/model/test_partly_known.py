@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
 from asyncfin.model.deviation import Deviation
+from asyncfin.model.judge import has_nothing, judge
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from tests.answers import catalogue_of
@@ -12,8 +13,9 @@ from tests.answers import catalogue_of
 
 def _of(catalogue: Catalogue, select: Select) -> tuple[str, ...]:
     """Return the ids of the series that meet the part of a Select which a catalogue knows."""
-    known = catalogue.narrowed(select)
-    return () if known is None else tuple(series.series_id for series in catalogue.select(known))
+    judged = judge(catalogue, select)
+    assert (judged.known is None) == has_nothing(select, judged.missing) == (not judged.series)
+    return tuple(series.series_id for series in judged.series)
 
 
 def test_a_catalogue_without_one_of_two_scope_groups_has_nothing_of_both() -> None:

@@ -258,6 +258,23 @@ async def test_the_first_refusal_sets_the_rate_from_what_got_through() -> None:
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize(("second", "first"), [(1.2, 10), (2.5, 0)])
+async def test_what_got_through_in_the_second_before_counts_for_the_first_rate(
+    second: float, first: int
+) -> None:
+    """Ten at once and ten later, of which one is refused; what is older than that second does not count."""
+    bucket = TokenBucket()
+    for _ in range(10):
+        await bucket.acquire()
+    await asyncio.sleep(second)
+    sent = [await bucket.acquire() for _ in range(10)]
+    await asyncio.sleep(0.3)
+    await bucket.refused(sent_at=sent[-1], retry_after=1)
+    seconds = 0.3 + (second if first else 0) + 1
+    assert bucket.rate == pytest.approx((first + 9) / seconds, rel=1e-3)
+
+
+@pytest.mark.virtual
 async def test_an_event_lowers_the_rate_once_and_not_below_85_percent() -> None:
     """Further refusals of what was sent before the reduction only lengthen the pause."""
     bucket = TokenBucket()

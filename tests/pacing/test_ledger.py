@@ -161,3 +161,27 @@ async def test_the_server_s_script_equals_the_ledger_in_random_sequences(
         for step in range(STEPS):
             await sequence.step(step)
     await clients.aclose()
+
+
+@pytest.mark.virtual
+async def test_of_two_that_learn_from_one_state_the_second_is_refused(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the event of the first would be lost; the ledger and the script say the same."""
+    RedisLine(server.url, monkeypatch)
+    clients = RedisClients(server.url)
+    parameters = (None, 1.0, None)
+    store = RedisLedger(clients, "two that learn", parameters, None, lambda: round(MIDNIGHT * 1e6))
+    await store._contact()
+    ledger = Ledger(*parameters, epoch=0)
+    ledger.at(MIDNIGHT, MIDNIGHT)
+    assert ledger.learn(b"", b"first", 4.0, 0.0)
+    assert not ledger.learn(b"", b"second", 2.0, 3.0)
+    assert await store.learn(b"", b"first", 4.0, 0.0) is not None
+    assert await store.learn(b"", b"second", 2.0, 3.0) is None
+    for state in (ledger.state(), await store.state(now=True)):
+        assert (state.learned, state.rate) == (b"first", 4.0)
+        assert state.paused_until <= MIDNIGHT
+    assert ledger.learn(b"first", b"third", 2.0, 0.0)
+    assert await store.learn(b"first", b"third", 2.0, 0.0) is not None
+    await clients.aclose()

@@ -681,3 +681,20 @@ async def test_a_grant_that_does_not_count_is_not_given_back_to_the_day(make: Ca
         assert waiting.cancelled()
         await asyncio.sleep(5)
         assert (await bucket.inspect()).spent_today == 3
+
+
+async def test_a_grant_cancelled_in_the_same_turn_is_given_back(make: Callable[..., Any]) -> None:
+    """The next one gets it at once, and the day's budget has it back."""
+    async with aclosing(make(rate=0.1, burst=1, daily_budget=50)) as bucket:
+        await bucket.acquire()
+        waiting = asyncio.ensure_future(bucket.acquire())
+        await asyncio.sleep(9.999999)
+        while bucket.stats().granted == 1:  # noqa: ASYNC110  each turn of the loop matters
+            await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert waiting.cancelled()
+        assert bucket.stats().granted == 1
+        began = asyncio.get_running_loop().time()
+        assert await bucket.acquire() < began + 1
+        assert (await bucket.inspect()).spent_today == bucket.stats().granted == 2

@@ -5,7 +5,7 @@ import signal
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -170,6 +170,43 @@ async def test_clients_never_go_back_to_a_publication_that_another_has_seen_repl
     for each in clients:
         assert (await each.query(ENTITY, Select(), FiscalRange())).dataset != current
     assert not [served for served in sandbox.log if served.status == 409]
+
+
+async def test_a_result_is_not_older_than_what_another_client_has_confirmed_during_the_read(
+    shared: tuple[Sandbox, Make],
+) -> None:
+    """Its pages arrive, and are of the old publication: the read starts over with the new one."""
+    sandbox, make = shared
+    one, other = make(max_age=1e9), make()
+    await one.catalogue(ENTITY)
+    sandbox.inject(Slow(seconds=0.5, operation="query"))
+    reading = asyncio.ensure_future(one.query(ENTITY, Select(), FiscalRange()))
+    while "query" not in requested(sandbox):  # noqa: ASYNC110  the sandbox has no event for it
+        await asyncio.sleep(0.02)
+    sandbox.publish(NEW)
+    current = await other.dataset(ENTITY)
+    panel = await reading
+    assert panel.dataset == current
+    assert 409 not in [served.status for served in sandbox.log]
+
+
+async def test_a_confirmation_of_the_future_is_not_taken_for_a_recent_one(
+    shared: tuple[Sandbox, Make], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wall clock was set back by an hour: how old the confirmation is cannot be known."""
+    sandbox, make = shared
+    one, other = make(max_age=60), make(max_age=60)
+    tomorrow = datetime.now(UTC) + timedelta(hours=1)
+    with monkeypatch.context() as ahead:
+        for client in (one, other):
+            ahead.setattr(client._publications, "clock", lambda: tomorrow)
+        whole = await one.query(ENTITY, Select(), FiscalRange())
+        assert (await other.query(ENTITY, Select(), FiscalRange())).requests == 0
+    spent = len(sandbox.log)
+    for client in (one, other):
+        panel = await client.query(ENTITY, Select(), FiscalRange())
+        assert content(panel) == content(whole)
+    assert requested(sandbox, spent)[0] == "dataset"
 
 
 @pytest.mark.parametrize("shared", ["file"], indirect=True)

@@ -17,6 +17,7 @@ from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import empty_table, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
+from asyncfin.table.notes import about
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
     table = found.append_column(KNOWN_FROM, known_from_column(len(found), known_from))
-    return table.replace_schema_metadata(schema_metadata([old.about(), new.about()]))
+    return table.replace_schema_metadata(schema_metadata([about(old), about(new)]))
 
 
 def refuse_differing(panels: str, *facts: tuple[str, object, object]) -> None:

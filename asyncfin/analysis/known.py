@@ -14,6 +14,7 @@ from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS
+from asyncfin.table.notes import about
 from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
@@ -77,9 +78,9 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     undecided = compute.and_(compute.or_(compute.is_null(at), is_later), compute.is_null(known[0]))
     unreported = compute.sum(undecided).as_py() or 0
     unreported += compute.sum(compute.is_null(known[1])).as_py() or 0
-    about = {"panels": [original.about(), restated.about()], "unreported": unreported}
+    facts = {"panels": [about(original), about(restated)], "unreported": unreported}
     table = _ordered(rows.unify_dictionaries(), original)
-    return table.replace_schema_metadata({METADATA: json.dumps(about)})
+    return table.replace_schema_metadata({METADATA: json.dumps(facts)})
 
 
 def _check_pair(original: Panel, restated: Panel) -> None:

@@ -14,6 +14,7 @@ from asyncfin.model.words import counted
 from asyncfin.table import text
 from asyncfin.table.comparison import entity_names, excerpt_of
 from asyncfin.table.csv import csv_rows
+from asyncfin.table.notes import facts, title
 from asyncfin.table.panel import Panel
 
 Unit = Literal["thousands", "millions", "billions"]
@@ -60,7 +61,7 @@ def print_panels(
     if latest and whole.periods > text.MOST_PERIODS:
         shown = text.latest(whole, console.width, shown_text, empty=empty)
     for panel in panels:
-        console.print(panel.title(), style="bold")
+        console.print(title(panel), style="bold")
     heading = [shown.names().heading, f"whole numbers in {unit}" if unit else ""]
     if any(heading):
         console.print(printable(", ".join(filter(None, heading))))
@@ -78,8 +79,8 @@ def print_panels(
         notes.append("the same fiscal period of two entities can be different months")
     names = entity_names(panels)
     for panel in panels:
-        facts = [*panel.facts(), counted(panel.requests, "request")]
-        notes += facts if len(panels) == 1 else [f"{names[panel.dataset.entity_id]}: {'; '.join(facts)}"]
+        lines = [*facts(panel), counted(panel.requests, "request")]
+        notes += lines if len(panels) == 1 else [f"{names[panel.dataset.entity_id]}: {'; '.join(lines)}"]
     console.print("\n".join(notes), style="dim")
 
 

@@ -28,6 +28,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.comparison import entity_names
 from asyncfin.table.panel import Panel
+from asyncfin.table.why import why_empty as why_no_value
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
 
@@ -133,7 +134,7 @@ def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
         # Where there are series, the table shows which periods have no value.
         if missing := without_periods(each.missing) if len(each.panel) else each.missing:
             print_error(f"asyncfin: {name} has no {named(missing)}")
-        elif why_empty and (why := each.panel.why_empty()):
+        elif why_empty and (why := why_no_value(each.panel)):
             print_error(f"asyncfin: {name}: {why}")
 
 

@@ -164,14 +164,11 @@ def notes_of(part: Part) -> Iterator[str]:
         return
     if unknown := sorted(set(part.named).difference(shown)):
         yield f"{part.name} does not have the periods {_labels(unknown)}"
-    gaps = [
-        period
-        for period in part.panel.gaps
-        if any(period.duration_months == each.duration_months for each in shown)
-        and shown[0].fiscal_end <= period.fiscal_end <= shown[-1].fiscal_end
-    ]
-    if gaps:
-        yield f"{part.name}: missing periods, in which no series here has a value: {_labels(gaps)}"
+    gaps: Sequence[Period] = ()
+    if read := set(shown).intersection(part.panel.periods):
+        panel = part.panel.during(read)
+        gaps = panel.gaps
+        yield from (f"{part.name}: {note}" for note in panel.notes)
     for line in part.lines:
         handle = part.handles.of(line.meaning)
         if not line.series:

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.deviation import Deviation, merged
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Resolved, Trailing, describe, resolve
+from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe, resolve
 from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication
@@ -270,7 +270,6 @@ class Stitch:
             tuple(sorted(periods)),
             Store(blocks, self._tolerance),
             asked=_asked(plan, self.anchor),
-            annual=isinstance(question.periods, Annual),
             whole=whole,
         )
         return Panel(

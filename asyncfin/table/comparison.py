@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from asyncfin.model.period import Period
 from asyncfin.table import notes as of_grids
 from asyncfin.table.excerpt import Excerpt, excerpt
-from asyncfin.table.gaps import described
 from asyncfin.table.panel import Panel
 from asyncfin.table.why import why as reason
 
@@ -50,11 +49,6 @@ def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
 def entity_names(panels: Iterable[Panel]) -> dict[str, str]:
     """Return the names of entities by id, with the id where two have one name, or one has none."""
     return of_grids.entity_names(panel._grid for panel in panels)
-
-
-def gaps(panel: Panel) -> str:
-    """Return a line that names the gaps of a panel; "" without any."""
-    return described(panel._grid.gap_runs)
 
 
 def plot(panels: Iterable[Panel], ax: "Axes | None" = None) -> "Axes":

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import groupby, pairwise
 
 from asyncfin.model.period import Period
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed as listed_texts, spanned
 
+# The distances of quarters and of years, whatever a catalogue has.
+_STEPS = {3: 3, 12: 12}
 # A longer run is only named: rows for it would be most of a table.
 MOST_ROWS = 40
 # How many runs a line of text names.
@@ -15,47 +17,61 @@ _NAMED = 6
 Run = tuple[Period, ...]
 
 
-def steps(periods: Iterable[Period], *, annual: bool = False) -> dict[int, int]:
-    """Return the months from one period to the next, by duration: the most frequent distance.
+def steps(periods: Iterable[Period]) -> dict[int, int]:
+    """Return the months from one period to the next, by duration.
 
-    Not the smallest: a few periods that overlap others would make a gap of each year between quarters.
-
-    Args:
-        annual: of 12 months, only fiscal years count.
+    Quarters and years follow each other at their own length. For other durations it is the most frequent
+    distance, of equally frequent ones the larger. Not the smallest: a few periods that overlap others would
+    make a gap of each year between half-years.
     """
     ends: dict[int, set[int]] = {}
     for period in periods:
-        if not (annual and period.duration_months == 12 and period.end_month != 12):
-            ends.setdefault(period.duration_months, set()).add(period.fiscal_end)
-    found = {}
-    for duration, known in ends.items():
-        distances = Counter(after - before for before, after in pairwise(sorted(known)))
+        ends.setdefault(period.duration_months, set()).add(period.fiscal_end)
+    found = dict(_STEPS)
+    for duration in ends.keys() - _STEPS.keys():
+        distances = Counter(after - before for before, after in pairwise(sorted(ends[duration])))
         if distances:
             found[duration] = max(distances, key=lambda each: (distances[each], each))
     return found
 
 
-def gap_runs(
-    periods: Sequence[Period], asked: Set[Period], listed: Set[Period], *, annual: bool
-) -> tuple[Run, ...]:
+def _neighbours(periods: Sequence[Period], listed: Set[Period]) -> Iterator[tuple[int, Period, Period]]:
+    """Yield neighbours of one duration with their step, by duration, oldest first."""
+    by_duration: dict[int, list[Period]] = {}
+    for period in periods:
+        by_duration.setdefault(period.duration_months, []).append(period)
+    for duration, step in sorted(steps(listed).items()):
+        for before, after in pairwise(by_duration.get(duration, ())):
+            yield step, before, after
+
+
+def gap_runs(periods: Sequence[Period], asked: Set[Period], listed: Set[Period]) -> tuple[Run, ...]:
     """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
     Args:
         periods: the periods of a panel, oldest first.
         asked: the periods of its question.
         listed: the periods of its catalogue. A period is missing if it was requested or is not listed.
-        annual: whether the question is for fiscal years.
     """
-    by_duration: dict[int, list[Period]] = {}
-    for period in periods:
-        by_duration.setdefault(period.duration_months, []).append(period)
     return tuple(
         run
-        for duration, step in sorted(steps(listed, annual=annual).items())
-        for before, after in pairwise(by_duration.get(duration, ()))
-        if (after.fiscal_end - before.fiscal_end) % step == 0
+        for step, before, after in _neighbours(periods, listed)
         for run in _runs(before, after, step, asked, listed)
     )
+
+
+def uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
+    """Yield a line for each duration with neighbours nearer than its step, or at no multiple of it."""
+    places: dict[int, list[str]] = {}
+    for step, before, after in _neighbours(periods, listed):
+        if (months := after.fiscal_end - before.fiscal_end) < step or months % step:
+            text = f"{before} to {after}: {counted(months, 'month')}"
+            places.setdefault(before.duration_months, []).append(text)
+    for duration, named in places.items():
+        yield (
+            f"uneven distances between periods of {counted(duration, 'month')},"
+            f" in {counted(len(named), 'place')}: {listed_texts(named, _NAMED, between='; ')}"
+        )
 
 
 def _runs(before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]) -> Iterator[Run]:

@@ -16,7 +16,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store
-from asyncfin.table.gaps import MOST_ROWS, Run, gap_runs
+from asyncfin.table.gaps import MOST_ROWS, Run, gap_runs, uneven
 
 
 @frozen(eq=False)
@@ -30,7 +30,6 @@ class Grid:
         periods: the periods, oldest first.
         store: holds the observations, possibly of more series and periods.
         asked: the periods of the question, oldest first.
-        annual: whether the question is for fiscal years.
         whole: False for a piece of a stream. The periods that it does not have may be in another piece, so
             it has no gaps.
     """
@@ -41,7 +40,6 @@ class Grid:
     periods: tuple[Period, ...]
     store: Store
     asked: tuple[Period, ...] = ()
-    annual: bool = False
     whole: bool = True
     # Caches. `evolve` makes others for a cut, whose periods are others.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
@@ -84,7 +82,11 @@ class Grid:
         """The missing periods between those of the grid, in uninterrupted runs."""
         if not self.whole:
             return ()
-        return gap_runs(self.periods, self._asked, self._listed, annual=self.annual)
+        return gap_runs(self.periods, self._asked, self._listed)
+
+    def uneven(self) -> Iterator[str]:
+        """Yield a line for each duration whose periods are unevenly distant."""
+        return uneven(self.periods, self._listed) if self.whole else iter(())
 
     @cached_property
     def rows_of_wide(self) -> tuple[Period, ...]:

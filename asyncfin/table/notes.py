@@ -1,14 +1,18 @@
-"""What is said below a table of one or several panels: cells that were not requested, and descriptions."""
+"""What is said of one or several panels next to their tables, a line each."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
+from typing import Any
 
+from asyncfin.clock import utc_text
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, format_path
 from asyncfin.model.words import counted, listed, spanned
+from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid, Row
+from asyncfin.table.why import Result, span, why_empty
 
 GAP = "·"
 NOT_REQUESTED = "?"
@@ -18,6 +22,68 @@ _CUT = " … "
 _LONG_PATH = 8
 # How many metrics or entities the lines below one table name.
 _MOST = 12
+_MOST_DEVIATIONS = 5
+
+
+def about(panel: Result) -> dict[str, Any]:
+    """Return the description of a panel for the metadata of tables."""
+    dataset = panel.catalogue
+    return {
+        "entity_id": dataset.entity_id,
+        "name": dataset.name,
+        "dataset_id": dataset.dataset_id,
+        "created_timestamp": utc_text(dataset.created_timestamp),
+        "select": str(panel.select),
+        "value_version": panel.value_version,
+        "periods": [period.label for period in panel.periods],
+        "gaps": [period.label for period in panel.gaps],
+        "anchor": panel.anchor and panel.anchor.label,
+        "unlisted": list(panel.unlisted),
+    }
+
+
+def title(panel: Result) -> str:
+    """Return the entity and the value version in one line."""
+    return printable(f"{panel.catalogue.name} ({panel.catalogue.entity_id}), {panel.value_version} values")
+
+
+def facts(panel: Result) -> list[str]:
+    """Return what a panel is of, how much it has, and its notes, a line each."""
+    dataset, count = panel.catalogue, panel.value_count
+    series = len(panel._grid.series)
+    cells = series * (len(panel.periods) + len(panel.gaps))
+    share = f", {count / cells:.0%} of the cells" if cells else ""
+    return [
+        f"publication {dataset.dataset_id} of {dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
+        f"{series:,} series by {span(panel.periods)}",
+        counted(count, "value") + share,
+        *notes_of(panel),
+    ]
+
+
+def notes_of(panel: Result) -> Iterator[str]:
+    """Yield the lines of `Panel.notes`."""
+    lines = [
+        described(panel._grid.gap_runs),
+        *panel._grid.uneven(),
+        contained(panel._grid),
+        why_empty(panel),
+    ]
+    if panel.anchor is not None:
+        by = f", set by {_some(panel.anchored_by)}" if panel.anchored_by else ""
+        lines.append(f"the window ends at {panel.anchor}{by}")
+    if panel.unlisted:
+        lines.append(f"{len(panel.unlisted):,} series were left out by the service: {_some(panel.unlisted)}")
+    if deviations := panel.deviations:
+        named = listed([*map(str, deviations)], _MOST_DEVIATIONS, between="; ")
+        lines.append(f"repaired deviations from the spec: {named}")
+    yield from (printable(line) for line in lines if line)
+
+
+def _some(series_ids: Sequence[str]) -> str:
+    if len(series_ids) <= 3:
+        return ", ".join(series_ids)
+    return f"{', '.join(series_ids[:2])} and {len(series_ids) - 2:,} other series"
 
 
 def sign(grid: Grid, period: Period) -> str:

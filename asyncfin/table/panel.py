@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin import checks
-from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
@@ -26,12 +25,12 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, Series
-from asyncfin.model.words import counted, listed, spanned
+from asyncfin.model.words import counted, listed
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
-from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import contained
+from asyncfin.table.notes import about, facts, notes_of, title
+from asyncfin.table.why import span, why
 from asyncfin.wire.values import series_of
 
 if TYPE_CHECKING:  # none of these is needed to import the library
@@ -45,7 +44,6 @@ if TYPE_CHECKING:  # none of these is needed to import the library
 _TEXT_WIDTH = 100
 _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10
-_TEXT_DEVIATIONS = 5
 
 _indent = checks.whole_number(0).optional()
 _SELECTIONS = (Exact, FiscalRange, Trailing, Annual, Quarterly)
@@ -73,7 +71,7 @@ class Periods(tuple[Period, ...]):
         except SelectionError:
             raise
         except ValueError:
-            raise SelectionError(f"the panel has no period {period}; it has {_span(self)}") from None
+            raise SelectionError(f"the panel has no period {period}; it has {span(self)}") from None
 
 
 @frozen(eq=False, repr=False)
@@ -148,11 +146,22 @@ class Panel:
         """The periods missing between the first and the last period of each duration, oldest first.
 
         A row of quarters without 2024-Q2 has that gap if the question includes 2024-Q2, or if the
-        catalogue does not have it. Neighbours are as far apart as most periods of the duration are in the
-        catalogue. Gaps are not in `periods`, `values` and `to_numpy`; the wide layouts have them as rows
-        without values, but for more than 40 in a row. A piece of a stream has none.
+        catalogue does not have it. Periods of 3 and of 12 months follow each other at these distances, others
+        at the most frequent distance in the catalogue; between neighbours that are further apart, a gap lies
+        at each step from the earlier one. Gaps are not in `periods`, `values` and `to_numpy`; the wide
+        layouts have them as rows without values, but for more than 40 in a row. A piece of a stream has none.
         """
         return tuple(sorted(period for run in self._grid.gap_runs for period in run))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the numbers must know, a line each, as `str` ends with them.
+
+        In this order: gaps, uneven distances between periods of one duration, scope paths that contain
+        others, why there is no value, the end of a window, unlisted series, deviations. A piece of a stream
+        has no line of gaps and distances.
+        """
+        return tuple(notes_of(self))
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -268,8 +277,6 @@ class Panel:
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        from asyncfin.table.why import why
-
         return why(self._grid, self.unlisted, [self._head(series_id)], _period(period))
 
     def check(self) -> None:
@@ -312,7 +319,6 @@ class Panel:
             self._grid,
             periods=kept,
             asked=tuple(period for period in self.periods_asked if period not in cut_away),
-            annual=self._grid.annual or isinstance(selection, Annual),
         )
         return evolve(self, grid=grid)
 
@@ -360,7 +366,7 @@ class Panel:
             MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.
         """
-        return frames.to_arrow(self._grid, layout, columns, self.about(), labels)
+        return frames.to_arrow(self._grid, layout, columns, about(self), labels)
 
     def to_pandas(
         self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
@@ -372,7 +378,7 @@ class Panel:
         months are not calendar months. ``frame.attrs["asyncfin"]`` is a short text about the panel, with the
         description of its series if they all have the same.
         """
-        return frames.to_pandas(self._grid, layout, columns, self.about(), labels)
+        return frames.to_pandas(self._grid, layout, columns, about(self), labels)
 
     def to_polars(
         self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
@@ -382,7 +388,7 @@ class Panel:
         Raises:
             ArgumentError: a column would be named by a series id that contains NUL.
         """
-        return frames.to_polars(self._grid, layout, columns, self.about(), labels)
+        return frames.to_polars(self._grid, layout, columns, about(self), labels)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
         """Return the numbers as a float64 array of NumPy, series x periods. A gap is NaN, a reported zero 0.
@@ -456,21 +462,6 @@ class Panel:
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
-    def about(self) -> dict[str, Any]:
-        """Return the description of this panel for the metadata of tables."""
-        return {
-            "entity_id": self.dataset.entity_id,
-            "name": self.dataset.name,
-            "dataset_id": self.dataset.dataset_id,
-            "created_timestamp": utc_text(self.dataset.created_timestamp),
-            "select": str(self.select),
-            "value_version": self.value_version,
-            "periods": [period.label for period in self.periods],
-            "gaps": [period.label for period in self.gaps],
-            "anchor": self.anchor and self.anchor.label,
-            "unlisted": list(self.unlisted),
-        }
-
     def __str__(self) -> str:
         from asyncfin.table import text
         from asyncfin.table.excerpt import excerpt
@@ -480,12 +471,12 @@ class Panel:
         # Widths follow from a few series: decoding the texts of all would take long for a large panel.
         few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * _TEXT_SERIES)
         shown = text.latest(few, _TEXT_WIDTH, clip=True).first(_TEXT_SERIES)
-        lines = [self.title()]
+        lines = [title(self)]
         if heading := shown.names().heading:
             lines.append(printable(heading))
         for table in text.tables(shown, _TEXT_WIDTH, clip=True):
             lines += ["", *table]
-        lines += ["", *shown.notes(), *self.facts()]
+        lines += ["", *shown.notes(), *facts(self)]
         return "\n".join(wrapped for line in lines for wrapped in _wrapped(line))
 
     def __repr__(self) -> str:
@@ -498,59 +489,7 @@ class Panel:
     def _repr_html_(self) -> str:
         from asyncfin.table.notebook import panel_html
 
-        return panel_html(self._grid, [self.title(), *self.facts()])
-
-    def title(self) -> str:
-        """Return the entity and the value version in one line."""
-        return printable(f"{self.catalogue.name} ({self.catalogue.entity_id}), {self.value_version} values")
-
-    def facts(self) -> list[str]:
-        """Return facts about the panel as a whole, one per line."""
-        count, cells = self.value_count, len(self) * (len(self.periods) + len(self.gaps))
-        share = f", {count / cells:.0%} of the cells" if cells else ""
-        lines = [
-            f"publication {self.dataset.dataset_id} of {self.dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
-            f"{len(self):,} series by {_span(self.periods)}",
-            counted(count, "value") + share,
-            described(self._grid.gap_runs),
-            contained(self._grid),
-            self.why_empty(),
-        ]
-        if self.anchor is not None:
-            by = f", set by {_some(self.anchored_by)}" if self.anchored_by else ""
-            lines.append(f"the window ends at {self.anchor}{by}")
-        if self.unlisted:
-            count = len(self.unlisted)
-            lines.append(f"{count:,} series were left out by the service: {_some(self.unlisted)}")
-        if deviations := self.deviations:
-            named = listed([*map(str, deviations)], _TEXT_DEVIATIONS, between="; ")
-            lines.append(f"repaired deviations from the spec: {named}")
-        return [printable(line) for line in lines if line]
-
-    def why_empty(self) -> str | None:
-        """Return why the panel has no value, as far as the catalogue shows; None if it has one."""
-        if self.value_count:
-            return None
-        if not len(self):
-            return "no values, because no series is selected"
-        groups = self.catalogue.by_group
-        cadences = dict.fromkeys(groups[series.reporting_group_id].cadence for series in self._grid.series)
-        when = _span(self.periods) if self.periods else "the requested periods"
-        return (
-            f"no values, because no series has one in {when}; the cadence of their reporting groups is"
-            f" {listed(list(cadences))}, and the catalogue has {_span(self.catalogue.periods)}"
-            f"{self._balances_hint()}: request other series or periods"
-        )
-
-    def _balances_hint(self) -> str:
-        """Return that the catalogue has points in time, which a question for years does not include."""
-        points = sum(not period.duration_months for period in self.catalogue.periods)
-        if not points or not all(period.duration_months for period in self.periods_asked):
-            return ""
-        return (
-            f", {points:,} of them of duration 0, such as balances: FiscalRange includes these,"
-            " Annual and Quarterly do not"
-        )
+        return panel_html(self._grid, [title(self), *facts(self)])
 
 
 def concat(
@@ -587,7 +526,7 @@ def concat(
         checks.instance_of(Panel)("each of panels", panel)
     if isinstance(layout, Panel):
         raise ArgumentError("panels must be one collection; write concat([first, second])")
-    abouts = [panel.about() for panel in panels]
+    abouts = [about(panel) for panel in panels]
     return frames.concat([panel._grid for panel in panels], layout, columns, abouts, labels)
 
 
@@ -596,12 +535,6 @@ def _wrapped(line: str) -> list[str]:
     if len(line) <= _TEXT_WIDTH:
         return [line]
     return wrap(line, _TEXT_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
-
-
-def _some(series_ids: tuple[str, ...]) -> str:
-    if len(series_ids) <= 3:
-        return ", ".join(series_ids)
-    return f"{', '.join(series_ids[:2])} and {len(series_ids) - 2:,} other series"
 
 
 def _period(given: Period | str) -> Period:
@@ -613,14 +546,10 @@ def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Peri
     match selection:
         case Exact(periods=exact):
             if missing := [period.label for period in exact if period not in have]:
-                raise SelectionError(f"the panel has no period {listed(missing)}; it has {_span(have)}")
+                raise SelectionError(f"the panel has no period {listed(missing)}; it has {span(have)}")
             return tuple(sorted(exact))
         case FiscalRange() | Annual() | Quarterly():
             return selection.among(have)
     raise SelectionError(
         f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {selection!r}"
     )
-
-
-def _span(periods: tuple[Period, ...]) -> str:
-    return counted(len(periods), "period") + (f", {spanned(periods)}" if periods else "")

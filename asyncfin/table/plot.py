@@ -176,7 +176,7 @@ def _drawn(ax: "Axes") -> "dict[Line2D, _Line]":
 
 
 def _lines(grid: Grid) -> Iterator[_Line]:
-    step_of = steps([*grid.catalogue.periods, *grid.periods], annual=grid.annual)
+    step_of = steps([*grid.catalogue.periods, *grid.periods])
     for row in rows_of([grid]):
         by_duration: dict[int, list[tuple[Period, float]]] = {}
         for index, number in zip(*grid.observations(row.series.series_id), strict=True):

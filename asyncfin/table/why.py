@@ -1,12 +1,15 @@
-"""Why a cell of a panel is empty, as far as its responses and its catalogue show."""
+"""Why a cell of a panel is empty, or a panel as a whole, as far as its responses and its catalogue show."""
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
 
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
+from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, listed, spanned
 from asyncfin.table.grid import Grid
 
 
@@ -74,3 +77,63 @@ def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator
                 if month
             ]
             yield f"{scope.name or scope.scope_id} was active {' '.join(bounds)}"
+
+
+class Result(Protocol):
+    """A Panel, for functions that its own methods call."""
+
+    @property
+    def _grid(self) -> Grid: ...
+    @property
+    def catalogue(self) -> Catalogue: ...
+    @property
+    def select(self) -> Select: ...
+    @property
+    def value_version(self) -> str: ...
+    @property
+    def periods(self) -> tuple[Period, ...]: ...
+    @property
+    def gaps(self) -> tuple[Period, ...]: ...
+    @property
+    def unlisted(self) -> tuple[str, ...]: ...
+    @property
+    def anchor(self) -> Period | None: ...
+    @property
+    def anchored_by(self) -> tuple[str, ...]: ...
+    @property
+    def deviations(self) -> tuple[Deviation, ...]: ...
+    @property
+    def value_count(self) -> int: ...
+
+
+def why_empty(panel: Result) -> str | None:
+    """Return why a panel has no value, as far as its catalogue shows; None if it has one."""
+    if panel.value_count:
+        return None
+    series = panel._grid.series
+    if not series:
+        return "no values, because no series is selected"
+    groups = panel.catalogue.by_group
+    cadences = dict.fromkeys(groups[each.reporting_group_id].cadence for each in series)
+    when = span(panel.periods) if panel.periods else "the requested periods"
+    return (
+        f"no values, because no series has one in {when}; the cadence of their reporting groups is"
+        f" {listed(list(cadences))}, and the catalogue has {span(panel.catalogue.periods)}"
+        f"{_balances_hint(panel._grid)}: request other series or periods"
+    )
+
+
+def _balances_hint(grid: Grid) -> str:
+    """Return that the catalogue has points in time, which a question for years does not include."""
+    points = sum(not period.duration_months for period in grid.catalogue.periods)
+    if not points or not all(period.duration_months for period in grid.asked):
+        return ""
+    return (
+        f", {points:,} of them of duration 0, such as balances: FiscalRange includes these,"
+        " Annual and Quarterly do not"
+    )
+
+
+def span(periods: Sequence[Period]) -> str:
+    """Return how many periods there are, and which."""
+    return counted(len(periods), "period") + (f", {spanned(periods)}" if periods else "")

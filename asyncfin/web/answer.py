@@ -91,13 +91,8 @@ def shown(panels: Sequence[Panel], marks: Marks) -> Shown:
     every = comparison.periods_of(panels)
     periods = every[-MAX_COLUMNS:]
     charts, hidden = _charts(rows)
-    notes = [*filter(None, map(_gaps, panels)), *comparison.notes(panels, periods)]
-    notes += [
-        f"The service left out {len(panel.unlisted)} of these series of {panel.dataset.name};"
-        " they are shown without values."
-        for panel in panels
-        if panel.unlisted
-    ]
+    notes = [f"{panel.dataset.name}: {note}" for panel in panels for note in panel.notes]
+    notes += comparison.notes(panels, periods)
     if hidden:
         notes.append(f"{hidden} more lines are not drawn.")
     if len(every) > len(periods):
@@ -107,11 +102,6 @@ def shown(panels: Sequence[Panel], marks: Marks) -> Shown:
     several = len({row.company for row in rows}) > 1
     table = [(row, row.cells(periods)) for row in rows[:MAX_ROWS]]
     return Shown(periods, table, charts, notes, several, marks)
-
-
-def _gaps(panel: Panel) -> str:
-    line = comparison.gaps(panel)
-    return f"{panel.dataset.name}: {line}" if line else ""
 
 
 def _row(panel: Panel, series: Series, marks: Marks) -> Row:

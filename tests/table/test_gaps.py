@@ -108,7 +108,7 @@ async def test_a_panel_without_gaps_has_the_rows_of_its_periods() -> None:
         (("2024-Q1", "FY2024"), [*QUARTERS, *YEARS], EVER, ()),  # of two durations
         (("FY2015", "FY2018"), YEARS, EVER, ("FY2016", "FY2017")),
         (("2024-Q2",), QUARTERS, EVER, ()),  # none before the first and after the last
-        (("2024-Q1", "2024-Q3"), of("2024-Q1", "2024-Q3"), EVER, ()),  # the only distance is six months
+        (("2024-Q1", "2024-Q3"), of("2024-Q1", "2024-Q3"), EVER, ("2024-Q2",)),  # quarters, however rare
     ],
 )
 async def test_which_missing_periods_are_gaps(
@@ -118,29 +118,56 @@ async def test_which_missing_periods_are_gaps(
     assert (await at(of(*observed), listed, asked)).gaps == of(*gaps)
 
 
-async def test_the_step_is_the_most_frequent_distance_and_the_larger_of_two() -> None:
-    """Halves of a year apart as often as quarters: half a year is the step, and no quarter is missing."""
-    listed = of("2023-Q1", "2023-Q3", "2024-Q1", "2024-Q2", "2024-Q3")
-    assert (await at(of("2023-Q1", "2024-Q1"), listed)).gaps == of("2023-Q3")
-    unlisted = [each for each in listed if each != Period.parse("2023-Q3")]
-    # Distances of 12, 3 and 3 months: quarters.
-    assert (await at(unlisted, unlisted)).gaps == of("2023-Q2", "2023-Q3", "2023-Q4")
+async def test_half_years_follow_at_the_most_frequent_distance_and_the_larger_of_two() -> None:
+    """Distances of 12, 12, 6 and 6 months: a year. Without one of them, six months."""
+    halves = [
+        Period(2020, 6, 6),
+        Period(2021, 6, 6),
+        Period(2022, 6, 6),
+        Period(2022, 12, 6),
+        Period(2023, 6, 6),
+    ]
+    assert (await at([halves[0], halves[2]], halves)).gaps == (halves[1],)
+    assert (await at(halves[1:], halves[1:])).gaps == (Period(2021, 12, 6),)
 
 
-async def test_a_distance_that_is_no_multiple_of_the_step_has_no_gap() -> None:
-    """A fiscal year that was shortened moves all quarters after it."""
-    moved = [*of("2023-Q1", "2023-Q2", "2023-Q3"), Period(2024, 1, 3), Period(2024, 4, 3)]
-    assert (await at(moved, moved)).gaps == ()
+async def test_quarters_are_three_months_apart_where_most_are_not() -> None:
+    """Q2 and Q4 until 2022, then all four: a sum of four rows is right, or empty."""
+    rare = [Period(year, month, 3) for year in (2018, 2019, 2020, 2021, 2022) for month in (6, 12)]
+    listed = [*rare, *QUARTERS[:4]]
+    panel = await at(listed, listed)
+    expected = [Period(year, month, 3) for year in range(2018, 2023) for month in (3, 9)][1:]
+    assert panel.gaps == tuple(expected)
+    numbers = panel.to_pandas("wide")["sales.quarterly"]
+    assert list(numbers.rolling(4).sum().dropna()) == [10 + 11 + 12 + 13, 11 + 12 + 13 + 14]
+    assert not any("uneven" in note for note in panel.notes)
 
 
-async def test_fiscal_years_are_not_measured_by_other_twelve_months() -> None:
-    """A catalogue with twelve months at each quarter's end: Annual is missing a year, not quarters."""
-    rolling = [Period(year, month, 12) for year in range(2020, 2025) for month in (3, 6, 9, 12)]
-    missing = Period(2023, 12, 12)
-    listed = [each for each in rolling if each != missing]
-    panel = await at([each for each in listed if Annual().admits(each)], listed)
-    assert panel.gaps == tuple(each for each in rolling[4:] if each == missing or not Annual().admits(each))
-    assert panel.during(Annual()).gaps == (missing,)
+async def test_a_distance_that_is_no_multiple_of_the_step_is_named() -> None:
+    """A fiscal year that was shortened moves all quarters after it; the gap lies a step after the earlier."""
+    moved = [*of("2023-Q1", "2023-Q2", "2023-Q3"), Period(2024, 2, 3), Period(2024, 3, 3), Period(2024, 6, 3)]
+    panel = await at(moved, moved)
+    assert panel.gaps == of("2023-Q4")
+    first, second = moved[2:4], moved[3:5]
+    assert panel.notes[1] == (
+        "uneven distances between periods of 3 months, in 2 places:"
+        f" {first[0]} to {first[1]}: 5 months; {second[0]} to {second[1]}: 1 month"
+    )
+    assert panel.notes[1] in str(panel).replace("\n  ", " ")
+    assert panel.notes[1] in panel._repr_html_()
+    many = [Period(2000 + at, 1 + at % 2, 3) for at in range(12)]
+    (line,) = (note for note in (await at(many, many)).notes if "uneven" in note)
+    assert "in 11 places: " in line
+    assert line.endswith("; and 5 more")
+
+
+async def test_a_nearer_neighbour_is_named_and_has_no_gap() -> None:
+    """Two kinds of years next to each other."""
+    years = [Period(2020, 12, 12), Period(2021, 6, 12), Period(2021, 12, 12)]
+    panel = await at(years, years)
+    assert panel.gaps == ()
+    assert "periods of 12 months, in 2 places: FY2020 to" in panel.notes[0]
+    assert panel.during(Annual()).notes == ()
 
 
 async def test_more_than_forty_in_a_row_are_only_named() -> None:
@@ -170,7 +197,7 @@ async def test_a_piece_of_a_stream_has_no_gaps() -> None:
     numbers = {"a.quarterly": {QUARTERS[0]: 1, QUARTERS[2]: 2}, "b.quarterly": {QUARTERS[1]: 3}}
     await stitched.add(encoded(page_json(QUARTERS, numbers)), home=frozenset(numbers), asked=EVER)
     piece = stitched.stitch.panel(stitched.arrivals, catalogue.series[:1], whole=False)
-    assert piece.gaps == ()
+    assert piece.gaps == piece.notes == ()
     assert piece.periods_asked == tuple(QUARTERS)
 
 

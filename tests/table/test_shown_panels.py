@@ -16,6 +16,7 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat
 from asyncfin.table.text import cells, columns
+from asyncfin.table.why import why_empty
 from tests.answers import panel_of
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
@@ -133,13 +134,13 @@ def test_an_empty_panel_says_why(panel: Panel) -> None:
     """No series, or series without a value in these periods: of which cadence, and what there is."""
     assert "no values, because no series is selected" in str(panel.where(lambda series: False))
     quarterly = panel.where(lambda series: series.reporting_group_id == "quarterly").during("FY2023")
-    assert quarterly.why_empty() == (
+    assert why_empty(quarterly) == (
         "no values, because no series has one in 1 period, FY2023; the cadence of their reporting groups is"
         " quarterly, and the catalogue has 5 periods, FY2023 to FY2024: request other series or periods"
     )
     assert "\nno values, because no series has one in 1 period, FY2023; " in str(quarterly)
     assert max(map(len, str(quarterly).splitlines())) <= 100
-    assert panel.why_empty() is None
+    assert why_empty(panel) is None
 
 
 def test_the_unlisted_series_are_named(panel: Panel) -> None:

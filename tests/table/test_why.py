@@ -13,6 +13,7 @@ from asyncfin.model.catalogue import ScopeGroup
 from asyncfin.model.period import Exact, Period, Resolved
 from asyncfin.table import comparison
 from asyncfin.table.panel import Panel
+from asyncfin.table.why import why_empty
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 YEARS = [Period(year, 12, 12) for year in range(2018, 2025)]
@@ -171,18 +172,18 @@ async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
     await stitched.add(
         encoded(page_json([], {"cash.annual": {}})), home=frozenset(["cash.annual"]), asked=Exact([YEARS[-1]])
     )
-    why = stitched.panel().why_empty()
+    why = why_empty(stitched.panel())
     assert why is not None
     assert "2 of them of duration 0, such as balances: FiscalRange includes these, Annual and" in why
     whole = await panel_of({"cash.annual": {}}, [*points, *YEARS])
-    assert "duration 0" not in str(whole.why_empty())
+    assert "duration 0" not in str(why_empty(whole))
 
 
 async def test_an_empty_panel_names_every_cadence() -> None:
     """However many there are: they are few words, and one of them may be the one that is missing."""
     cadences = ("annual", "half-yearly", "monthly", "quarterly")
     panel = await panel_of({f"sales.{each}": {} for each in cadences}, YEARS)
-    assert f"reporting groups is {', '.join(cadences)}, and" in str(panel.why_empty())
+    assert f"reporting groups is {', '.join(cadences)}, and" in str(why_empty(panel))
 
 
 CELL = "async def cell(panel):\n    series = panel['sales.annual']\n    return series['FY23']\n"

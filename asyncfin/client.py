@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
-from contextvars import Context, copy_context
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from contextvars import copy_context
 from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
-
-from attrs import evolve
 
 from asyncfin import checks
 from asyncfin.cache.store import Cache
@@ -20,7 +18,7 @@ from asyncfin.cache.strict import strict_partition
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
-from asyncfin.model.period import FiscalRange, PeriodSelection, check_period_selection
+from asyncfin.model.period import PeriodSelection, check_period_selection
 from asyncfin.model.query import (
     Lane,
     Query,
@@ -34,18 +32,15 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
-from asyncfin.read.attempts import Attempt, Attempts
-from asyncfin.read.entity import EntityAnswer, answer_with
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
-from asyncfin.read.read import Read
-from asyncfin.read.run import answer, cached_answer, pieces
-from asyncfin.read.span import QuestionSpan
-from asyncfin.read.turn import Turn, is_ended_by_turn
+from asyncfin.read.reads import Reads, everything, planned
+from asyncfin.read.run import pieces
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
-from asyncfin.wire.pages import catalogue_pages, query_pages, read_catalogue
-from asyncfin.wire.protocol import Request, Response, limits_request, read_json, usage_request, usage_windows
+from asyncfin.wire.pages import catalogue_pages, query_pages
+from asyncfin.wire.protocol import limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import TokenSource
@@ -156,12 +151,13 @@ class Client:
         if cache is not None:
             # By the address that is sent to, so that all ways of writing it share what is kept.
             partition = _cache("cache", cache).partition(self._transport.base_url, token)
-        self._publications = Publications(
+        publications = Publications(
             self._transport.clock,
             cache=strict_partition(partition) if strict and partition is not None else partition,
             max_age=checks.seconds("max_age", max_age),
             stale_if_error=checks.seconds("stale_if_error", stale_if_error),
         )
+        self._reads = Reads(self._sender, publications, self._transport.max_in_flight)
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
@@ -234,7 +230,7 @@ class Client:
                 characters, or contains a control character.
             NotFoundError: no published dataset is available to the account.
         """
-        return (await self._read(_everything(entity_id), "dataset").metadata()).dataset
+        return (await self._reads.read(everything(entity_id), "dataset").metadata()).dataset
 
     def catalogue_pages(
         self, entity_id: str, *, expected_dataset_id: str | None = None, page_size: int = 100
@@ -253,7 +249,7 @@ class Client:
             MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
                 series or a cursor.
         """
-        send = self._read(_everything(entity_id), "catalogue").send
+        send = self._reads.read(everything(entity_id), "catalogue").send
         # Checked here: the generator would not begin before its first step.
         check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
@@ -276,17 +272,9 @@ class Client:
             DatasetChangedError: the publication changed too often, or is not the Dataset's.
         """
         checks.seconds_or_none("max_age", max_age)
-        # The caller has the metadata, of this publication and no other: so a change is an error, not a
-        # restart.
         if isinstance(entity_id, Dataset):
-            if (known := await self._publications.catalogue_of(entity_id)) is not None:
-                pinned = Question(known, Select(), FiscalRange())
-                await Attempt(self._read(pinned, "catalogue")).confirm(known)
-                return known
-            return await read_catalogue(
-                self._read(_everything(entity_id.entity_id), "catalogue").send, entity_id
-            )
-        async for attempt in Attempts(self._read(_everything(entity_id, max_age), "catalogue")):
+            return await self._reads.catalogue_of(entity_id)
+        async for attempt in self._reads.attempts(entity_id, "catalogue", max_age=max_age):
             async with attempt:
                 catalogue = await attempt.catalogue()
         return catalogue
@@ -311,7 +299,7 @@ class Client:
                 were not requested, or repeats a series or a cursor. Values are decoded, and can raise
                 it, when they are first looked at.
         """
-        send = self._read(_everything(entity_id), "query").send
+        send = self._reads.read(everything(entity_id), "query").send
         checks.instance_of(Query).as_selection_error()("query", query)
         check_page_size(page_size)
         return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
@@ -343,7 +331,7 @@ class Client:
             SelectionError: an argument is not as described, or names what the catalogue does not have.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
-        return await self._planned(self._read(question, "plan"))
+        return await planned(self._reads.read(question, "plan"))
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question. Errors are those of `query`.
@@ -351,7 +339,7 @@ class Client:
         It shares the requests of an equal question that is pending, planned or not.
         """
         checks.instance_of(Plan).as_selection_error()("plan", plan)
-        return await self._answered(plan.question, plan)
+        return await self._reads.answered(plan.question, plan)
 
     async def query(
         self,
@@ -381,62 +369,9 @@ class Client:
             ServiceError: an error response that retries did not overcome.
             TransportError: no complete response was received in any attempt.
         """
-        return await self._answered(Question(source, select, periods, value_version, max_age, fill_cache))
-
-    async def entity_answer(
-        self, question: Question, *, turn: Turn = nullcontext, span: QuestionSpan | None = None
-    ) -> EntityAnswer:
-        """Return what an entity has of a question, and what it does not have. Errors are those of `query`.
-
-        Args:
-            question: of the entity, with `known_only`.
-            turn: as for `Read`.
-            span: the question that this is a part of, from `asking`. None: it is a question by itself.
-        """
-        return answer_with(await self._answered(question, turn=turn, span=span), question)
-
-    async def cached_catalogue(self, entity_id: str) -> Catalogue | None:
-        """Return the catalogue if it is kept or cached, and younger than `max_age`. No request."""
-        known = await Attempt(self._read(_everything(entity_id), "catalogue")).known()
-        return None if known is None else known.publication.catalogue
-
-    async def cached_panel(self, question: Question) -> Panel | None:
-        """Return the answer to a question if all of it is cached, and younger than `max_age`. No request.
-
-        Raises:
-            SelectionError: as for `query`.
-        """
-        return await cached_answer(self._read(question, "query"))
-
-    async def _answered(
-        self,
-        question: Question,
-        plan: Plan | None = None,
-        *,
-        turn: Turn = nullcontext,
-        span: QuestionSpan | None = None,
-    ) -> Panel:
-        if span is None:
-            async with self.asking(question.entity_id, "query") as span:
-                return await self._answered(question, plan, turn=turn, span=span)
-        read = self._read(question, "query", turn)
-        leads = False
-
-        async def lead() -> Panel:
-            nonlocal leads
-            leads = True
-            return await answer(read, plan)
-
-        def is_private(error: Exception) -> bool:
-            # An equal question has a separate turn, and may refuse what the catalogue does not have.
-            return is_ended_by_turn(error) or (question.known_only and isinstance(error, SelectionError))
-
-        panel = await self._publications.panels.share(question.key, lead, is_private=is_private)
-        if not leads and not question.known_only:
-            question.wanted(panel.catalogue)  # raises the SelectionError that a separate read would raise
-        span.add(panel, cached=read.stats.cached)
-        # The requests count for the one whose question it was that sent them.
-        return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
+        return await self._reads.answered(
+            Question(source, select, periods, value_version, max_age, fill_cache)
+        )
 
     def stream(
         self,
@@ -474,10 +409,10 @@ class Client:
     async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
         # Not the caller's context: what it does in its block is not a part of the question.
         context = copy_context()
-        async with self.asking(question.entity_id, "stream", context):
-            read = context.run(self._read, question, "stream")
+        async with self._reads.span("stream", question.entity_id, context):
+            read = context.run(self._reads.read, question, "stream")
             # Planned out here, so that a wrong question is an error of `async with`, not of the first step.
-            plan = await asyncio.get_running_loop().create_task(self._planned(read), context=context)
+            plan = await asyncio.get_running_loop().create_task(planned(read), context=context)
             async with resumable(pieces(read, plan), context) as panels:
                 yield panels
 
@@ -490,7 +425,6 @@ class Client:
         value_version: ValueVersion = "original",
         ahead: int | None = None,
         max_age: float | None = None,
-        turn: Turn = nullcontext,
     ) -> AbstractAsyncContextManager[AsyncIterator[EntityAnswer]]:
         """Yield what each of several entities has of a question, in the order in which they finish.
 
@@ -516,7 +450,6 @@ class Client:
                 ``rule.resolve(catalogues)``.
             ahead: how many entities may be begun beyond those that the caller has received, at least 1. None:
                 `max_in_flight`.
-            turn: as for `whole_read`.
 
         Raises:
             SelectionError: an argument is not as described; no request was sent.
@@ -531,79 +464,13 @@ class Client:
         _count_or_none("ahead", ahead)
         checks.seconds_or_none("max_age", max_age)
 
-        async def read(entity_id: str, in_order: Turn) -> EntityAnswer:
-            @asynccontextmanager
-            async def both() -> AsyncIterator[Callable[[], bool] | None]:
-                async with in_order(), turn() as may_retry:
-                    yield may_retry
+        def question(entity_id: str) -> Question:
+            return Question(entity_id, select, periods, value_version, max_age, known_only=True)
 
-            question = Question(entity_id, select, periods, value_version, max_age, known_only=True)
-            return await self.entity_answer(question, turn=both)
-
-        limit = self.max_in_flight
         return Block(
-            answers_of(
-                entity_ids, read, limit=limit, ahead=ahead or limit, waits=self._sender.lane == "bulk"
-            ),
+            answers_of(self._reads, entity_ids, question, ahead=ahead),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
-
-    async def send(self, request: Request, on_attempt: Callable[[], None]) -> Response:
-        """Return the response to one request, as it is: paced and retried, but past the cache.
-
-        Args:
-            request: what to send, from `asyncfin.wire.protocol`.
-            on_attempt: called before each attempt.
-
-        Raises:
-            ServiceError, TransportError: the request failed, after its retries.
-        """
-        return await self._sender.send(request, on_attempt=on_attempt)
-
-    def asking(self, entity_id: str, operation: str, context: Context | None = None) -> QuestionSpan:
-        """Return an async context manager for a question of several calls; observers see one question.
-
-        Args:
-            entity_id: the entity.
-            operation: the name of the question in events.
-            context: as for `QuestionSpan`.
-        """
-        return QuestionSpan(self._sender.announce, operation, entity_id, self._sender.lane, context)
-
-    def whole_read(
-        self, entity_id: str, operation: str, turn: Turn = nullcontext, *, max_age: float | None = None
-    ) -> Attempts:
-        """Return the attempts of a whole read of an entity, to make several calls on one publication.
-
-        It starts over when the publication changes, as `query` itself does:
-
-            async for attempt in client.whole_read(entity_id, "overview"):
-                async with attempt:
-                    dataset = await client.dataset(entity_id)
-                    async with attempt.pinned_to(dataset.dataset_id):
-                        catalogue = await client.catalogue(dataset)
-                        panel = await client.query(catalogue, select, periods)
-
-        Args:
-            entity_id: the entity.
-            operation: the name of the read in `Restarted` events.
-            turn: returns a context manager for each request, which may wait until the request may be sent, or
-                raise an error. It gives None, or a function that is called before each retry and returns
-                whether that may be sent.
-            max_age: as for `catalogue`.
-        """
-        return Attempts(self._read(_everything(entity_id, max_age), operation, turn))
-
-    def _read(self, question: Question, operation: str, turn: Turn = nullcontext) -> Read:
-        limit = self.max_in_flight
-        return Read(self._sender, self._publications, question, operation, limit=limit, turn=turn)
-
-    @staticmethod
-    async def _planned(read: Read) -> Plan:
-        async for attempt in Attempts(read):
-            async with attempt:
-                plan = await attempt.plan(read.question)
-        return plan
 
     # The default is refused: it makes the error of a call without days say what to write.
     async def usage(self, start_date: date | str = "", end_date: date | str = "") -> tuple[UsageWindow, ...]:
@@ -642,8 +509,9 @@ class Client:
         return read_json(request, await self._sender.send(request))
 
 
-def _everything(entity_id: str, max_age: float | None = None) -> Question:
-    return Question(entity_id, Select(), FiscalRange(), max_age=max_age)
+def reads_of(client: Client) -> Reads:
+    """Return what our own rooms need of a client beyond its methods."""
+    return client._reads
 
 
 def _day(name: str, value: date | str) -> date:

@@ -100,6 +100,7 @@ async def stream(question: Question) -> tuple[int, Held]:
 async def streaming(question: Question) -> tuple[int, Held]:
     """Return how many bytes a stream takes at most, its plan made, in place of its values."""
     from asyncfin import Client
+    from asyncfin.client import reads_of
     from asyncfin.read.run import pieces
 
     plan = question.plan
@@ -108,7 +109,7 @@ async def streaming(question: Question) -> tuple[int, Held]:
         gc.collect()
         reset_peak()
         before = memory()
-        async with aclosing(pieces(client._read(plan.question, "stream"), plan.question, plan)) as panels:
+        async with aclosing(pieces(reads_of(client).read(plan.question, "stream"), plan)) as panels:
             async for _ in panels:
                 pass
     return peak() - before, None

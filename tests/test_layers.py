@@ -121,6 +121,24 @@ ROOMS = {
 }
 
 
+def test_the_rooms_above_the_client_read_no_private_attribute_of_it() -> None:
+    """What they need beyond the public methods is in `reads_of(client)`."""
+    of_client = {
+        node.attr
+        for node in ast.walk(ast.parse((ROOT / "client.py").read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+    }
+    private = {name for name in of_client if name.startswith("_")}
+    assert "_reads" in private
+    for path in MODULES:
+        if room(here := dotted(path)) not in ("extraction", "conformance", "cli", "web", "mcp"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in private:
+                own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                assert own, f"{here} reads {node.attr} of {ast.unparse(node.value)}"
+
+
 @pytest.mark.parametrize("path", MODULES, ids=dotted)
 def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
     """aiohttp is confined to the transport and the sandbox, frame libraries to the tables, and so on."""

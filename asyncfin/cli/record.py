@@ -14,7 +14,7 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service
 from asyncfin.cli.output import replace_file, screen
 from asyncfin.cli.session import connected
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.clock import utc_text
 from asyncfin.model.period import FiscalRange, Period
 from asyncfin.model.select import Select
@@ -68,7 +68,7 @@ async def record(
 
 async def _recorded(client: Client, entity_id: str) -> DatasetFile:
     """Return the current publication of an entity, read as a whole."""
-    async for attempt in client.whole_read(entity_id, "record"):
+    async for attempt in reads_of(client).attempts(entity_id, "record"):
         async with attempt:
             catalogue = await client.catalogue(entity_id)
             async with attempt.pinned_to(catalogue.dataset_id):

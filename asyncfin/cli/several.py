@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import EntitiesFailedError
 from asyncfin.cli.streams import print_error
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.errors import AsyncfinError, SelectionError, ends_all
 from asyncfin.extraction.report import missing_in_all, named
 from asyncfin.extraction.unknown import without_periods
@@ -111,7 +111,7 @@ async def plan_several(
     plans = []
     for catalogue in each.found.values():
         of_one = evolve(question, source=catalogue, known_only=True)
-        async for attempt in client.whole_read(catalogue.entity_id, "plan"):
+        async for attempt in reads_of(client).attempts(catalogue.entity_id, "plan"):
             async with attempt:
                 plan = await attempt.plan(of_one)
         plans.append(plan)

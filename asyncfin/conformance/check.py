@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.conformance.probes import Probe
 from asyncfin.conformance.report import CheckReport
 from asyncfin.wire.protocol import check_entity_id
@@ -44,4 +44,4 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     checks.instance_of(Client)("client", client)
     check_entity_id(entity_id)
     checks.positive_int("max_requests", max_requests)
-    return await Probe(client.send, entity_id, max_requests).report()
+    return await Probe(reads_of(client).send, entity_id, max_requests).report()

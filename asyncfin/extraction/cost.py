@@ -11,7 +11,7 @@ from functools import partial
 from attrs import define, frozen
 
 from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -267,7 +267,7 @@ class _Estimate:
         may_be_current = last is not None and not self._refresh
         if self._may_request and (read_catalogue or may_be_current):
             try:
-                async for attempt in self._client.whole_read(entity_id, "estimate"):
+                async for attempt in reads_of(self._client).attempts(entity_id, "estimate"):
                     async with attempt:
                         expected = await self._expected(attempt, entity_id, last, read_catalogue)
                 return entity_id, expected

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import overload
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
-from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
-from asyncfin.plan.question import Question
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.wire.protocol import check_entity_id
 
 check_client = checks.instance_of(Client)
@@ -104,53 +103,10 @@ async def read_entity(
     check_entity_id(entity_id)
     checks.flag("fill_cache", fill_cache)
     _check_unless("unless", unless)
-    question = SharedQuestion(select, periods, value_version)
-    dataset = None
+    shared, reads, metadata = SharedQuestion(select, periods, value_version), reads_of(client), None
+    question = shared.of(entity_id, fill_cache=fill_cache)
     if unless is not None:
-        dataset = await client.dataset(entity_id)
-        if is_same_publication(dataset.dataset_id, unless):
-            return Unchanged(entity_id, dataset.dataset_id)
-    return await read(client, question, entity_id, "read_entity", dataset, fill_cache=fill_cache)
-
-
-async def read(
-    client: Client,
-    question: SharedQuestion,
-    entity_id: str,
-    operation: str,
-    dataset: Dataset | None = None,
-    *,
-    fill_cache: bool = False,
-) -> EntityAnswer:
-    """Return what an entity has of a question in its current publication, starting over if that changes.
-
-    `dataset` is its metadata, if they have just been read; `operation` is for observers.
-    """
-    async with client.asking(entity_id, operation) as span:
-        async for attempt in client.whole_read(entity_id, operation):
-            async with attempt:
-                if fill_cache:
-                    current: Dataset = await client.catalogue(entity_id)
-                else:
-                    # The given metadata serve once: after a restart they are those of the old publication.
-                    current, dataset = dataset or await client.dataset(entity_id), None
-                async with attempt.pinned_to(current.dataset_id):
-                    # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
-                    # client's other users need. So would its values from a cache, which is used in either
-                    # case.
-                    catalogue = current if isinstance(current, Catalogue) else await client.catalogue(current)
-                    first, *others = [
-                        await client.entity_answer(
-                            Question(
-                                catalogue,
-                                question.select,
-                                question.periods,
-                                version,
-                                fill_cache=fill_cache,
-                                known_only=True,
-                            ),
-                            span=span,
-                        )
-                        for version in question.versions
-                    ]
-    return evolve(first, restated=others[0].panel) if others else first
+        metadata = await reads.read(question, "dataset").metadata()
+        if is_same_publication(current := metadata.dataset.dataset_id, unless):
+            return Unchanged(entity_id, current)
+    return await answer_of(reads, question, shared.versions, operation="read_entity", metadata=metadata)

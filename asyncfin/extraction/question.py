@@ -15,6 +15,7 @@ from asyncfin.errors import SelectionError, shorten
 from asyncfin.model.period import Exact, Period, PeriodSelection, check_period_selection, describe
 from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.model.select import Select, check_select
+from asyncfin.plan.question import Question
 from asyncfin.table.columns import COLUMNS
 
 AskedVersion: TypeAlias = ValueVersion | Literal["both"]
@@ -38,6 +39,17 @@ class SharedQuestion:
     def versions(self) -> tuple[ValueVersion, ...]:
         """The value versions to request, the original first."""
         return VALUE_VERSIONS if self.value_version == "both" else (self.value_version,)
+
+    def of(self, entity_id: str, *, fill_cache: bool = False) -> Question:
+        """Return the question to one entity, in the first of the versions."""
+        return Question(
+            entity_id,
+            self.select,
+            self.periods,
+            self.versions[0],
+            fill_cache=fill_cache,
+            known_only=True,
+        )
 
     @cached_property
     def text(self) -> str:

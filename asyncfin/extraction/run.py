@@ -13,11 +13,10 @@ from typing import Literal, TypeAlias
 from attrs import define, field, frozen
 
 from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, ManifestMismatchError, ends_all
 from asyncfin.events import ExtractFinished, ExtractStarted
-from asyncfin.extraction.entity import read
 from asyncfin.extraction.feed_writer import FeedWriter
 from asyncfin.extraction.files import QuestionFiles
 from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
@@ -27,7 +26,7 @@ from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport,
 from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample, without_periods
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, in_thread
 
@@ -170,17 +169,19 @@ class Run:
 
     async def _read(self, entity_id: str, has_file: bool) -> EntityReport | None:
         """Read an entity whose file is not of the current publication; None: the run ends before its turn."""
-        dataset = None
+        reads, question, metadata = reads_of(self._client), self._question.of(entity_id), None
         if has_file and not self._options.refresh:
-            dataset = await self._client.dataset(entity_id)
-            if await self._files.is_current(dataset):
+            metadata = await reads.read(question, "dataset").metadata()
+            if await self._files.is_current(metadata.dataset):
                 return self._report(entity_id, "unchanged")
         # Held until the file is in place: what is read and not written is lost when an allowance ends.
         async with self._reading:
             if self._ending:
                 return None
-            answer = await read(self._client, self._question, entity_id, "extract", dataset)
-            await self._put(answer)
+            versions = self._question.versions
+            await self._put(
+                await answer_of(reads, question, versions, operation="extract", metadata=metadata)
+            )
         self._done += 1
         if self._done % _DONE_FOR_ONE_MORE == 0:
             # One more may read: see `_DONE_FOR_ONE_MORE`.

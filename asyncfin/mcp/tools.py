@@ -16,7 +16,7 @@ from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, ends_all, own_version
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, selection_of, shown_periods
@@ -39,7 +39,9 @@ from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
+from asyncfin.plan.question import Question as Wanted
 from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.many import answers_of
 from asyncfin.read.turn import NoTurnError
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
@@ -313,7 +315,7 @@ class _Tools:
         failures = list[AsyncfinError]()
         for entity_id in entity_ids:
             try:
-                async for attempt in self._client.whole_read(
+                async for attempt in reads_of(self._client).attempts(
                     entity_id, "catalogue", call.turn, max_age=max_age
                 ):
                     async with attempt:
@@ -433,10 +435,12 @@ class _Tools:
         """Return the answer of each company, and why some could not be read, which is their error too."""
         ids = [catalogue.entity_id for catalogue in question.catalogues]
         read, ended = dict[str, EntityAnswer](), None
+
+        def wanted(entity_id: str) -> Wanted:
+            return Wanted(entity_id, question.select, question.range, version, known_only=True)
+
         try:
-            async with self._client.query_many(
-                ids, question.select, question.range, value_version=version, turn=call.turn
-            ) as answers:
+            async with answers_of(reads_of(self._client), ids, wanted, turn=call.turn) as answers:
                 async for answer in answers:
                     read[answer.entity_id] = answer
         except AsyncfinError as error:

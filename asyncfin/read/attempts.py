@@ -54,8 +54,9 @@ class Attempts:
     At most three follow the first one; then DatasetChangedError is raised.
     """
 
-    def __init__(self, read: Read) -> None:
+    def __init__(self, read: Read, metadata: Metadata | None = None) -> None:
         self._read = read
+        self._metadata = metadata  # which have just been read; the first attempt begins with them
         self._last: Attempt | None = None
 
     def __aiter__(self) -> Self:
@@ -63,7 +64,7 @@ class Attempts:
 
     async def __anext__(self) -> Attempt:
         if self._last is None:
-            self._last = Attempt(self._read)
+            self._last = Attempt(self._read, self._metadata)
             return self._last
         if not self._last.has_changed:
             raise StopAsyncIteration
@@ -173,7 +174,6 @@ class Attempt:
             return await self._read_publication()
 
     async def _read_publication(self) -> Known:
-        successor, self.successor = self.successor, None  # need not be requested again
         unfinished = self.read.publications.unfinished.pop(self.read.entity_id)
         if (
             unfinished is not None
@@ -184,7 +184,7 @@ class Attempt:
             # the whole catalogue since, none is requested.
             return Known(await self._publication(unfinished), unfinished.sent)
         try:
-            current = successor or await self.read.metadata(fresh=self.read.stats.restarts > 0)
+            current = await self.metadata()
         except _INCONCLUSIVE:
             known = await self._known()
             stale_if_error = self.read.publications.stale_if_error
@@ -192,6 +192,11 @@ class Attempt:
                 return Known(known.publication, None)
             raise
         return Known(await self._publication(Unfinished(current.dataset, current.sent)), current.sent)
+
+    async def metadata(self) -> Metadata:
+        """Return the metadata that the attempt begins with, which serve once, or request them."""
+        successor, self.successor = self.successor, None
+        return successor or await self.read.metadata(fresh=self.read.stats.restarts > 0)
 
     async def _publication(self, unfinished: Unfinished) -> Publication:
         read, dataset, responses = self.read, unfinished.dataset, unfinished.responses

@@ -1,12 +1,21 @@
-"""One entity's answer to a question that is asked of many: what it has, and what it does not have."""
+"""What one entity has of a question that several entities are asked, and what it does not have."""
 
 from __future__ import annotations
 
-from attrs import field, frozen
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+from attrs import evolve, field, frozen
 
 from asyncfin.errors import AsyncfinError
 from asyncfin.model.judge import Missing
+from asyncfin.model.query import ValueVersion
 from asyncfin.plan.question import Question
+from asyncfin.read.attempts import Attempts
+from asyncfin.read.read import Metadata
+from asyncfin.read.reads import Reads
+from asyncfin.read.span import QuestionSpan
+from asyncfin.read.turn import Turn
 from asyncfin.table.panel import Panel
 
 
@@ -31,6 +40,61 @@ class EntityAnswer:
     error: AsyncfinError | None = None
 
 
-def answer_with(panel: Panel, question: Question) -> EntityAnswer:
-    """Return the answer to a question with `known_only`, given its panel."""
-    return EntityAnswer(question.entity_id, panel, missing=question.missing(panel.catalogue))
+async def answer_of(
+    reads: Reads,
+    question: Question,
+    versions: Sequence[ValueVersion],
+    *,
+    operation: str,
+    metadata: Metadata | None = None,
+    turn: Turn = nullcontext,
+) -> EntityAnswer:
+    """Return what an entity has of a question, in each of the versions, all of one publication.
+
+    It starts over if the publication changes. Observers see one question.
+
+    Args:
+        reads: what it is read with.
+        question: by entity id, with `known_only`; its version is ignored.
+        versions: the original values first, if both are wanted.
+        operation: the name of the question in events.
+        metadata: the entity's metadata, if they have just been read.
+        turn: as for `Reads`.
+    """
+    async with reads.span(operation, question.entity_id) as span:
+        if len(versions) == 1 and question.fill_cache and metadata is None:
+            panels = [await reads.answered(evolve(question, value_version=versions[0]), turn=turn, span=span)]
+        else:
+            attempts = Attempts(reads.read(question, operation, turn), metadata)
+            panels = await _of_one_publication(reads, attempts, question, versions, turn, span)
+    first, *others = panels
+    missing = question.missing(first.catalogue)
+    return EntityAnswer(question.entity_id, first, others[0] if others else None, missing)
+
+
+async def _of_one_publication(
+    reads: Reads,
+    attempts: Attempts,
+    question: Question,
+    versions: Sequence[ValueVersion],
+    turn: Turn,
+    span: QuestionSpan,
+) -> list[Panel]:
+    async for attempt in attempts:
+        async with attempt:
+            if question.fill_cache:
+                catalogue = await attempt.catalogue()
+            else:
+                # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
+                # client's other users need. So would its values from a cache, which is used in either case.
+                dataset = (await attempt.metadata()).dataset
+                async with attempt.pinned_to(dataset.dataset_id):
+                    catalogue = await reads.catalogue_of(dataset)
+            async with attempt.pinned_to(catalogue.dataset_id):
+                panels = [
+                    await reads.answered(
+                        evolve(question, source=catalogue, value_version=version), turn=turn, span=span
+                    )
+                    for version in versions
+                ]
+    return panels

@@ -8,20 +8,20 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
 from copy import copy
-from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
 from asyncfin.errors import AsyncfinError, ends_all
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.plan.question import Question
+from asyncfin.read.entity import EntityAnswer, answer_of
+from asyncfin.read.reads import Reads
 from asyncfin.read.turn import Turn, mark_ended
 from asyncfin.tasks import cancel_and_wait
 
@@ -113,19 +113,21 @@ class Turns:
         self._free += 1
 
 
-ReadEntity = Callable[[str, Turn], Awaitable[EntityAnswer]]
-
-
 @asynccontextmanager
 async def answers_of(
-    entity_ids: EntityIds, read: ReadEntity, *, limit: int, ahead: int, waits: bool
+    reads: Reads,
+    entity_ids: EntityIds,
+    question_of: Callable[[str], Question],
+    *,
+    ahead: int | None = None,
+    turn: Turn = nullcontext,
 ) -> AsyncIterator[AsyncIterator[EntityAnswer]]:
-    """Read entities and give their answers as they finish, as `Client.query_many` says.
+    """Read entities and yield an iterator of their answers as they finish, as `Client.query_many` says.
 
-    `limit` bounds the requests of all entities that wait for their pace or are in flight, `ahead` the
-    entities begun beyond those that the consumer has received; `waits` is that of `ends_all`.
+    `question_of` returns the question to an entity, with `known_only`. `ahead` bounds the entities begun
+    beyond those that the consumer has received; None: as many as there may be requests in flight.
     """
-    answers = _Answers(entity_ids, read, limit, ahead, waits)
+    answers = _Answers(reads, entity_ids, question_of, ahead or reads.limit, turn)
     try:
         yield answers
     finally:
@@ -133,10 +135,18 @@ async def answers_of(
 
 
 class _Answers:
-    def __init__(self, entity_ids: EntityIds, read: ReadEntity, limit: int, ahead: int, waits: bool) -> None:
-        self._read = read
-        self._turns = Turns(limit, waits=waits)
-        self._waits = waits
+    def __init__(
+        self,
+        reads: Reads,
+        entity_ids: EntityIds,
+        question_of: Callable[[str], Question],
+        ahead: int,
+        turn: Turn,
+    ) -> None:
+        self._reads = reads
+        self._question_of = question_of
+        self._turn = turn
+        self._turns = Turns(reads.limit, waits=reads.waits)
         self._places = asyncio.Semaphore(ahead)  # one for each entity begun and not yet received
         self._finished: deque[EntityAnswer] = deque()
         self._failure: BaseException | None = None  # what ends the iteration early
@@ -176,15 +186,26 @@ class _Answers:
 
     async def _answer(self, entity_id: str, number: int) -> None:
         try:
-            answer = await self._read(entity_id, partial(self._turns.of, number))
+            question = self._question_of(entity_id)
+            answer = await answer_of(
+                self._reads, question, [question.value_version], operation="query", turn=self._turn_of(number)
+            )
         except AsyncfinError as error:
-            if ends_all(error, waits=self._waits):
+            if ends_all(error, waits=self._reads.waits):
                 raise
             # Without its traceback, whose frames would keep everything that was read of the entity.
             answer = EntityAnswer(entity_id, None, error=error.with_traceback(None))
         finally:
             self._turns.end(number)
         self._finished.append(answer)
+
+    def _turn_of(self, number: int) -> Turn:
+        @asynccontextmanager
+        async def in_order() -> AsyncIterator[Callable[[], bool] | None]:
+            async with self._turns.of(number), self._turn() as may_retry:
+                yield may_retry
+
+        return in_order
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
@@ -24,7 +24,7 @@ from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import listed
 from asyncfin.optional import library
 from asyncfin.plan.question import Question as Wanted
-from asyncfin.read.entity import EntityAnswer, answer_with
+from asyncfin.read.entity import EntityAnswer
 from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.history import History, Marks
@@ -183,8 +183,8 @@ class _Pages:
     async def company(self, request: Request) -> Response:
         """Return the page with the question of its URL, and with its values if all of them are cached."""
         question = self._question(request, parse_qs(request.url.query, keep_blank_values=True))
-        client, context = self._client(), dict[str, Any](texts=question.series)
-        cached = [await client.cached_catalogue(each) for each in question.companies]
+        reads, context = reads_of(self._client()), dict[str, Any](texts=question.series)
+        cached = [await reads.cached_catalogue(each) for each in question.companies]
         catalogues = [each for each in cached if each is not None]
         if cached[0] is not None:
             context = self._series(question, cached[0])
@@ -283,9 +283,9 @@ class _Pages:
         for entity_id in question.companies:
             for version in question.versions:
                 wanted = Wanted(entity_id, select, periods, version, known_only=True)
-                if (panel := await self._client().cached_panel(wanted)) is None:
+                if (panel := await reads_of(self._client()).cached_panel(wanted)) is None:
                     return {}
-                answers.append(answer_with(panel, wanted))
+                answers.append(EntityAnswer(entity_id, panel, missing=wanted.missing(panel.catalogue)))
         return await self._shown(question, answers, 0)
 
     async def _answer(self, question: Question) -> dict[str, Any]:
@@ -302,7 +302,8 @@ class _Pages:
                 known = judge(catalogues[0], select).known or select
                 panel = await client.query(entity_id, known, periods, value_version=version)
                 wanted = Wanted(entity_id, select, periods, version, known_only=True)
-                answers[entity_id, version] = answer_with(panel, wanted)
+                missing = wanted.missing(panel.catalogue)
+                answers[entity_id, version] = EntityAnswer(entity_id, panel, missing=missing)
                 continue
             many = client.query_many(question.companies, select, periods, value_version=version)
             async with many as received:

@@ -26,8 +26,10 @@ from asyncfin import (
     SelectionError,
     ServerFailureError,
 )
-from asyncfin.read.many import Turns
-from asyncfin.read.turn import NoTurnError
+from asyncfin.client import reads_of
+from asyncfin.plan.question import Question
+from asyncfin.read.many import Turns, answers_of
+from asyncfin.read.turn import NoTurnError, Turn
 from asyncfin.sandbox import Drop, Fault, Hang, Latency, Sandbox, Served, Status
 from tests.handmade import dataset
 
@@ -56,6 +58,16 @@ async def session(
 
 async def collected(client: Client, ids: Any = ALL, **options: Any) -> list[EntityAnswer]:
     async with client.query_many(ids, SELECT, Annual(), **options) as answers:
+        return [answer async for answer in answers]
+
+
+async def collected_in_turns(client: Client, turn: Turn) -> list[EntityAnswer]:
+    """Return the answer of the first entity, whose requests wait for turns."""
+
+    def question(entity_id: str) -> Question:
+        return Question(entity_id, SELECT, Annual(), known_only=True)
+
+    async with answers_of(reads_of(client), ALL[:1], question, turn=turn) as answers:
         return [answer async for answer in answers]
 
 
@@ -457,7 +469,7 @@ async def test_the_turn_of_a_question_ends_no_equal_question_that_shares_its_ans
 
     cache = MemoryCache() if cached else None
     async with session(ALL[:1], faults=[Latency(seconds=1)], cache=cache) as (_, client):
-        limited = asyncio.create_task(collected(client, ALL[:1], turn=one_request))
+        limited = asyncio.create_task(collected_in_turns(client, one_request))
         await asyncio.sleep(0.5)  # its first request is in flight
         (ended,), (many,), panel = await asyncio.gather(
             limited, collected(client, ALL[:1]), client.query(ALL[0], SELECT, Annual())
@@ -496,7 +508,7 @@ async def test_the_refused_retry_of_a_question_ends_no_other_that_shares_the_req
             return sandbox.token
 
         async with Client(sandbox.base_url, token, cache=cache) as client:
-            limited = asyncio.create_task(collected(client, ALL[:1], turn=without_retries))
+            limited = asyncio.create_task(collected_in_turns(client, without_retries))
             # Until the request that fails is in flight.
             await asyncio.sleep(0.5 + ("dataset", "catalogue", "query").index(fault.operation or ""))
             others = await asyncio.gather(
@@ -550,7 +562,7 @@ async def test_catalogue_pages_are_kept_where_a_turn_refuses_the_renewal_of_the_
             return sandbox.token
 
         async with Client(sandbox.base_url, token) as client:
-            limited = asyncio.create_task(collected(client, ALL[:1], turn=without_retries))
+            limited = asyncio.create_task(collected_in_turns(client, without_retries))
             await asyncio.sleep(0.5)
             assert len(await client.catalogue(ALL[0])) == 250
             with pytest.raises(AuthenticationError):

@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from asyncfin.pacing.bucket import Bucket as Bucket, TokenBucket as TokenBucket
     from asyncfin.pacing.file import FileBucket as FileBucket
     from asyncfin.pacing.redis import RedisBucket as RedisBucket
-    from asyncfin.plan.plan import Plan as Plan
+    from asyncfin.plan.plan import Batch as Batch, Plan as Plan
     from asyncfin.read.entity import EntityAnswer as EntityAnswer
     from asyncfin.table.panel import Panel as Panel, concat as concat
     from asyncfin.wire.retry import Retry as Retry, Timeouts as Timeouts
@@ -120,7 +120,7 @@ _NAMES = {
     "pacing.bucket": "Bucket TokenBucket",
     "pacing.file": "FileBucket",
     "pacing.redis": "RedisBucket",
-    "plan.plan": "Plan",
+    "plan.plan": "Batch Plan",
     "read.entity": "EntityAnswer",
     "table.panel": "Panel concat",
     "wire.retry": "Retry Timeouts",

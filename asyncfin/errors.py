@@ -48,7 +48,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar, Unpack
 from unicodedata import category
 
 from asyncfin.clock import utc_text
@@ -359,9 +359,9 @@ class ServiceError(AsyncfinError):
             return "question"
         return "service" if self.entity_id is None else "entity"
 
-    def facts(self) -> _Refusal:
+    def facts(self) -> Any:
         """Return the arguments for another error about the same response."""
-        return cast("_Refusal", {name: getattr(self, name) for name in _Refusal.__annotations__})
+        return {name: getattr(self, name) for name in _Refusal.__annotations__}
 
     @property
     def details(self) -> Mapping[str, Any]:

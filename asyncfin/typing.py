@@ -1,28 +1,56 @@
-"""The types that programs annotate with: what the arguments of the library may be."""
+"""The types that programs annotate with: of arguments, and of what methods return."""
 
+from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.cache.store import Partition
+from asyncfin.client import ClientOptions
 from asyncfin.errors import Concern
 from asyncfin.events import Observer
+from asyncfin.extraction.as_of import Moment
 from asyncfin.extraction.progress import OnProgress
+from asyncfin.extraction.question import AskedVersion
+from asyncfin.extraction.report import EntityState
 from asyncfin.extraction.run import OnError
-from asyncfin.model.period import Bound, PeriodSelection
+from asyncfin.extraction.workers import MakeClient, MakeExecutor
+from asyncfin.model.judge import Missing
+from asyncfin.model.period import Bound, Listing, PeriodSelection, Resolved
 from asyncfin.model.query import Lane, ValueVersion
-from asyncfin.model.scope import AnyPath, ScopePath
-from asyncfin.model.select import OneOf
+from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
+from asyncfin.model.select import OneOf, Wanted
+from asyncfin.read.many import EntityIds
+from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
+from asyncfin.table.panel import Cut
 from asyncfin.wire.token import TokenSource
 
 __all__ = [
     "AnyPath",
+    "AnyPaths",
+    "AskedVersion",
+    "Block",
     "Bound",
+    "ClientOptions",
     "Concern",
+    "Cut",
+    "EntityIds",
+    "EntityRecord",
+    "EntityState",
     "Lane",
     "Layout",
+    "Listing",
+    "MakeClient",
+    "MakeExecutor",
+    "Missing",
+    "Moment",
     "Observer",
     "OnError",
     "OnProgress",
     "OneOf",
+    "Partition",
     "PeriodSelection",
+    "Pointer",
+    "Resolved",
     "ScopePath",
     "TokenSource",
     "ValueVersion",
+    "Wanted",
 ]

@@ -7,13 +7,23 @@ an ASGI app, and needs the extra `web`.
 from typing import TYPE_CHECKING, Any
 
 from asyncfin.table.csv import csv_cell
-from asyncfin.web.backend import ClientGoneError, http_error, unless_gone
+from asyncfin.web.backend import AsgiRequest, ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.response import Reply, reply
 
 if TYPE_CHECKING:
     from asyncfin.web.explore import explorer
 
-__all__ = ["ClientGoneError", "Reply", "csv_cell", "explorer", "http_error", "reply", "unless_gone"]
+__all__ = [
+    "AsgiRequest",
+    "ClientGoneError",
+    "HttpError",
+    "Reply",
+    "csv_cell",
+    "explorer",
+    "http_error",
+    "reply",
+    "unless_gone",
+]
 
 
 def __getattr__(name: str) -> Any:

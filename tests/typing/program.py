@@ -18,6 +18,7 @@ from asyncfin import (
     ArgumentError,
     AsyncfinError,
     AuthenticationError,
+    Batch,
     Bucket,
     BucketUnavailableError,
     Cache,
@@ -112,20 +113,47 @@ from asyncfin.events import (
 from asyncfin.sandbox import Sandbox
 from asyncfin.typing import (
     AnyPath,
+    AnyPaths,
+    AskedVersion,
+    Block,
     Bound,
+    ClientOptions,
     Concern,
+    Cut,
+    EntityIds,
+    EntityRecord,
+    EntityState,
     Lane,
     Layout,
+    Listing,
+    MakeClient,
+    MakeExecutor,
+    Missing,
+    Moment,
     Observer,
     OneOf,
     OnError,
     OnProgress,
+    Partition,
     PeriodSelection,
+    Pointer,
+    Resolved,
     ScopePath,
     TokenSource,
     ValueVersion,
+    Wanted,
 )
-from asyncfin.web import ClientGoneError, Reply, csv_cell, explorer, http_error, reply, unless_gone
+from asyncfin.web import (
+    AsgiRequest,
+    ClientGoneError,
+    HttpError,
+    Reply,
+    csv_cell,
+    explorer,
+    http_error,
+    reply,
+    unless_gone,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -226,6 +254,38 @@ def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Clien
     )
 
 
+def words(
+    many: AnyPaths,
+    ids: EntityIds,
+    options: ClientOptions,
+    version: AskedVersion,
+    cut: Cut,
+    when: Moment,
+    make: MakeClient,
+    workers: MakeExecutor,
+    listing: Listing,
+) -> None:
+    Select(scope_combinations=many)
+    assert_type(Client.from_env(**options), Client)
+    assert_type(make(), Client)
+    assert_type(Annual().resolve([listing]), Exact)
+
+
+def picked(select: Select, catalogue: Catalogue) -> None:
+    assert_type(select.picked, tuple[Wanted, ...] | None)
+    assert_type(catalogue.resolve(Annual()), Resolved)
+
+
+async def partition(part: Partition) -> None:
+    assert_type(await part.record(ENTITY), EntityRecord | None)
+    assert_type(await part.blocks(ENTITY, "", ""), tuple[Block, ...])
+    await part.confirm(ENTITY, Pointer("", datetime.now(UTC)))
+
+
+async def left(request: AsgiRequest, error: Exception) -> None:
+    assert_type(http_error(error), HttpError)
+
+
 def choices(paths: list[AnyPath], ids: OneOf, bound: Bound) -> None:
     Select()
     Select("Revenue", "segment=cloud", cadence=["annual"], basis=("segment",), label="sales")
@@ -304,6 +364,7 @@ async def questions(client: Client, version: ValueVersion) -> None:
     assert_type(plan.requests, int)
     assert_type(plan.lower_bound, int)
     assert_type(plan.series, tuple[CatalogueSeries, ...])
+    assert_type(plan.batches[0], Batch)
     assert_type(plan.batches[0].home, frozenset[str])
     assert_type(await client.run(plan), Panel)
     panel = await client.query(plan.catalogue, Select(), FiscalRange(), max_age=3_600)
@@ -415,6 +476,9 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     assert_type(report, ExtractReport)
     assert_type(report.failed, tuple[EntityReport, ...])
     assert_type(report.failed[0].failure, Failure | None)
+    assert_type(report.failed[0].state, EntityState)
+    assert_type(report.unknown, Missing)
+    assert_type(report.stopped, AsyncfinError | None)
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)
     assert_type(cost, ExtractCost)
     assert_type(cost.seconds, float | None)

@@ -81,6 +81,39 @@ async def test_what_a_service_chooses_is_named() -> None:
     assert "fewer series than `limit`" in found["empty"]
 
 
+async def test_a_trailing_window_that_is_longer_is_named() -> None:
+    """The service has all periods of the client's window, and one more."""
+    older: dict[str, tuple[dict[str, int], Any]] = {}
+
+    def alter(_: str, sent: Any, body: Any) -> None:
+        if "periods" not in (sent or ()):
+            return
+        mode = sent["periods"].get("mode")
+        for series in body["series"]:
+            if mode == "fiscal_range":
+                values = [pair for pair in zip(body["periods"], series["values"], strict=True) if pair[1]]
+                if values:
+                    first = min(values, key=lambda pair: (pair[0]["year"], pair[0]["end_month"]))
+                    older.setdefault(series["series_id"], first)
+        known = [each for each in body["series"] if each["series_id"] in older]
+        if mode == "trailing" and known:
+            period, value = older[known[0]["series_id"]]
+            if period not in body["periods"]:
+                body["periods"].append(period)
+                for series in body["series"]:
+                    series["values"].append(value if series is known[0] else None)
+
+    async with (
+        Sandbox(DATASET) as sandbox,
+        altered(sandbox, alter) as url,
+        Client(url, sandbox.token) as client,
+    ):
+        report = await check(client, ENTITY)
+    assert any(
+        re.search(r"trailing window differs.*: 1 more and 0 fewer", each) for each in words(report, "reading")
+    )
+
+
 async def test_caps_are_checked_with_one_more_than_allowed() -> None:
     """50 metrics and paths are accepted, and 51 of them refused."""
     async with Sandbox(WIDE) as sandbox, Client(sandbox.base_url, sandbox.token) as client:

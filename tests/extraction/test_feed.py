@@ -202,6 +202,18 @@ async def test_a_renamed_series_is_one_when_others_become_twins(night: Nights, l
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
 
 
+async def test_publications_of_one_moment_are_known_one_after_the_other(night: Nights) -> None:
+    """Otherwise both would be the state of that moment: what is known at each one is one publication."""
+    for number, content in enumerate((ONE, TWO), 1):
+        night.sandbox.publish(publication(content, number=number, of=entity(1), created=BEGIN))
+        await night.run(history=True)
+    known = sorted(set(read_changes(night.to).column("known_from").to_pylist()))
+    assert len(known) == 2
+    first = as_of(night.to, known[0])
+    assert sorted(first.column("number").to_pylist()) == [1, 2]
+    assert sorted(as_of(night.to, known[1]).column("number").to_pylist()) == [2, 3]
+
+
 async def test_a_clock_that_steps_back_changes_no_order(night: Nights) -> None:
     """Runs are named after the last one, and known times increase by a microsecond at least."""
     for content, number in ((ONE, 2), (TWO, 1), (ONE, 2), (TWO, 1)):

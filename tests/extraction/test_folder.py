@@ -1,6 +1,8 @@
 """Where an extraction may be, and how entities' files are named."""
 
+import os
 import shutil
+import sys
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -129,3 +131,22 @@ async def test_ids_that_differ_only_in_case_are_refused(
     with pytest.raises(SelectionError, match=f"'{IDS[0]}' and '{IDS[0].upper()}' differ only in case"):
         await extract(client, [*IDS, IDS[0].upper()], Select(), Annual(), to=tmp_path / "night")
     assert (sandbox.log, names(tmp_path)) == ([], [])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no directories that can be flushed")
+async def test_what_is_put_in_place_is_on_the_disk(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The content of a file is flushed before its name, and each before the run goes on."""
+    flushed: list[int] = []
+    flush = os.fsync
+
+    def recorded(descriptor: int) -> None:
+        flushed.append(os.fstat(descriptor).st_ino)
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    for name in names(folder):
+        file, directory = ((folder / each).stat().st_ino for each in (name, "."))
+        assert directory in flushed[flushed.index(file) :]

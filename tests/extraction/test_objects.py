@@ -246,6 +246,17 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     assert s3.names() == ["night.journal/lock"]
 
 
+async def test_the_lock_of_another_run_is_left_alone(s3: S3, client: Client, sandbox: Sandbox) -> None:
+    """Another run has replaced the lock since it was last renewed, and this one ends."""
+    sandbox.inject(Hang(operation="query", nth=1))
+    running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
+    await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
+    obstore.put(s3.store, "night.journal/lock", b"another's")
+    running.cancel()
+    await asyncio.wait([running])
+    assert bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's"
+
+
 async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_more(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,8 @@ from asyncfin import (
     BucketUnavailableError,
     Client,
     ExtractProgress,
+    FiscalRange,
+    ManifestMismatchError,
     NotFoundError,
     RunInProgressError,
     Select,
@@ -561,3 +563,16 @@ async def test_a_killed_worker_loses_no_change(
     table = read_changes(folder)
     columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
     assert sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True)) == rows(folder)
+
+
+async def test_a_part_of_the_feed_that_is_lost_before_the_end_is_missed(folder: Path) -> None:
+    """The driver knows which files its workers have put in place, and that their changes are not there."""
+
+    def lose(progress: ExtractProgress) -> None:
+        for part in folder.parent.rglob(f"pending/*{IDS[0]}*"):
+            part.unlink()
+
+    with ThreadPoolExecutor(1) as executor:
+        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1, "history": True}
+        with pytest.raises(ManifestMismatchError, match=f"is missing.*{IDS[0]}"):
+            await extract(Client.from_env, IDS, Select(), FiscalRange(), progress=lose, **asked)

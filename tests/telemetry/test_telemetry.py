@@ -55,6 +55,7 @@ from asyncfin.telemetry import OpenTelemetryObserver
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
+from tests.conftest import VirtualTimeLoop
 from tests.generate import generate
 from tests.scripted import answer, dropping, hanging, refusal, scripted
 
@@ -182,6 +183,16 @@ async def test_each_attempt_is_a_span_within_the_caller_s(recorder: Recorder) ->
         "RateLimitedError",
         "ConnectionFailedError",
     ]
+
+
+async def test_a_redirect_is_an_error(recorder: Recorder) -> None:
+    """The client does not follow it: the attempt's span says so, and which status it was."""
+    async with sending(recorder, answer(307, location="https://other.example/")) as sender:
+        with pytest.raises(ServiceError):
+            await sender.send(READ)
+    (attempt,) = recorder.attempts
+    assert attempt.attributes["error.type"] == "307"
+    assert attempt.status.status_code is StatusCode.ERROR
 
 
 async def test_a_long_wait_is_an_event_of_the_caller_s_span(recorder: Recorder) -> None:
@@ -637,6 +648,27 @@ async def test_gauges_are_the_last_inspection_after_a_question() -> None:
         assert recorder.gauges()
         await asyncio.sleep(2)
         assert recorder.gauges() == {}
+
+
+def test_inspection_goes_on_in_a_loop_whose_clock_is_behind() -> None:
+    """Each loop's clock begins where it likes: the last inspection then seems to be in the future."""
+    bucket = Bucket(1e6, burst=10)
+    recorder = Recorder(bucket=bucket)
+
+    async def ask() -> None:
+        async with service(recorder, bucket=bucket) as (_, client):
+            await client.query(BOTH.entity_id, Select(), FiscalRange())
+            assert recorder.gauges()["asyncfin.bucket.rate"] == 1e6
+
+    for number, now in enumerate((1e6, 0.0), 1):
+        loop = VirtualTimeLoop()
+        loop.now = now
+        try:
+            loop.run_until_complete(ask())
+        finally:
+            loop.run_until_complete(loop.shutdown_default_executor())
+            loop.close()
+        assert bucket.inspected == number
 
 
 async def test_the_gauge_of_a_pause_counts_down() -> None:

@@ -19,10 +19,11 @@ from attrs import evolve
 import asyncfin
 from asyncfin import Annual, Client, MemoryCache, Select, SelectionError
 from asyncfin.model.period import Period
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status, load
 from asyncfin.sandbox.demo import demo_datasets
 from asyncfin.web import explorer
 from tests.generate import generate
+from tests.handmade import dataset
 from tests.web.conftest import OWN, Page
 
 STATIC = Path(asyncfin.__file__).parent / "web" / "static"
@@ -108,6 +109,20 @@ async def test_the_table_holds_the_texts_of_the_panel(
         [value.text if value else "" for value in series.values] for series in panel
     ]
     assert "planned" in answer.text
+
+
+async def test_of_many_periods_the_latest_are_shown() -> None:
+    """A table of 130 periods has the last 120 as columns, and a note about the others."""
+    labels = [Period(1990 + at // 4, 3 * (at % 4 + 1), 3).label for at in range(130)]
+    made = dataset({("Sales", "all"): {label: at for at, label in enumerate(labels)}})
+    async with Sandbox(load(made)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        answer = await page.post("answer", series="Sales.all", rule="all")
+        panel = await client.query(sandbox.entities[0], asyncfin.Select(), asyncfin.FiscalRange())
+    (head, row) = texts(answer.text)
+    assert head[1:] == [period.label for period in panel.periods[-120:]]
+    assert row[1:] == [value.text if value else "" for value in panel.one().values[-120:]]
+    assert "10 earlier periods are not shown." in answer.text
 
 
 async def test_each_number_format_has_a_separate_chart(page: Page) -> None:

@@ -1,11 +1,10 @@
-"""Redis clients: one per event loop, closed with it, and how long a command may take (extra `redis`)."""
+"""Redis clients: one per event loop, closed with it (extra `redis`)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin.checks import without_password
@@ -17,11 +16,6 @@ if TYPE_CHECKING:
 
 # redis.asyncio.Redis, whose annotations mix both worlds, and change with its releases.
 RedisClient: TypeAlias = Any
-
-# A timer that fires later than this, in seconds, measured the event loop's delay and not the server's.
-_LATE = 0.05
-_EXTENSIONS = 3
-_TIMERS = 10  # of one wait
 
 
 class RedisClients:
@@ -96,44 +90,3 @@ class RedisClients:
         from redis.asyncio import Redis
 
         return Redis.from_url(self._url)
-
-
-@asynccontextmanager
-async def unless_silent(seconds: float) -> AsyncIterator[None]:
-    """Cancel the block after `seconds` in which the event loop was running: TimeoutError.
-
-    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the response may have
-    been received since: the block gets the same time again, at most three times.
-    """
-    loop = asyncio.get_running_loop()
-    extensions = 0
-    timer: asyncio.TimerHandle
-
-    def start(end: float, busy: bool) -> None:
-        nonlocal timer
-        # Several timers: the last one alone may be in time although the loop was blocked before it.
-        due = min(loop.time() + seconds / _TIMERS, end)
-        timer = loop.call_at(due, look, due, end, busy)
-
-    def look(due: float, end: float, busy: bool) -> None:
-        nonlocal extensions
-        now = loop.time()
-        busy = busy or now - due > _LATE
-        if now < end:
-            start(end, busy)
-        elif busy and extensions < _EXTENSIONS:
-            extensions += 1
-            start(now + seconds, False)
-        else:
-            limit.reschedule(now)
-
-    try:
-        async with asyncio.timeout(None) as limit:
-            start(loop.time() + seconds, False)
-            try:
-                yield
-            finally:
-                timer.cancel()
-    except TimeoutError:
-        busy = "; the event loop was busy" if extensions else ""
-        raise TimeoutError(f"no response within {seconds:g} s{busy}") from None

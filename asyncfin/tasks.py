@@ -1,4 +1,4 @@
-"""Waiting for tasks: bounded jobs, single-flight calls, resumable iteration, and cancel and wait.
+"""Waiting for tasks: bounded jobs and times, single-flight calls, resumable iteration, cancel and wait.
 
 anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
 second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and
@@ -33,6 +33,11 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
 Source = Callable[[], AsyncGenerator[T, None]]
+
+# A timer that fires later than this, in seconds, measured the event loop's delay and not the server's.
+_LATE = 0.05
+_EXTENSIONS = 3
+_TIMERS = 10  # of one wait
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -91,6 +96,56 @@ async def in_thread(call: Callable[[], T]) -> T:
     thread.shutdown(wait=False)  # it ends with the call
     await wait_for_all([called])
     return called.result()
+
+
+@define
+class Silence:
+    """A wait of `unless_silent`; `loop_was_busy`: the event loop itself has delayed it."""
+
+    loop_was_busy: bool = False
+
+
+@asynccontextmanager
+async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
+    """Cancel the block after `seconds` in which the event loop was running: TimeoutError.
+
+    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the response may have
+    been received since: the block gets the same time again, at most three times.
+    """
+    loop = asyncio.get_running_loop()
+    silence = Silence()
+    extensions = 0
+    timer: asyncio.TimerHandle
+
+    def start(end: float, busy: bool) -> None:
+        nonlocal timer
+        # Several timers: the last one alone may be in time although the loop was blocked before it.
+        due = min(loop.time() + seconds / _TIMERS, end)
+        timer = loop.call_at(due, look, due, end, busy)
+
+    def look(due: float, end: float, busy: bool) -> None:
+        nonlocal extensions
+        now = loop.time()
+        busy = busy or now - due > _LATE
+        silence.loop_was_busy |= busy
+        if now < end:
+            start(end, busy)
+        elif busy and extensions < _EXTENSIONS:
+            extensions += 1
+            start(now + seconds, False)
+        else:
+            limit.reschedule(now)
+
+    try:
+        async with asyncio.timeout(None) as limit:
+            start(loop.time() + seconds, False)
+            try:
+                yield silence
+            finally:
+                timer.cancel()
+    except TimeoutError:
+        busy = "; the event loop was busy" if extensions else ""
+        raise TimeoutError(f"no response within {seconds:g} s{busy}") from None
 
 
 async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -15,12 +14,9 @@ from attrs import Factory, define
 from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.cache.store import Cache, CacheStats
-from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, drop_series, nbytes
 from asyncfin.wire.protocol import check_entity_id
-
-_log = logging.getLogger("asyncfin.cache")
 
 MiB = 1024 * 1024
 # Blocks are kept as received until this share of the memory is used, and compressed from then on.
@@ -53,22 +49,35 @@ class _Kept:
 
 
 class LeastRecentlyUsed(Generic[K, V]):
-    """Values by key; the least recently used are dropped while all together are larger than a bound.
+    """Values by key, of which some are evicted while all together are larger than a bound.
 
-    For any number of threads. The last one stored is kept, whatever its size. An empty one counts as one of
-    size 1.
+    For any number of threads. The least recently used are evicted first, after those whose key is
+    `superseded`. The last one stored is kept, whatever its size. An empty one counts as one of size 1.
     """
 
-    def __init__(self, bound: float, size: Callable[[V], int] = lambda value: 1) -> None:
+    def __init__(
+        self,
+        bound: float,
+        size: Callable[[V], int] = lambda value: 1,
+        *,
+        superseded: Callable[[K], bool] | None = None,
+    ) -> None:
         self._bound = bound
         self._size = size
+        self._superseded = superseded
         self._values: OrderedDict[K, V] = OrderedDict()
-        self._total = 0
+        self._sizes: dict[K, int] = {}
         self._lock = RLock()
+        self.total = 0
 
     def __iter__(self) -> Iterator[K]:
         with self._lock:
             return iter(list(self._values))
+
+    def values(self) -> list[V]:
+        """Return all values, which does not count as a use of them."""
+        with self._lock:
+            return list(self._values.values())
 
     def get(self, key: K) -> V | None:
         """Return the value of a key, which counts as its use; None if there is none."""
@@ -82,18 +91,27 @@ class LeastRecentlyUsed(Generic[K, V]):
         with self._lock:
             self.pop(key)
             self._values[key] = value
-            self._total += max(1, self._size(value))  # so that no number of empty ones stays
-            while self._total > self._bound and len(self._values) > 1:
-                self.pop(next(iter(self._values)))
+            self._sizes[key] = max(1, self._size(value))  # so that no number of empty ones stays
+            self.total += self._sizes[key]
+            if self.total > self._bound:
+                self._evict()
 
     def pop(self, key: K) -> V | None:
         """Drop a key and return its value; None if there is none."""
         with self._lock:
             if key not in self._values:
                 return None
-            value = self._values.pop(key)
-            self._total -= max(1, self._size(value))
-            return value
+            self.total -= self._sizes.pop(key)
+            return self._values.pop(key)
+
+    def _evict(self) -> None:
+        *others, _ = self._values
+        if self._superseded is not None:
+            others.sort(key=self._superseded, reverse=True)  # stable: the rest stays in its order
+        for key in others:
+            if self.total <= self._bound:
+                return
+            self.pop(key)
 
 
 class Memory:
@@ -104,8 +122,9 @@ class Memory:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
-        self._bytes = 0
+        self._kept: LeastRecentlyUsed[Key, _Kept] = LeastRecentlyUsed(
+            max_bytes, lambda kept: kept.bytes, superseded=self._is_superseded
+        )
         self._lock = Lock()
         self._records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
@@ -128,93 +147,77 @@ class Memory:
     def series_ids(self, key: Key) -> set[str]:
         """Return the series of a key's blocks."""
         with self._lock:
-            return set(self._known(key).series_ids)
+            return set(self._used(key).series_ids)
 
     def has(self, key: Key, series_ids: Iterable[str]) -> bool:
         """Return whether all of these series are among the blocks of a key."""
         with self._lock:
-            return self._known(key).series_ids.issuperset(series_ids)
+            return self._used(key).series_ids.issuperset(series_ids)
 
     def parts(self, key: Key) -> frozenset[Hashable]:
         """Return which parts of a file the blocks of a key are from."""
         with self._lock:
-            return frozenset(self._known(key).parts)
+            return frozenset(self._used(key).parts)
 
     def has_unstored(self, key: Key) -> bool:
         """Return whether something of a key could not be stored."""
         with self._lock:
-            return bool(self._known(key).unstored)
+            return bool(self._used(key).unstored)
 
     def add_unstored(self, key: Key, unstored: Iterable[str]) -> None:
         """Record what of a key could not be stored, if the key is still kept."""
         with self._lock:
-            if key in self._kept:
-                self._kept[key].unstored.update(unstored)
+            self._used(key).unstored.update(unstored)
 
     def take_unstored(self, key: Key) -> set[str]:
         """Return what of a key could not be stored; it counts as stored from now on."""
         with self._lock:
-            kept = self._known(key)
+            kept = self._used(key)
             unstored, kept.unstored = kept.unstored, set()
             return unstored
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
-        size = _catalogue_bytes(catalogue)
         with self._lock:
-            self._drop(key)
-            self._kept[key] = _Kept(size, catalogue)
-            self._bytes += size
-            self._evict()
+            self._put(key, _Kept(_catalogue_bytes(catalogue), catalogue))
 
     def has_room(self, blocks: Iterable[Block]) -> bool:
         """Return whether blocks may be kept as received: they are shared with the caller's panel."""
-        return self._bytes + nbytes(blocks) <= self._max_bytes * _UNCOMPRESSED_SHARE
+        return self._kept.total + nbytes(blocks) <= self._max_bytes * _UNCOMPRESSED_SHARE
 
     def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[Hashable] = ()) -> None:
         with self._lock:
-            kept = self._kept.setdefault(key, _Kept())
+            kept = self._used(key)
             # Recorded even if the blocks contain nothing new: a part that was read is not read again.
             kept.parts.update(parts)
             new = distinct(blocks, kept.series_ids)
-            size = nbytes(new)
             kept.blocks += new
-            kept.bytes += size
-            self._bytes += size
-            self._kept.move_to_end(key)
-            self._evict()
+            kept.bytes += nbytes(new)
+            self._put(key, kept)
 
     def clear(self, entity_id: str | None) -> None:
         with self._lock:
             for key in [key for key in self._kept if entity_id in (None, key[1])]:
-                self._drop(key)
+                self._kept.pop(key)
             for entity in [key for key in self._records if entity_id in (None, key[1])]:
                 self._records.pop(entity)
 
     def held(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
         with self._lock:
-            return sum(len(kept.series_ids) for kept in self._kept.values()), self._bytes
-
-    def _known(self, key: Key) -> _Kept:
-        return self._kept.get(key) or _Kept()
+            kept = self._kept.values()
+            return sum(len(each.series_ids) for each in kept), sum(each.bytes for each in kept)
 
     def _used(self, key: Key) -> _Kept:
-        if key in self._kept:
-            self._kept.move_to_end(key)
-        return self._known(key)
+        return self._kept.get(key) or _Kept()
 
-    def _drop(self, key: Key) -> None:
-        if kept := self._kept.pop(key, None):
-            self._bytes -= kept.bytes
+    def _put(self, key: Key, kept: _Kept) -> None:
+        if kept.bytes > self._max_bytes:  # what is larger than all that may be kept evicts nothing
+            self._kept.pop(key)
+        else:
+            self._kept.put(key, kept)
 
-    def _evict(self) -> None:
-        if self._bytes <= self._max_bytes:
-            return
-        superseded = [key for key in self._kept if (self._records.get(key[:2]) or _NOTHING).rules_out(key[2])]
-        for key in superseded + list(self._kept):
-            if self._bytes <= self._max_bytes:
-                return
-            self._drop(key)
+    def _is_superseded(self, key: Key) -> bool:
+        return (self._records.get(key[:2]) or _NOTHING).rules_out(key[2])
 
 
 def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
@@ -275,7 +278,6 @@ class ProcessCache(Cache):
         self._memory = Memory(max_bytes)
         self._clock = checks.plain_callable("clock", clock)
         self._hits = self._misses = self._broken = 0
-        self._warned = False
 
     def stats(self) -> CacheStats:
         return CacheStats(*self._memory.held(), self._hits, self._misses, self._broken)
@@ -284,22 +286,10 @@ class ProcessCache(Cache):
         """Return what the cache contains, for all processes that share it, and what this one has done."""
         return self.stats()
 
-    def count(self, hits: int, misses: int) -> None:
+    def _count(self, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
         self._hits += hits
         self._misses += misses
-
-    def count_corrupt(self) -> None:
-        """Count a part that was not what was stored."""
-        self._broken += 1
-
-    def _failed(self, place: object, error: Exception, detail: str = "") -> None:
-        """Count a fault, and log the first."""
-        self._broken += 1
-        if not self._warned:
-            self._warned = True
-            text = printable(f"{place} can't be used at the moment: {type(error).__name__}{detail}")
-            _log.warning("the cache in %s; it is skipped", text)
 
 
 def check_entity_id_or_none(entity_id: str | None) -> None:

@@ -133,11 +133,9 @@ def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
     return EntityRecord(pointer, read(replaced), read(refused))
 
 
-def verified_record(
-    stored: object, body: object, *key: str | bytes, ahead: timedelta = timedelta()
-) -> EntityRecord | None:
+def verified_record(row: object, *key: str | bytes, ahead: timedelta = timedelta()) -> EntityRecord | None:
     """Return the record of a row; None if it is corrupt."""
-    if (content := verified(stored, body, *key)) is not None:
+    if (content := verified(row, *key)) is not None:
         with suppress(msgspec.DecodeError, OverflowError):
             return decode_record(content, ahead)
     return None

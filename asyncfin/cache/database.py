@@ -1,7 +1,7 @@
 """The SQLite database of a FileCache, used by one thread of one process.
 
 It contains records, and parts: a catalogue, or the blocks of one put. Each row has a checksum over its key
-and content; corrupt rows are dropped. A database that SQLite cannot read is replaced by an empty one, as soon
+and content. A database that SQLite cannot read is replaced by an empty one, as soon
 as no other process has it open.
 """
 
@@ -18,17 +18,21 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
+from attrs import evolve
+
 from asyncfin.cache import folder as folders
 from asyncfin.cache.base import Key
-from asyncfin.cache.checksum import checksum, verified
+from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.codec import FORMAT, encode_record, verified_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.tiered import Stored
+from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import publication_id
 
 FileId: TypeAlias = tuple[int, int]
 
-_BUSY_SECONDS = 10.0
+# How long `held` waits for another process.
+_BUSY_SECONDS = 2.0
 # Without truncation, eight writers let the write-ahead log grow to 265 MiB.
 _PUTS_PER_CHECKPOINT = 16
 _LOG_BYTES = 8 * 1024 * 1024
@@ -45,19 +49,19 @@ _serials = count()  # a version is one of a connection, and another connection c
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS record (
     account BLOB NOT NULL, entity TEXT NOT NULL, publication TEXT, changed INTEGER NOT NULL,
-    checksum BLOB NOT NULL, body BLOB NOT NULL, PRIMARY KEY (account, entity)
+    row BLOB NOT NULL, PRIMARY KEY (account, entity)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS part (
     id INTEGER PRIMARY KEY, account BLOB NOT NULL, entity TEXT NOT NULL, publication TEXT NOT NULL,
     kind TEXT NOT NULL, series INTEGER NOT NULL, bytes INTEGER NOT NULL, used INTEGER NOT NULL,
-    checksum BLOB NOT NULL, body BLOB NOT NULL
+    row BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS part_of ON part (account, entity, publication, kind);
 CREATE INDEX IF NOT EXISTS part_used ON part (used, bytes, series);
 """
 
-_RECORD_OF = "SELECT checksum, body FROM record WHERE account = ? AND entity = ?"
-_PUT_RECORD = "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?, ?)"
+_RECORD_OF = "SELECT row FROM record WHERE account = ? AND entity = ?"
+_PUT_RECORD = "INSERT OR REPLACE INTO record VALUES (?, ?, ?, ?, ?)"
 _OLD_RECORDS = """
 DELETE FROM record WHERE changed < ? AND NOT EXISTS
     (SELECT 1 FROM part WHERE part.account = record.account AND part.entity = record.entity)
@@ -65,12 +69,12 @@ DELETE FROM record WHERE changed < ? AND NOT EXISTS
 _PARTS_OF = """
 SELECT id, CAST(used AS INTEGER) FROM part WHERE account = ? AND entity = ? AND publication = ? AND kind = ?
 """
-_BODY = "SELECT checksum, body FROM part WHERE id = ?"
-_PUT_PART = "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ROW = "SELECT row FROM part WHERE id = ?"
+_PUT_PART = "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 # Superseded publications first, then the least recently used.
 _EVICTION = """
 SELECT id, bytes FROM part LEFT JOIN record USING (account, entity) WHERE id != ?
-    ORDER BY (record.body IS NOT NULL AND record.publication IS NOT part.publication) DESC, used, id
+    ORDER BY (record.row IS NOT NULL AND record.publication IS NOT part.publication) DESC, used, id
 """
 # From the index alone, so that no body is read.
 _HELD = "SELECT coalesce(sum(series), 0), coalesce(sum(bytes), 0) FROM part"
@@ -82,25 +86,28 @@ class Database:
     The file `damaged`, in which damage was found, is replaced if no other process has it open.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, *, damaged: FileId | None = None) -> None:
+    def __init__(
+        self, folder: Path, max_bytes: int, *, damaged: FileId | None = None, busy_seconds: float
+    ) -> None:
         folders.prepare(folder)
         self._path = path_in(folder)
         self._max_bytes = max_bytes
         self._puts = 0
         self._serial = next(_serials)
-        self.broken = 0
+        self._busy = 0
+        self.replaced = False  # whether a damaged file was
         self._lock = folders.open_private(self._path.with_suffix(".lock"))
         try:
-            folders.take_lock(self._lock, exclusive=False, seconds=_BUSY_SECONDS)
+            folders.take_lock(self._lock, exclusive=False, seconds=busy_seconds)
             if damaged is not None and file_id(self._path) == damaged:
                 self._delete_file()
             try:
-                self._connection = self._opened()
+                self._connection = self._opened(busy_seconds)
             except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
                 if not is_damage(error):
                     raise
                 self._delete_file()
-                self._connection = self._opened()
+                self._connection = self._opened(busy_seconds)
             with suppress(OSError):
                 folders.delete_databases(folder, keep=self._path.name, unmodified_for=_OTHER_FORMAT_SECONDS)
                 self._max_bytes = max(0, max_bytes - folders.bytes_of_other_databases(self._path))
@@ -108,21 +115,21 @@ class Database:
             os.close(self._lock)
             raise
 
-    def _opened(self) -> sqlite3.Connection:
-        until = monotonic() + _BUSY_SECONDS
+    def _opened(self, seconds: float) -> sqlite3.Connection:
+        until = monotonic() + seconds
         while True:
             try:
-                return self._connected()
+                return self._connected(until - monotonic())
             except sqlite3.OperationalError as error:
                 # Where several processes make the file at once, SQLite does not wait by itself.
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > until:
+                if _code(error) & 0xFF != sqlite3.SQLITE_BUSY or monotonic() > until:
                     raise
             sleep(0.02)
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self, seconds: float) -> sqlite3.Connection:
         os.close(folders.open_private(self._path))  # SQLite gives its other files the mode of this one
         connection = sqlite3.connect(
-            self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            self._path, timeout=max(0.0, seconds), isolation_level=None, check_same_thread=False
         )
         try:
             # The first of these read the header, and fail if it is corrupt.
@@ -136,7 +143,7 @@ class Database:
                 connection.execute(statement)
             # Damage to the schema is found only by the statements that use what is damaged. EXPLAIN compiles
             # a statement without writing.
-            for statement in (_RECORD_OF, _PUT_RECORD, _OLD_RECORDS, _PARTS_OF, _BODY, _PUT_PART, _EVICTION):
+            for statement in (_RECORD_OF, _PUT_RECORD, _OLD_RECORDS, _PARTS_OF, _ROW, _PUT_PART, _EVICTION):
                 connection.execute(f"EXPLAIN {statement}", (None,) * statement.count("?")).fetchall()
             for statement in (_RECORD_OF, _PARTS_OF):
                 connection.execute(statement, (b"",) * statement.count("?")).fetchall()
@@ -153,8 +160,13 @@ class Database:
         """
         folders.take_lock(self._lock, exclusive=True)
         folders.delete_database(self._path)
-        self.broken += 1
+        self.replaced = True
         folders.take_lock(self._lock, exclusive=False)
+
+    def wait_for_others(self, seconds: float) -> None:
+        """Wait so long at most for what another connection has locked, in each operation from now on."""
+        self._busy = max(0, round(seconds * 1_000))
+        self._connection.execute(f"PRAGMA busy_timeout = {self._busy}")
 
     def close(self) -> None:
         """Close the connection and release the lock."""
@@ -171,26 +183,23 @@ class Database:
         row = self._connection.execute(_RECORD_OF, (account, entity_id)).fetchone()
         if row is None:
             return Stored(EntityRecord(), version)
-        if (record := verified_record(*row, account, entity_id)) is not None:
-            return Stored(record, version)
-        self.broken += 1
-        self._connection.execute("DELETE FROM record WHERE account = ? AND entity = ?", (account, entity_id))
-        return Stored(EntityRecord(), version)
+        record = verified_record(*row, account, entity_id)
+        return Stored(record or EntityRecord(), version, corrupt=record is None)
 
     def change(self, account: bytes, entity_id: str, rule: Rule) -> Stored:
         """Apply what a response has shown to the record of an entity, and return it."""
         with self._transaction():
             known = self.record(account, entity_id)
-            if (record := rule(known.record)) != known.record:
-                body = encode_record(record)
+            if (record := rule(known.record)) != known.record or known.corrupt:
                 current = record.current
                 moments = (current.confirmed if current else None, record.replaced, record.refused)
-                latest = max(moment for moment in moments if moment is not None)
-                row = (account, entity_id, current and publication_id(current.dataset_id))
+                latest = max(filter(None, moments), default=EPOCH)
+                publication = current and publication_id(current.dataset_id)
+                row = sealed(encode_record(record), account, entity_id)
                 self._connection.execute(
-                    _PUT_RECORD, (*row, int(latest.timestamp()), checksum(account, entity_id, body), body)
+                    _PUT_RECORD, (account, entity_id, publication, int(latest.timestamp()), row)
                 )
-            return Stored(record, known.version)
+            return evolve(known, record=record)
 
     def entity_ids(self, account: bytes) -> list[str]:
         """Return the entities of an account whose current publication is known, in order."""
@@ -200,38 +209,37 @@ class Database:
         )
         return [entity_id for (entity_id,) in rows]
 
-    def bodies(self, key: Key, known: Iterable[Hashable], now: datetime) -> dict[Hashable, bytes]:
-        """Return the parts under a key that are not known, by id. Corrupt ones are deleted."""
+    def parts(self, key: Key, now: datetime) -> list[int]:
+        """Return the ids of the parts under a key, and stamp them as used."""
         rows = self._connection.execute(_PARTS_OF, key).fetchall()
-        known = set(known)
-        found = {}
-        for part in [part for part, _ in rows if part not in known]:
-            row = self._connection.execute(_BODY, (part,)).fetchone()
-            if row is None:  # evicted by another process since then
-                continue
-            if (body := verified(*row, *key)) is not None:
-                found[part] = body
-            else:
-                self.drop_corrupt(part)
         # A stamp each time would make a reader a writer: an hour is near enough for what is evicted first.
         stamp = int(now.timestamp())
         if old := [(stamp, part) for part, used in rows if used < stamp - _TOUCHED_EVERY]:
-            with suppress(sqlite3.OperationalError), self._transaction():  # worth no wait and no error
+            with suppress(sqlite3.OperationalError), self._without_wait(), self._transaction():
                 self._connection.executemany("UPDATE part SET used = ? WHERE id = ?", old)
+        return [part for part, _ in rows]
+
+    def read(self, key: Key, parts: Iterable[Hashable]) -> dict[Hashable, bytes | None]:
+        """Return the bodies of parts by id; None for a corrupt one."""
+        found = {}
+        for part in parts:
+            row = self._connection.execute(_ROW, (part,)).fetchone()
+            if row is not None:  # else evicted by another process since then
+                found[part] = verified(*row, *key)
         return found
 
-    def drop_corrupt(self, part: Hashable) -> None:
-        """Count and delete a corrupt part."""
-        self.broken += 1
-        self._connection.execute("DELETE FROM part WHERE id = ?", (part,))
+    def drop(self, parts: Iterable[Hashable]) -> None:
+        """Delete parts."""
+        with self._transaction():
+            self._connection.executemany("DELETE FROM part WHERE id = ?", [(part,) for part in parts])
 
-    def put(self, key: Key, body: bytes, series: int, now: datetime, *, alone: bool = False) -> int:
-        """Store a part, in place of others under its key if it is `alone`; return its id, or 0: too large."""
+    def put(self, key: Key, body: bytes, series: int, now: datetime, *, alone: bool = False) -> int | None:
+        """Store a part, in place of others under its key if it is `alone`; return its id, None: too large."""
         if len(body) > self._max_bytes:
-            return 0
+            return None
         # Never used twice, even after the file was replaced: processes know the parts they have read by id.
         part = secrets.randbits(63)
-        row = (part, *key, series, len(body), int(now.timestamp()), checksum(*key, body), body)
+        row = (part, *key, series, len(body), int(now.timestamp()), sealed(body, *key))
         with self._transaction():
             if alone:
                 self._connection.execute(
@@ -263,12 +271,16 @@ class Database:
 
     def _truncate_log(self) -> None:
         # Not worth a wait for current readers: the next checkpoint truncates it.
+        with suppress(sqlite3.OperationalError), self._without_wait():
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    @contextmanager
+    def _without_wait(self) -> Iterator[None]:
         self._connection.execute("PRAGMA busy_timeout = 0")
         try:
-            with suppress(sqlite3.OperationalError):
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            yield
         finally:
-            self._connection.execute(f"PRAGMA busy_timeout = {round(_BUSY_SECONDS * 1_000)}")
+            self._connection.execute(f"PRAGMA busy_timeout = {self._busy}")
 
     def clear(self, entity_id: str | None) -> None:
         """Delete what is kept of an entity, or everything, of all accounts, and give the space back."""
@@ -337,7 +349,12 @@ def is_damage(error: Exception) -> bool:
         return True
     if not isinstance(error, sqlite3.Error):
         return False
-    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    code = _code(error)
     # SQLITE_ERROR: tables or columns are not those of the schema. IOERR_SHORT_READ: the file is cut off.
     damaged = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
     return code & 0xFF in damaged or code == sqlite3.SQLITE_IOERR_SHORT_READ
+
+
+def _code(error: sqlite3.Error) -> int:
+    # Not all errors that the module raises by itself have one.
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR))

@@ -12,31 +12,30 @@ import os
 import secrets
 import sqlite3
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from hashlib import blake2b, scrypt
 from pathlib import Path
 from threading import RLock
+from time import monotonic
 from typing import Any, TypeVar
 from zlib import crc32
 
 from asyncfin import checks
 from asyncfin.cache import folder as folders
-from asyncfin.cache.base import MiB, check_entity_id_or_none
+from asyncfin.cache.availability import seconds_left
+from asyncfin.cache.base import MiB
 from asyncfin.cache.database import Database, FileId, file_id, held, is_damage, path_in
 from asyncfin.cache.record import Rule
-from asyncfin.cache.store import CacheStats, Partition, partition_key
-from asyncfin.cache.tiered import Stored, TieredCache
+from asyncfin.cache.store import CacheStats, partition_key
+from asyncfin.cache.tiered import RowKey, Stored, TieredCache, TieredPartition
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Dataset
 from asyncfin.wire.token import TokenSource
-
-_CLAIM_SECONDS = 10.0
-_CLAIM_POLL_SECONDS = 0.02
 
 T = TypeVar("T")
 
@@ -75,7 +74,7 @@ class FileCache(TieredCache):
         self._folder = Path(os.path.abspath(os.path.expanduser(given)))
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
-        super().__init__(max_bytes, clock)
+        super().__init__(str(self._folder), max_bytes, clock)
         self._secret = secrets.token_bytes(32)
         self._pid = os.getpid()
         self._thread: ThreadPoolExecutor | None = None
@@ -89,31 +88,11 @@ class FileCache(TieredCache):
     def __reduce__(self) -> Any:
         return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (str(self._folder),)
 
-    def partition(self, base_url: str, token: TokenSource) -> Partition:
+    def partition(self, base_url: str, token: TokenSource) -> TieredPartition:
         whose = self._whose(token)
         # Keyed by what only this process knows: the digest reveals nothing where it is printed.
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
         return self._partition(digest, lambda: self._rows(base_url, whose))
-
-    def datasets(self, base_url: str, token: TokenSource) -> Awaitable[tuple[Dataset, ...]]:
-        """Return the metadata of the publications kept for a client, by entity id. No request is sent.
-
-        Kept are those whose catalogue was read. They need not be current any longer.
-
-        Raises:
-            ArgumentError: as for `partition`; or, when awaited, the folder is not one that may be used.
-        """
-        # Not async itself: the frame of a coroutine would hold the token while it waits.
-        return self._datasets(self.partition(base_url, token), self._rows(base_url, self._whose(token)))
-
-    async def _datasets(self, partition: Partition, rows: _FileRows) -> tuple[Dataset, ...]:
-        found = []
-        for entity_id in await rows.entity_ids():
-            if (record := await partition.record(entity_id)) is None or record.current is None:
-                continue
-            if (catalogue := await partition.catalogue(entity_id, record.current.dataset_id)) is not None:
-                found.append(catalogue.dataset)
-        return tuple(found)
 
     def _whose(self, token: TokenSource) -> bytes:
         """Return what identifies the account of a client.
@@ -163,34 +142,18 @@ class FileCache(TieredCache):
         """
         return await asyncio.to_thread(self._stats)
 
-    async def clear(self, entity_id: str | None = None) -> None:
-        """Delete what is kept of an entity, or everything, of all accounts.
-
-        Files of other formats are deleted with everything, unless another process has them open.
-
-        Raises:
-            SelectionError: the text cannot be an entity id.
-            ArgumentError: the folder is not one that may be used.
-            OSError: the file could not be written, and nothing was deleted.
-        """
-        check_entity_id_or_none(entity_id)
-
-        def clear() -> bool:
-            # In the same thread, after what reads: nothing that was read before comes back afterwards.
-            self._clear_memory(entity_id)
-            try:
-                self._open.database(self._folder, self._max_bytes).clear(entity_id)
-            except (sqlite3.Error, UnicodeDecodeError) as error:
-                if entity_id is not None or not is_damage(error):
-                    raise
-                self._open.close_damaged(self._folder)
-                self._open.database(self._folder, self._max_bytes)  # which replaces the damaged file
+    async def _clear_rows(self, entity_id: str | None) -> None:
+        def clear(database: Database) -> None:
+            database.clear(entity_id)
             if entity_id is None:
                 folders.delete_databases(self._folder, keep=path_in(self._folder).name)
-            return True
 
-        if not await self._in_thread(clear, False):
-            raise OSError(f"the cache in {self._folder} can't be written, and was not cleared")
+        try:
+            await self._in_thread(clear)
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
+            raise OSError(
+                f"the cache in {self._folder} can't be written, and was not cleared: {error}"
+            ) from error
 
     async def aclose(self) -> None:
         if self._thread is not None and self._pid == os.getpid():
@@ -199,55 +162,73 @@ class FileCache(TieredCache):
             # The one call before it was the thread's last, so there is nothing to wait for.
             thread.shutdown(wait=False)
 
-    async def run(self, work: Callable[[Database], T], otherwise: T) -> T:
-        """Return the result of a piece of work with the database; `otherwise` if the cache can't do it.
-
-        Raises:
-            ArgumentError: the folder is not one that may be used.
-        """
-        return await self._in_thread(
-            lambda: work(self._open.database(self._folder, self._max_bytes)), otherwise
-        )
-
-    async def _in_thread(self, work: Callable[[], T], otherwise: T) -> T:
+    async def _in_thread(self, work: Callable[[Database], T]) -> T:
+        """Return the result of a piece of work with the database, which is replaced if it is damaged."""
         if self._pid != os.getpid():  # after a fork, what is open is the parent's, and its thread is not here
             self._pid, self._thread = os.getpid(), None
             self._open.abandon()
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "asyncfin-cache")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._tried, work, otherwise)
+        until = monotonic() + seconds_left.get()
 
-    async def version(self) -> Hashable:
-        """Return what differs once another process has changed the file; None: it cannot be read."""
+        def run() -> T:
+            with self._open.lock:
+                try:
+                    return work(self._database(until))
+                except (sqlite3.Error, UnicodeDecodeError) as error:
+                    if not is_damage(error):
+                        raise
+                    self._open.close_damaged(self._folder)
+                return work(self._database(until))
+
+        return await asyncio.get_running_loop().run_in_executor(self._thread, run)
+
+    def _database(self, until: float) -> Database:
+        if (seconds := until - monotonic()) <= 0:  # the thread was busy, and the caller has gone on
+            raise TimeoutError("the disk was busy")
+        database = self._open.database(self._folder, self._max_bytes, seconds)
+        self._broken += database.replaced
+        database.replaced = False
+        return database
+
+    async def _version(self) -> Hashable:
+        """Return what differs once another process has changed the file."""
         # Here, and not in the thread, which costs ten times as long: it reads shared memory, not the disk.
         if self._open.is_open and self._open.lock.acquire(blocking=False):
             try:
                 if self._open.is_open:
-                    return self._open.database(self._folder, self._max_bytes).version()
+                    return self._open.database(self._folder, self._max_bytes, 0).version()
             except sqlite3.Error:
                 pass
             finally:
                 self._open.lock.release()
-        return await self.run(lambda database: database.version(), None)
+        return await self._in_thread(Database.version)
 
-    def _tried(self, work: Callable[[], T], otherwise: T) -> T:
-        try:
-            with self._open.lock:
-                return work()
-        except ArgumentError:
-            raise
-        except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
-            if is_damage(error):
-                self._open.close_damaged(self._folder)
-            self.failed(error)
-            return otherwise
-        finally:
-            # Damage is found while reading, in the database's thread, and counted here.
-            self._broken += self._open.take_broken()
+    def _reason(self, error: Exception) -> str:
+        return f"{type(error).__name__}: {error}"
 
-    def failed(self, error: Exception) -> None:
-        """Count a fault, and log the first."""
-        self._failed(self._folder, error, f": {error}")
+
+def datasets(cache: FileCache, base_url: str, token: TokenSource) -> Awaitable[tuple[Dataset, ...]]:
+    """Return the metadata of the publications kept for a client, by entity id. No request is sent.
+
+    Kept are those whose catalogue was read. They need not be current any longer.
+
+    Raises:
+        ArgumentError: as for `partition`; or, when awaited, the folder is not one that may be used.
+    """
+    # Not async itself: the frame of a coroutine would hold the token while it waits.
+    return _datasets(cache.partition(base_url, token))
+
+
+async def _datasets(partition: TieredPartition) -> tuple[Dataset, ...]:
+    rows, nothing, found = partition._rows, list[str](), []
+    assert isinstance(rows, _FileRows)
+    for entity_id in await partition._run(rows.entity_ids, nothing):
+        if (record := await partition.record(entity_id)) is None or record.current is None:
+            continue
+        if (catalogue := await partition.catalogue(entity_id, record.current.dataset_id)) is not None:
+            found.append(catalogue.dataset)
+    return tuple(found)
 
 
 class _Open:
@@ -264,18 +245,14 @@ class _Open:
     def is_open(self) -> bool:
         return self._pid == os.getpid() and self._database is not None
 
-    def database(self, folder: Path, max_bytes: int) -> Database:
+    def database(self, folder: Path, max_bytes: int, seconds: float) -> Database:
+        """Return the database, opened if it is not; its operations wait so long for other processes."""
         if self._database is None:
-            self._database = Database(folder, max_bytes, damaged=self._damaged)
+            self._database = Database(folder, max_bytes, damaged=self._damaged, busy_seconds=seconds)
             self._damaged = None
+        if seconds:
+            self._database.wait_for_others(seconds)
         return self._database
-
-    def take_broken(self) -> int:
-        """Return how many damaged parts were found since the last call."""
-        if self._database is None:
-            return 0
-        broken, self._database.broken = self._database.broken, 0
-        return broken
 
     def close(self) -> None:
         if self._pid != os.getpid():
@@ -312,8 +289,7 @@ class _Derivation:
 
     def key(self, folder: Path) -> bytes:
         if self._derive is not None:
-            self._key = self._derive(folder)
-            self._derive = None
+            self._key, self._derive = self._derive(folder), None
         return self._key
 
     def __repr__(self) -> str:
@@ -340,54 +316,49 @@ class _FileRows:
         return self._derivation.key(self._cache._folder)
 
     async def version(self, entity_id: str) -> Hashable:
-        return await self._cache.version()
+        return await self._cache._version()
 
-    async def record(self, entity_id: str) -> Stored | None:
-        return await self._cache.run(lambda database: database.record(self._account, entity_id), None)
+    async def record(self, entity_id: str) -> Stored:
+        return await self._cache._in_thread(lambda database: database.record(self._account, entity_id))
 
-    async def change(self, entity_id: str, rule: Rule) -> Stored | None:
-        return await self._cache.run(lambda database: database.change(self._account, entity_id, rule), None)
+    async def change(self, entity_id: str, rule: Rule) -> Stored:
+        return await self._cache._in_thread(lambda database: database.change(self._account, entity_id, rule))
 
     async def entity_ids(self) -> list[str]:
-        nothing: list[str] = []
-        return await self._cache.run(lambda database: database.entity_ids(self._account), nothing)
+        return await self._cache._in_thread(lambda database: database.entity_ids(self._account))
 
-    async def bodies(
-        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
-    ) -> dict[Hashable, bytes]:
-        nothing: dict[Hashable, bytes] = {}
-        return await self._cache.run(
-            lambda database: database.bodies((self._account, *key), known, now), nothing
-        )
+    async def parts(self, key: RowKey, now: datetime) -> Collection[Hashable]:
+        return await self._cache._in_thread(lambda database: database.parts((self._account, *key), now))
+
+    async def read(self, key: RowKey, parts: Collection[Hashable]) -> dict[Hashable, bytes | None]:
+        return await self._cache._in_thread(lambda database: database.read((self._account, *key), parts))
 
     async def put(
-        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+        self, key: RowKey, body: bytes, series: int, now: datetime, *, alone: bool
     ) -> Hashable | None:
-        return await self._cache.run(
-            lambda database: database.put((self._account, *key), body, series, now, alone=alone), None
+        return await self._cache._in_thread(
+            lambda database: database.put((self._account, *key), body, series, now, alone=alone)
         )
 
-    async def drop_corrupt(self, key: tuple[str, str, str], part: Hashable) -> None:
-        await self._cache.run(lambda database: database.drop_corrupt(part), None)
+    async def drop(self, key: RowKey, parts: Collection[Hashable]) -> None:
+        await self._cache._in_thread(lambda database: database.drop(parts))
 
-    def failed(self, error: Exception) -> None:
-        self._cache.failed(error)
+    def claim(self, entity_id: str) -> _FileClaim:
+        return _FileClaim(self._cache, entity_id)
 
-    @asynccontextmanager
-    async def claim(self, entity_id: str) -> AsyncIterator[None]:
-        # By the entity alone: two accounts that request one at the same time wait a little for each other.
-        claim = folders.Claim(self._cache._folder, crc32(entity_id.encode()))
+
+class _FileClaim:
+    """A claim by the entity alone: two accounts that request one at the same time wait for each other."""
+
+    def __init__(self, cache: FileCache, entity_id: str) -> None:
+        self._cache = cache
+        self._claim = folders.Claim(cache._folder, crc32(entity_id.encode()))
+
+    async def take(self) -> bool:
         # Opened first: that makes the folder, and nothing may be written to one that may not be used.
         if not self._cache._open.is_open:
-            await self._cache.run(lambda database: None, None)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _CLAIM_SECONDS
-        try:
-            try:
-                while not claim.take() and loop.time() < until:  # noqa: ASYNC110  between processes
-                    await asyncio.sleep(_CLAIM_POLL_SECONDS)
-            except OSError as error:
-                self._cache.failed(error)  # then both send the request: it costs one more, and nothing else
-            yield
-        finally:
-            claim.release()
+            await self._cache._in_thread(lambda database: None)
+        return self._claim.take()
+
+    async def release(self) -> None:
+        self._claim.release()

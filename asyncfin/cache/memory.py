@@ -118,4 +118,4 @@ class _MemoryPartition(MemoryRecords):
         yield  # no other process sees this memory
 
     def count(self, *, hits: int, misses: int) -> None:
-        self._cache.count(hits, misses)
+        self._cache._count(hits, misses)

@@ -10,42 +10,31 @@ import asyncio
 import re
 import secrets
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from datetime import datetime, timedelta
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from attrs import evolve
 
 from asyncfin import checks
-from asyncfin.cache.base import check_entity_id_or_none
-from asyncfin.cache.checksum import checksum, verified
+from asyncfin.cache.availability import QUESTION_SECONDS
+from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.codec import CLOCK_STEP, FORMAT, encode_record, verified_record
 from asyncfin.cache.record import EntityRecord, Rule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
-from asyncfin.cache.tiered import Stored, TieredCache
+from asyncfin.cache.tiered import CLAIM_SECONDS, RowKey, Stored, TieredCache
 from asyncfin.clock import EPOCH, utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.redis import RedisClient, RedisClients, unless_silent
+from asyncfin.redis import RedisClient, RedisClients
+from asyncfin.tasks import unless_silent
 from asyncfin.wire.token import TokenSource
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-_SUM_BYTES = 16
-# How long a question waits for a reply, and for how long the next ones do not try at all.
-_TIMEOUT = 2.0
-_NOT_TRIED_SECONDS = 2.0
-# What one command reads or deletes, so that its reply is in time.
-_PARTS_PER_READ = 8
-# What a question spends on reading a hash at most; the rest counts as not cached.
-_QUESTION_SECONDS = 5.0
+# What one command lists or deletes, so that its reply is in time.
 _NAMES_PER_SCAN = 1_000
-_CLAIM_SECONDS = 10.0
-_CLAIM_POLL_SECONDS = 0.05
 
 # Compare and set: the rules are the same for all caches, and are not written a second time here.
 _CHANGE = """
@@ -96,11 +85,9 @@ class RedisCache(TieredCache):
             raise ArgumentError(
                 f"keep must be a timedelta of at least a second, not {checks.short_repr(keep)}"
             )
-        self.keep_ms = round(keep / timedelta(milliseconds=1))
-        super().__init__(sys.maxsize, clock)
-        self.ahead = timedelta()
-        # By each loop's own clock.
-        self._silent_until: WeakKeyDictionary[asyncio.AbstractEventLoop, float] = WeakKeyDictionary()
+        self._keep_ms = round(keep / timedelta(milliseconds=1))
+        super().__init__(self._clients.address, sys.maxsize, clock)
+        self._ahead = timedelta()
 
     def __repr__(self) -> str:
         return f"RedisCache({self._clients.address!r}, account=...)"
@@ -109,13 +96,13 @@ class RedisCache(TieredCache):
         raise TypeError("a RedisCache cannot be pickled: its URL may hold a password")
 
     @property
-    def prefix(self) -> str:
+    def _prefix(self) -> str:
         """What all keys of this account begin with."""
         return f"asyncfin:cache:{FORMAT}:{blake2b(self._account, digest_size=16).hexdigest()}"
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         digest = partition_key(base_url, "account", self._account)
-        prefix = f"{self.prefix}:{{{digest.hex()}}}"
+        prefix = f"{self._prefix}:{{{digest.hex()}}}"
         return self._partition(digest, lambda: _RedisRows(self, prefix, digest))
 
     async def inspect(self) -> CacheStats:
@@ -138,18 +125,12 @@ class RedisCache(TieredCache):
                         _, count, length = part.split("-")
                         series, size = series + int(count), size + int(length)
 
-        await self._scan(f"{self.prefix}:*", add, "could not be read, or not wholly")
+        await self._scan(f"{self._prefix}:*", add, "could not be read, or not wholly")
         return CacheStats(series, size, self._hits, self._misses, self._broken)
 
-    async def clear(self, entity_id: str | None = None) -> None:
-        check_entity_id_or_none(entity_id)
-        pattern = f"{self.prefix}:*" if entity_id is None else f"{self.prefix}:*:{_escaped(entity_id)}:*"
-        try:
-            await self._scan(
-                pattern, lambda redis, names: redis.unlink(*names), "was not cleared, or not wholly"
-            )
-        finally:
-            self._clear_memory(entity_id)
+    async def _clear_rows(self, entity_id: str | None) -> None:
+        pattern = f"{self._prefix}:*" if entity_id is None else f"{self._prefix}:*:{_escaped(entity_id)}:*"
+        await self._scan(pattern, lambda redis, names: redis.unlink(*names), "was not cleared, or not wholly")
 
     async def _scan(
         self, pattern: str, work: Callable[[RedisClient, list[bytes]], Awaitable[object]], problem: str
@@ -158,10 +139,10 @@ class RedisCache(TieredCache):
             redis = await self._clients.get()
             cursor = None
             while cursor != 0:  # where the scan ends
-                async with unless_silent(_TIMEOUT):
+                async with unless_silent(QUESTION_SECONDS):
                     cursor, names = await redis.scan(cursor or 0, match=pattern, count=_NAMES_PER_SCAN)
                 if names:
-                    async with unless_silent(_TIMEOUT):
+                    async with unless_silent(QUESTION_SECONDS):
                         await work(redis, names)
         except Exception as error:  # noqa: BLE001  of the client's or the system's many classes
             # Not from it: its text may contain what the URL contains.
@@ -170,34 +151,16 @@ class RedisCache(TieredCache):
     async def aclose(self) -> None:
         await self._clients.aclose()
 
-    async def run(self, work: Callable[[RedisClient], Awaitable[T]], otherwise: T) -> T:
-        """Return the result of one or a few commands; `otherwise` if they fail, or Redis has just failed."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._silent_until.get(loop, 0.0):
-            return otherwise
-        try:
-            async with unless_silent(_TIMEOUT):
-                return await work(await self._clients.get())
-        except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
-            # An unreachable server would cost each question the whole timeout.
-            self._silent_until[loop] = loop.time() + _NOT_TRIED_SECONDS
-            self.failed(error)
-            return otherwise
-
-    def failed(self, error: Exception) -> None:
-        """Count a fault, and log the first. Texts of the server could contain what the URL contains."""
-        self._failed(self._clients.address, error)
-
-    def compare_clocks(self, theirs: datetime) -> timedelta:
+    def _compare_clocks(self, theirs: datetime) -> timedelta:
         """Return how far the clock of Redis, which has just shown this time, is ahead of this process's.
 
         Records are stored by the clock of Redis, since the clocks of machines differ.
         """
         ahead = theirs - self._clock()
         # A smaller step is not followed: what this process has recorded stays in order.
-        if abs(ahead - self.ahead) > CLOCK_STEP:
-            self.ahead = ahead
-        return self.ahead
+        if abs(ahead - self._ahead) > CLOCK_STEP:
+            self._ahead = ahead
+        return self._ahead
 
 
 class _RedisRows:
@@ -209,134 +172,87 @@ class _RedisRows:
         self._account = account
 
     async def version(self, entity_id: str) -> Hashable:
-        name = self._name(entity_id, "record")
+        redis = await self._cache._clients.get()
+        return await redis.hget(self._name(entity_id, "record"), "version") or b""
 
-        async def read(redis: RedisClient) -> bytes:
-            return await redis.hget(name, "version") or b""
-
-        return await self._cache.run(read, None)
-
-    async def record(self, entity_id: str) -> Stored | None:
-        return await self._cache.run(partial(self._record, entity_id), None)
-
-    async def change(self, entity_id: str, rule: Rule) -> Stored | None:
-        name = self._name(entity_id, "record")
-
-        async def change(redis: RedisClient) -> Stored | None:
-            for _ in range(_CHANGE_ATTEMPTS):
-                known = await self._record(entity_id, redis)
-                if (record := rule(known.record)) == known.record:
-                    return known
-                body = encode_record(record, self._cache.ahead)
-                version = secrets.token_hex(8).encode()
-                arguments = (known.version, version, checksum(self._account, entity_id, body) + body)
-                if await _evaluated(redis, _CHANGE, name, *arguments, self._cache.keep_ms):
-                    return Stored(record, version)
-            raise OSError("other processes have changed the record each time")
-
-        return await self._cache.run(change, None)
-
-    async def _record(self, entity_id: str, redis: RedisClient) -> Stored:
+    async def record(self, entity_id: str) -> Stored:
+        redis = await self._cache._clients.get()
         async with redis.pipeline(transaction=False) as steps:
             steps.time()
             steps.hmget(self._name(entity_id, "record"), "version", "row")
             (seconds, microseconds), (version, row) = await steps.execute()
-        ahead = self._cache.compare_clocks(EPOCH + timedelta(seconds=seconds, microseconds=microseconds))
+        ahead = self._cache._compare_clocks(EPOCH + timedelta(seconds=seconds, microseconds=microseconds))
         stored = Stored(EntityRecord(), version or b"")
         if row is None:
             return stored
-        if (record := verified_record(*_split(row), self._account, entity_id, ahead=ahead)) is not None:
-            return evolve(stored, record=record)
-        self._cache.count_corrupt()
-        return stored
+        record = verified_record(row, self._account, entity_id, ahead=ahead)
+        return evolve(stored, record=record or EntityRecord(), corrupt=record is None)
 
-    async def bodies(
-        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
-    ) -> dict[Hashable, bytes]:
-        name = self._name(*key)
-        nothing: list[bytes] = []
-        # The names first: what is in memory already is not sent again.
-        names = await self._cache.run(lambda redis: redis.hkeys(name), nothing)
-        wanted = [part for part in map(_part, names) if part is not None and part not in known]
+    async def change(self, entity_id: str, rule: Rule) -> Stored:
+        redis, name = await self._cache._clients.get(), self._name(entity_id, "record")
+        for _ in range(_CHANGE_ATTEMPTS):
+            known = await self.record(entity_id)
+            if (record := rule(known.record)) == known.record and not known.corrupt:
+                return known
+            row = sealed(encode_record(record, self._cache._ahead), self._account, entity_id)
+            version = secrets.token_hex(8).encode()
+            if await redis.eval(_CHANGE, 1, name, known.version, version, row, self._cache._keep_ms):
+                return evolve(known, record=record, version=version)
+        raise OSError("other processes have changed the record each time")
 
-        async def read(parts: list[str], redis: RedisClient) -> list[tuple[str, bytes | None]]:
-            rows = await redis.hmget(name, parts)
-            # What is read stays; what is not expires by itself.
-            await redis.pexpire(name, self._cache.keep_ms)
-            return list(zip(parts, rows, strict=True))
+    async def parts(self, key: RowKey, now: datetime) -> Collection[Hashable]:
+        redis = await self._cache._clients.get()
+        # The names alone: what is in memory already is not sent again.
+        names = map(_part, await redis.hkeys(self._name(*key)))
+        return [part for part in names if part is not None]
 
-        found: dict[Hashable, bytes] = {}
-        corrupt: list[Hashable] = []
-        unread: list[tuple[str, bytes | None]] = []
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _QUESTION_SECONDS
-        for begin in range(0, len(wanted), _PARTS_PER_READ):
-            if loop.time() > until:
-                break  # the rest counts as not cached
-            some = partial(read, wanted[begin : begin + _PARTS_PER_READ])
-            for part, row in await self._cache.run(some, unread):
-                if row is None:
-                    continue
-                if (body := verified(*_split(row), self._account, *key)) is not None:
-                    found[part] = body
-                else:
-                    corrupt.append(part)
-        if corrupt:
-            await self.drop_corrupt(key, *corrupt)
-        return found
+    async def read(self, key: RowKey, parts: Collection[Hashable]) -> dict[Hashable, bytes | None]:
+        redis, name = await self._cache._clients.get(), self._name(*key)
+        rows = await redis.hmget(name, list(parts))
+        # What is read stays; what is not expires by itself.
+        await redis.pexpire(name, self._cache._keep_ms)
+        found = zip(parts, rows, strict=True)
+        return {part: verified(row, self._account, *key) for part, row in found if row is not None}
 
     async def put(
-        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+        self, key: RowKey, body: bytes, series: int, now: datetime, *, alone: bool
     ) -> Hashable | None:
+        redis, name = await self._cache._clients.get(), self._name(*key)
         part = f"{secrets.randbits(63)}-{series}-{len(body)}"
-        name = self._name(*key)
+        # In one transaction: a reader never sees a catalogue deleted and its successor missing.
+        async with redis.pipeline(transaction=True) as steps:
+            if alone:
+                steps.delete(name)
+            steps.hset(name, part, sealed(body, self._account, *key))
+            steps.pexpire(name, self._cache._keep_ms)
+            await steps.execute()
+        return part
 
-        async def store(redis: RedisClient) -> str:
-            # In one transaction: a reader never sees a catalogue deleted and its successor missing.
-            async with redis.pipeline(transaction=True) as steps:
-                if alone:
-                    steps.delete(name)
-                steps.hset(name, part, checksum(self._account, *key, body) + body)
-                steps.pexpire(name, self._cache.keep_ms)
-                await steps.execute()
-            return part
+    async def drop(self, key: RowKey, parts: Collection[Hashable]) -> None:
+        await (await self._cache._clients.get()).hdel(self._name(*key), *parts)
 
-        return await self._cache.run(store, None)
-
-    def failed(self, error: Exception) -> None:
-        self._cache.failed(error)
-
-    async def drop_corrupt(self, key: tuple[str, str, str], *parts: Hashable) -> None:
-        for _ in parts:
-            self._cache.count_corrupt()
-        name = self._name(*key)
-        await self._cache.run(lambda redis: redis.hdel(name, *parts), None)
-
-    @asynccontextmanager
-    async def claim(self, entity_id: str) -> AsyncIterator[None]:
-        name, own = self._name(entity_id, "claim"), secrets.token_hex(16)
-        loop = asyncio.get_running_loop()
-        until = loop.time() + _CLAIM_SECONDS
-
-        async def take(redis: RedisClient) -> bool:
-            return bool(await redis.set(name, own, nx=True, px=round(_CLAIM_SECONDS * 1_000)))
-
-        try:
-            # If Redis fails, no other process can hold a claim either.
-            while loop.time() < until and not await self._cache.run(take, True):  # noqa: ASYNC110  not ours
-                await asyncio.sleep(_CLAIM_POLL_SECONDS)
-            yield
-        finally:
-            # If this is cancelled too, the claim ends by itself after ten seconds.
-            await self._cache.run(lambda redis: _evaluated(redis, _RELEASE, name, own), 0)
+    def claim(self, entity_id: str) -> _RedisClaim:
+        return _RedisClaim(self._cache, self._name(entity_id, "claim"))
 
     def _name(self, entity_id: str, *rest: str) -> str:
         return ":".join((self._prefix, entity_id, *rest))
 
 
-def _split(row: bytes) -> tuple[bytes, bytes]:
-    """Return the checksum and the body of a row."""
-    return row[:_SUM_BYTES], row[_SUM_BYTES:]
+class _RedisClaim:
+    """A claim that ends by itself after ten seconds; a unique value says whose it is."""
+
+    def __init__(self, cache: RedisCache, name: str) -> None:
+        self._cache, self._name = cache, name
+        self._own = secrets.token_hex(16)
+
+    async def take(self) -> bool:
+        redis = await self._cache._clients.get()
+        return bool(await redis.set(self._name, self._own, nx=True, px=round(CLAIM_SECONDS * 1_000)))
+
+    async def release(self) -> None:
+        if not self._cache._availability.is_closed(asyncio.get_running_loop().time()):
+            redis = await self._cache._clients.get()
+            await redis.eval(_RELEASE, 1, self._name, self._own)
 
 
 def _part(name: bytes) -> str | None:
@@ -345,10 +261,6 @@ def _part(name: bytes) -> str | None:
     The name has a random number, the number of series, and the bytes, so that `inspect` reads no body.
     """
     return name.decode() if re.fullmatch(rb"[0-9]+-[0-9]+-[0-9]+", name) else None
-
-
-async def _evaluated(redis: RedisClient, script: str, name: str, *arguments: Any) -> int:
-    return int(await redis.eval(script, 1, name, *arguments))
 
 
 def _escaped(text: str) -> str:

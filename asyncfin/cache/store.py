@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 from attrs import frozen
 
@@ -32,7 +32,8 @@ class CacheStats:
         bytes: their size and that of the catalogues.
         hits: wanted series that were cached, since the cache was created.
         misses: wanted series that had to be requested.
-        broken: parts that could not be read or stored: damaged, or the disk or server failed.
+        broken: how many parts were damaged or could not be encoded, and how often the disk or server could
+            not be used: an outage counts once, however many questions it concerns.
     """
 
     series: int
@@ -60,6 +61,8 @@ class Cache(Protocol):
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is cached of an entity, or everything, of all accounts; in Redis of this account.
+
+        Files of other formats are deleted with everything, unless another process has them open.
 
         Raises:
             SelectionError: the text cannot be an entity id.
@@ -128,6 +131,12 @@ class Partition(Protocol):
     def count(self, *, hits: int, misses: int) -> None:
         """Count wanted series that were cached, and those that had to be requested."""
         ...
+
+
+def of_question(partition: Partition) -> Partition:
+    """Return a partition as one question sees it: our own bound how long that waits for their store."""
+    bounded = getattr(partition, "of_question", None)
+    return partition if bounded is None else cast("Partition", bounded())
 
 
 def partition_key(base_url: str, kind: str, account: bytes) -> bytes:

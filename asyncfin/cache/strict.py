@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from asyncfin.cache.store import Partition
+from asyncfin.cache.store import Partition, of_question
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block
 
@@ -21,6 +21,9 @@ class _StrictPartition:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._partition, name)
+
+    def of_question(self) -> _StrictPartition:
+        return _StrictPartition(of_question(self._partition))
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         catalogue = await self._partition.catalogue(entity_id, dataset_id)

@@ -1,15 +1,19 @@
-"""A partition whose rows are outside the process, and which keeps in memory what was read of them."""
+"""A cache whose rows are outside the process, and which keeps in memory what was read of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Hashable, Iterable
-from contextlib import AbstractAsyncContextManager
+import copy
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Iterable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol, Self, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from asyncfin.cache.availability import SLOW_SECONDS, Availability, QuestionTime, seconds_left
 from asyncfin.cache.base import (
     CATALOGUE,
     MAX_RECORDS,
@@ -18,17 +22,26 @@ from asyncfin.cache.base import (
     MiB,
     ProcessCache,
     Recorder,
+    check_entity_id_or_none,
     distinct,
 )
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compressed
+from asyncfin.tasks import unless_silent
 
 # What was read from the rows, or put into them, is kept decoded up to this much.
 _MEMORY_BYTES = 64 * MiB
+# What one operation reads, so that a slow store returns a part of what it has.
+_PARTS_PER_READ = 8
+CLAIM_SECONDS = 10.0
+_CLAIM_POLL_SECONDS = 0.02
 
 T = TypeVar("T")
+# An entity, its publication, and which part of it.
+RowKey = tuple[str, str, str]
 
 
 @frozen
@@ -37,45 +50,63 @@ class Stored:
 
     record: EntityRecord
     version: Hashable
+    corrupt: bool = False  # what was found instead was corrupt
+
+
+class Claim(Protocol):
+    """A claim on an entity between processes."""
+
+    async def take(self) -> bool:
+        """Take the claim if no other process has it; never waits for that."""
+        ...
+
+    async def release(self) -> None:
+        """Release the claim, or the attempt to take it."""
+        ...
 
 
 class Rows(Protocol):
-    """Where the rows of a partition are. A key names the entity, its publication, and what of it."""
+    """Where the rows of a partition are.
+
+    Its methods raise what the store raises: the cache decides what a failure means, and how long to wait. A
+    row is what `sealed` returns for the account, the key and the body. What is corrupt is only reported here.
+    """
 
     async def version(self, entity_id: str) -> Hashable:
-        """Return what differs once another process has changed an entity's record; None: unreadable."""
+        """Return what differs once another process has changed an entity's record."""
         ...
 
-    async def record(self, entity_id: str) -> Stored | None:
-        """Return the record of an entity; None: it cannot be read."""
+    async def record(self, entity_id: str) -> Stored:
+        """Return the record of an entity; an empty one if there is none."""
         ...
 
-    async def change(self, entity_id: str, rule: Rule) -> Stored | None:
-        """Apply what a response has shown to the record of an entity; None: it is not stored."""
+    async def change(self, entity_id: str, rule: Rule) -> Stored:
+        """Apply what a response has shown to the record of an entity; what is corrupt is replaced."""
         ...
 
-    async def bodies(
-        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
-    ) -> dict[Hashable, bytes]:
-        """Return the parts under a key whose ids are not known, verified: corrupt ones are dropped."""
+    async def parts(self, key: RowKey, now: datetime) -> Collection[Hashable]:
+        """Return the ids of the parts under a key, which are used now."""
+        ...
+
+    async def read(self, key: RowKey, parts: Collection[Hashable]) -> dict[Hashable, bytes | None]:
+        """Return the bodies of parts; None for a corrupt one. A part that was deleted since is not in it."""
         ...
 
     async def put(
-        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
+        self, key: RowKey, body: bytes, series: int, now: datetime, *, alone: bool
     ) -> Hashable | None:
-        """Store a part, in place of all others under its key if it is `alone`; return its id, or None."""
+        """Store a part, in place of all others under its key if it is `alone`.
+
+        Return its id; None if it is larger than all that may be kept.
+        """
         ...
 
-    async def drop_corrupt(self, key: tuple[str, str, str], part: Hashable) -> None:
-        """Count and delete a part that is not what was stored."""
+    async def drop(self, key: RowKey, parts: Collection[Hashable]) -> None:
+        """Delete parts."""
         ...
 
-    def failed(self, error: Exception) -> None:
-        """Count that something could not be stored, and log the first time."""
-        ...
-
-    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        """Make other processes wait, as `Partition.claim` says."""
+    def claim(self, entity_id: str) -> Claim:
+        """Return a claim that is not yet taken."""
         ...
 
 
@@ -85,40 +116,63 @@ class TieredPartition(Recorder):
     Its data is in `rows`, and goes by `digest` in the memory that all partitions of a cache share.
     """
 
-    def __init__(self, cache: ProcessCache, digest: bytes, rows: Rows) -> None:
+    def __init__(self, cache: TieredCache, digest: bytes, rows: Rows) -> None:
         super().__init__(cache._clock)
         self._cache, self._memory = cache, cache._memory
         self._digest = digest
         self._rows = rows
+        self._time: QuestionTime | None = None  # None: each operation may take that of a question
         # Records as they were last read or stored, and what responses have shown that is not stored yet.
         self._stored: LeastRecentlyUsed[str, Stored] = LeastRecentlyUsed(MAX_RECORDS)
         self._unstored: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
+    def of_question(self) -> Self:
+        """Return the same partition as one question sees it, which waits a bounded time for the rows."""
+        bounded = copy.copy(self)
+        bounded._time = QuestionTime()
+        return bounded
+
+    async def _run(self, work: Callable[[], Awaitable[T]], otherwise: T) -> T:
+        return await self._cache._run(work, otherwise, self._time or QuestionTime())
+
     async def record(self, entity_id: str) -> EntityRecord | None:
-        version, stored = await self._rows.version(entity_id), self._stored.get(entity_id)
+        version, stored = await self._version(entity_id), self._stored.get(entity_id)
         if version is None or stored is None or stored.version != version:
-            stored = await self._rows.record(entity_id)
+            stored = await self._run(partial(self._rows.record, entity_id), None)
         if stored is None:
             return None
         now = self._clock()
         unstored = self._unstored.get(entity_id) or EntityRecord()
         # Clipped in the store too, or no later request could lift a refusal of the future.
-        if stored.record.clipped(now).merged(unstored, now) != stored.record:
+        if stored.corrupt or stored.record.clipped(now).merged(unstored, now) != stored.record:
             stored = await self._store(entity_id, unstored, now) or stored
         return self._known(entity_id, stored, now)
+
+    async def _version(self, entity_id: str) -> Hashable:
+        return await self._run(partial(self._rows.version, entity_id), None)
 
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
         # Noted first: it applies while it is being stored, and if that fails.
         noted = rule(self._unstored.get(entity_id) or EntityRecord())
         self._unstored.put(entity_id, noted)
         now = self._clock()
-        stored = await self._store(entity_id, noted, now) or await self._rows.record(entity_id)
+        stored = await self._store(entity_id, noted, now) or await self._run(
+            partial(self._rows.record, entity_id), None
+        )
         return None if stored is None else self._known(entity_id, stored, now)
 
     async def _store(self, entity_id: str, noted: EntityRecord, now: datetime) -> Stored | None:
-        stored = await self._rows.change(entity_id, lambda known: known.clipped(now).merged(noted, now))
-        if stored is not None and self._unstored.get(entity_id) is noted:
+        def rule(known: EntityRecord) -> EntityRecord:
+            return known.clipped(now).merged(noted, now)
+
+        stored = await self._run(partial(self._rows.change, entity_id, rule), None)
+        if stored is None:
+            return None
+        if self._unstored.get(entity_id) is noted:
             self._unstored.pop(entity_id)
+        if stored.corrupt:
+            self._cache._broken += 1
+            return evolve(stored, corrupt=False)
         return stored
 
     def _known(self, entity_id: str, stored: Stored, now: datetime) -> EntityRecord:
@@ -140,20 +194,17 @@ class TieredPartition(Recorder):
             if self._memory.has_unstored(key) and await self._can_store(entity_id):
                 await self.put_catalogue(kept)
             return kept
-        bodies = await self._rows.bodies(key[1:], (), self._clock())
-        for part, body in bodies.items():
-            if (catalogue := await self._decoded(decode_catalogue, key, part, body)) is not None:
-                self._memory.put_catalogue(key, catalogue)
-                return catalogue
+        for catalogue in (await self._read(key, (), decode_catalogue)).values():
+            self._memory.put_catalogue(key, catalogue)
+            return catalogue
         return None
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
         self._memory.put_catalogue(key, catalogue)
-        if (body := await self._encoded(encode_catalogue, catalogue)) is not None:
-            part = await self._rows.put(key[1:], body, 0, self._clock(), alone=True)
-            if part is None:
-                self._memory.add_unstored(key, {CATALOGUE})
+        body = await self._encoded(encode_catalogue, catalogue)
+        if body is not None and await self._put(key, body, 0, alone=True) is None:
+            self._memory.add_unstored(key, {CATALOGUE})
 
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
@@ -168,9 +219,8 @@ class TieredPartition(Recorder):
             return self._memory.blocks(key)
         found, parts = self._memory.blocks(key), self._memory.parts(key)
         known = {series_id for block in found for series_id in block.series_ids}
-        bodies = await self._rows.bodies(key[1:], parts, self._clock())
-        for part, body in bodies.items():
-            new = distinct(await self._decoded(decode_blocks, key, part, body) or (), known)
+        for part, read in (await self._read(key, parts, decode_blocks)).items():
+            new = distinct(read, known)
             # Also where nothing is new: see `Memory.put_blocks`.
             self._memory.put_blocks(key, new, (part,))
             found += new
@@ -182,18 +232,18 @@ class TieredPartition(Recorder):
         key = self._key(entity_id, dataset_id, value_version)
         if new := distinct(blocks, self._memory.series_ids(key)):
             stored = await asyncio.to_thread(compressed, new)
-            parts, unstored = await self._put(key, stored)
+            parts, unstored = await self._put_blocks(key, stored)
             kept = new if self._memory.has_room(new) else stored
             # Together: a part that is noted without its blocks would never be read again.
             self._memory.put_blocks(key, kept, parts)
             self._memory.add_unstored(key, unstored)
 
-    async def _put(self, key: Key, blocks: tuple[Block, ...]) -> tuple[tuple[Hashable, ...], set[str]]:
+    async def _put_blocks(self, key: Key, blocks: tuple[Block, ...]) -> tuple[tuple[Hashable, ...], set[str]]:
         """Store blocks, and return the id of their part, or the ids of the series if that failed."""
         series_ids = {series_id for block in blocks for series_id in block.series_ids}
         if (body := await self._encoded(encode_blocks, blocks)) is None:
             return (), set()
-        part = await self._rows.put(key[1:], body, len(series_ids), self._clock(), alone=False)
+        part = await self._put(key, body, len(series_ids), alone=False)
         return ((), series_ids) if part is None else ((part,), set())
 
     async def _store_blocks(self, key: Key) -> None:
@@ -202,7 +252,7 @@ class TieredPartition(Recorder):
         blocks = [each for each in self._memory.blocks(key) if not series_ids.isdisjoint(each.series_ids)]
         if blocks:
             try:
-                parts, unstored = await self._put(key, await asyncio.to_thread(compressed, blocks))
+                parts, unstored = await self._put_blocks(key, await asyncio.to_thread(compressed, blocks))
             except BaseException:
                 self._memory.add_unstored(key, series_ids)  # cancelled: to be stored when next used
                 raise
@@ -212,39 +262,79 @@ class TieredPartition(Recorder):
 
     async def _can_store(self, entity_id: str) -> bool:
         # Encoding takes longer than finding out whether the store is there.
-        return await self._rows.version(entity_id) is not None
+        return await self._version(entity_id) is not None
+
+    async def _put(self, key: Key, body: bytes, series: int, *, alone: bool) -> Hashable | None:
+        put = partial(self._rows.put, key[1:], body, series, self._clock(), alone=alone)
+        return await self._run(put, None)
 
     async def _encoded(self, encode: Callable[[T], bytes], value: T) -> bytes | None:
         # In another thread than that of the file, for which every read waits.
         try:
             return await asyncio.to_thread(encode, value)
-        except Exception as error:  # noqa: BLE001  a result is never lost because it can't be stored
-            self._rows.failed(error)
+        except Exception:  # noqa: BLE001  a result is never lost because it can't be stored
+            self._cache._broken += 1
             return None
 
-    async def _decoded(self, decode: Callable[[bytes], T], key: Key, part: Hashable, body: bytes) -> T | None:
-        try:
-            return decode(body)
-        except Exception:  # noqa: BLE001  verified, but not of this format
-            await self._rows.drop_corrupt(key[1:], part)
-            return None
+    async def _read(
+        self, key: Key, known: Collection[Hashable], decode: Callable[[bytes], T]
+    ) -> dict[Hashable, T]:
+        """Return the parts under a key that are not known, by id. Corrupt ones are counted and deleted."""
+        nothing: Collection[Hashable] = ()
+        parts = await self._run(partial(self._rows.parts, key[1:], self._clock()), nothing)
+        wanted = [part for part in parts if part not in known]
+        found: dict[Hashable, T] = {}
+        corrupt: list[Hashable] = []
+        for begin in range(0, len(wanted), _PARTS_PER_READ):
+            some = wanted[begin : begin + _PARTS_PER_READ]
+            unread: dict[Hashable, bytes | None] | None = None
+            if (bodies := await self._run(partial(self._rows.read, key[1:], some), unread)) is None:
+                break  # the rest counts as not cached
+            for part, body in bodies.items():
+                try:
+                    if body is None:
+                        raise ValueError("corrupt")
+                    found[part] = decode(body)
+                except Exception:  # noqa: BLE001  verified, but not of this format
+                    corrupt.append(part)
+        if corrupt:
+            self._cache._broken += len(corrupt)
+            await self._run(partial(self._rows.drop, key[1:], corrupt), None)
+        return found
 
-    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        return self._rows.claim(entity_id)
+    @asynccontextmanager
+    async def claim(self, entity_id: str) -> AsyncIterator[None]:
+        claim = self._rows.claim(entity_id)
+        async with self._cache._claimed(claim.take, claim.release):
+            yield
 
     def count(self, *, hits: int, misses: int) -> None:
-        self._cache.count(hits, misses)
+        self._cache._count(hits, misses)
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._digest, entity_id, publication_id(dataset_id), kind
 
 
 class TieredCache(ProcessCache):
-    """A cache whose rows are outside the process."""
+    """A cache whose rows are outside the process, at a `place` whose text is printable."""
 
-    def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
+    def __init__(self, place: str, max_bytes: int, clock: Callable[[], datetime]) -> None:
         super().__init__(min(_MEMORY_BYTES, max_bytes), clock)
         self._partitions: dict[bytes, TieredPartition] = {}
+        self._availability = Availability(place)
+
+    async def clear(self, entity_id: str | None = None) -> None:
+        check_entity_id_or_none(entity_id)
+        try:
+            await self._clear_rows(entity_id)
+        finally:
+            self._memory.clear(entity_id)
+            for partition in self._partitions.values():
+                partition.clear(entity_id)
+
+    @abstractmethod
+    async def _clear_rows(self, entity_id: str | None) -> None:
+        """Delete the rows of an entity, or all; OSError: some may still be there."""
 
     def _partition(self, digest: bytes, rows: Callable[[], Rows]) -> TieredPartition:
         """Return the partition of an account; `rows` makes its rows."""
@@ -252,7 +342,57 @@ class TieredCache(ProcessCache):
             self._partitions[digest] = TieredPartition(self, digest, rows())
         return self._partitions[digest]
 
-    def _clear_memory(self, entity_id: str | None) -> None:
-        self._memory.clear(entity_id)
-        for partition in self._partitions.values():
-            partition.clear(entity_id)
+    async def _run(self, work: Callable[[], Awaitable[T]], otherwise: T, time: QuestionTime) -> T:
+        """Return the result of an operation on the rows; `otherwise` if it fails, or takes too long.
+
+        Raises:
+            ArgumentError: the store is not one that may be used.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        if self._availability.is_closed(began) or (left := time.left(began)) <= 0:
+            return otherwise
+        time.begin(began)
+        context = seconds_left.set(left)
+        try:
+            async with unless_silent(left) as silence:
+                result = await work()
+        except ArgumentError:
+            raise
+        except Exception as error:  # noqa: BLE001  a cache that fails is as if it were not there
+            # With less than that left, the question is at the end of its time, and not the store.
+            if not isinstance(error, TimeoutError) or loop.time() - began >= SLOW_SECONDS:
+                self._broken += self._availability.fail(loop.time(), self._reason(error))
+            return otherwise
+        finally:
+            seconds_left.reset(context)
+            time.end(loop.time())
+        took = loop.time() - began
+        # What a busy event loop has delayed says nothing about the store.
+        if took <= SLOW_SECONDS or silence.loop_was_busy:
+            self._availability.succeed(loop.time())
+        else:
+            self._broken += self._availability.fail(loop.time(), f"an operation took {took:.1f} s")
+        return result
+
+    def _reason(self, error: Exception) -> str:
+        """Return what is logged of an error."""
+        return type(error).__name__
+
+    @asynccontextmanager
+    async def _claimed(
+        self, take: Callable[[], Awaitable[bool]], release: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[None]:
+        """Hold a claim while the block lasts; after 10 seconds in which another process has it, go on."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLAIM_SECONDS
+        try:
+            # If the store fails, no other process can hold a claim either.
+            while loop.time() < until and not await self._run(take, True, QuestionTime()):  # noqa: ASYNC110  not ours
+                await asyncio.sleep(_CLAIM_POLL_SECONDS)
+            yield
+        finally:
+            # If this fails or is cancelled, a claim in Redis ends by itself, and a lock with its process.
+            with suppress(Exception):
+                async with unless_silent(SLOW_SECONDS):
+                    await release()

@@ -48,8 +48,10 @@ async def names(
     if from_cache:
         if (cache := cached()) is None:
             raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
+        from asyncfin.cache.file import datasets  # SQLite, which most commands do without
+
         # As the account of the token sees it.
-        found = await cache.datasets(*service.identity())
+        found = await datasets(cache, *service.identity())
         each = Each({dataset.entity_id: dataset for dataset in found}, {}, None)
         given: list[str] = []
     else:

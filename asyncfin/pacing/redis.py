@@ -25,8 +25,8 @@ from asyncfin.pacing.booking import SharedBucket, SharedLedger
 from asyncfin.pacing.bucket import Bucket, Parameters
 from asyncfin.pacing.ledger import EPSILON, LATE, Booking, Ledger, State
 from asyncfin.pacing.pace import Measure
-from asyncfin.redis import RedisClients, unless_silent
-from asyncfin.tasks import SingleFlight, cancel_and_wait
+from asyncfin.redis import RedisClients
+from asyncfin.tasks import SingleFlight, cancel_and_wait, unless_silent
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

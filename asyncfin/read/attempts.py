@@ -84,7 +84,7 @@ class Attempt:
 
     def __init__(self, read: Read, successor: Metadata | None = None) -> None:
         self.read = read
-        self._records = read.publications.records
+        self._records = read.records
         self._committed = False
         self._checked: ValidationFailedError | None = None  # a refusal that is not about the publication
         # When the latest request was sent that has confirmed the publication.
@@ -348,6 +348,10 @@ class Attempt:
                 self.record_confirmation(current.sent)
             elif not self.read.pinned:
                 self.successor = current
+                # As after a 409: the next attempt must not plan with what memory has, and a cache that can't
+                # be read or written says nothing of the change.
+                self.read.publications.drop(self.read.entity_id, dataset_id)
+                await self._records.mark_replaced(self.read.entity_id, dataset_id)
                 raise self._change("the metadata name another publication")
         return self.confirmed
 

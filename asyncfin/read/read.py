@@ -8,6 +8,7 @@ from datetime import datetime
 from attrs import define, field, frozen
 
 from asyncfin.cache.record import Pointer
+from asyncfin.cache.store import of_question
 from asyncfin.errors import NotFoundError, PermissionDeniedError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
@@ -72,7 +73,9 @@ class Read:
         self.operation = operation  # its name in events, e.g. ``"query"``
         self.limit = limit  # how many of its pages may be in flight or waiting for the consumer
         self.entity_id = question.entity_id
-        self.cache = publications.cache
+        # The client's cache as this read sees it, which waits a bounded time for a slow store.
+        self.cache = None if publications.cache is None else of_question(publications.cache)
+        self.records = publications.records if self.cache is None else self.cache
         # For how many seconds a publication counts as the current one after it was confirmed.
         self.max_age = publications.max_age if question.max_age is None else question.max_age
         # Whether it is about one publication, so that a change is an error at once.
@@ -96,7 +99,7 @@ class Read:
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.
             if refusal.has_error_object:
-                await self.publications.records.mark_refused(self.entity_id)
+                await self.records.mark_refused(self.entity_id)
             raise
 
     async def metadata(self, *, fresh: bool = False) -> Metadata:
@@ -104,5 +107,5 @@ class Read:
         sent = self.publications.clock()
         request = dataset_request(self.entity_id, fresh=fresh)
         dataset = read_dataset(request, await self.send(request))
-        await self.publications.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
+        await self.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
         return Metadata(dataset, sent)

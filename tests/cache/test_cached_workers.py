@@ -23,7 +23,6 @@ from asyncfin import (
     RedisCache,
     Select,
 )
-from asyncfin.cache import database
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from asyncfin.typing import ValueVersion
 from tests.generate import generate
@@ -129,9 +128,8 @@ async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def refuse_writes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], None]]:
+def refuse_writes(tmp_path: Path) -> Iterator[Callable[[], None]]:
     """Make the cache read-only, as a full disk does."""
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     held: list[sqlite3.Connection] = []
 
     def refuse() -> None:

@@ -1,95 +1,61 @@
-"""What could not be stored outside the process is stored later, whatever memory drops meanwhile."""
+"""What could not be stored outside the process is stored later, whatever memory drops in the meantime."""
 
 import asyncio
-from collections.abc import Collection, Hashable
-from contextlib import AbstractAsyncContextManager, nullcontext
-from datetime import UTC, datetime
 
 import pytest
 
-from asyncfin.cache.base import Memory
-from asyncfin.cache.memory import MemoryCache
-from asyncfin.cache.record import EntityRecord, Rule
-from asyncfin.cache.tiered import Stored, TieredPartition
-from tests.cache.conftest import blocks
+from asyncfin.cache.availability import CLOSED_SECONDS
+from asyncfin.cache.record import Pointer
+from tests.cache.conftest import AT, DATASET, ENTITY, URL, blocks, catalogue, content, pointer
+from tests.cache.dict_cache import DictCache
 
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-
-
-class RecoveringRows:
-    """Rows that store nothing until they recover; memory drops the entity while a part is stored."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self.parts: dict[Hashable, bytes] = {}
-        self.recovered = False
-        self.is_slow = False
-
-    async def version(self, entity_id: str) -> Hashable:
-        return 1 if self.recovered else None
-
-    async def record(self, entity_id: str) -> Stored | None:
-        return Stored(EntityRecord(), 1) if self.recovered else None
-
-    async def change(self, entity_id: str, rule: Rule) -> Stored | None:
-        return Stored(rule(EntityRecord()), 1) if self.recovered else None
-
-    async def bodies(
-        self, key: tuple[str, str, str], known: Collection[Hashable], now: datetime
-    ) -> dict[Hashable, bytes]:
-        return {part: body for part, body in self.parts.items() if part not in known}
-
-    async def put(
-        self, key: tuple[str, str, str], body: bytes, series: int, now: datetime, *, alone: bool
-    ) -> Hashable | None:
-        if not self.recovered:
-            return None
-        if self.is_slow:
-            await asyncio.Event().wait()
-        self.parts[len(self.parts)] = body
-        self._memory.clear("E")
-        return len(self.parts) - 1
-
-    async def drop_corrupt(self, key: tuple[str, str, str], part: Hashable) -> None:
-        del self.parts[part]
-
-    def failed(self, error: Exception) -> None:
-        raise error
-
-    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        return nullcontext()
+pytestmark = pytest.mark.virtual
 
 
-async def unstored() -> tuple[RecoveringRows, TieredPartition]:
-    """Return rows that have recovered, and a partition whose blocks they did not store before."""
-    cache = MemoryCache(10_000_000, clock=lambda: NOW)
-    rows = RecoveringRows(cache._memory)
-    partition = TieredPartition(cache, b"", rows)
-    await partition.put_blocks("E", "D", "original", blocks(1, 2))
-    assert rows.parts == {}
-    rows.recovered = True
-    return rows, partition
+async def unstored() -> DictCache:
+    """Return a cache whose store could store nothing before, and which can be used again."""
+    cache = DictCache(account="desk")
+    part = cache.partition(URL, "t")
+    cache.fails = True
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+    await part.put_catalogue(catalogue())
+    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    assert cache.rows == {}
+    cache.fails = False
+    await asyncio.sleep(CLOSED_SECONDS)
+    return cache
 
 
-async def check_stored(rows: RecoveringRows, partition: TieredPartition) -> None:
-    """The blocks are found, and are stored by then."""
-    found = await partition.blocks("E", "D", "original")
-    assert {each for block in found for each in block.series_ids} == {
-        each for block in blocks(1, 2) for each in block.series_ids
-    }
-    assert len(rows.parts) == 1
+async def check_stored(cache: DictCache) -> None:
+    """What could not be stored is found, and other processes find it afterwards."""
+    part = cache.partition(URL, "t")
+    assert content(await part.blocks(ENTITY, DATASET, "original", ["S-1"])) == content(blocks(1, 2))
+    assert await pointer(part, ENTITY) == Pointer(DATASET, AT)
+    other = DictCache(cache.rows, account="desk").partition(URL, "t")
+    assert content(await other.blocks(ENTITY, DATASET, "original")) == content(blocks(1, 2))
+    assert await other.catalogue(ENTITY, DATASET) == catalogue()
+    assert await pointer(other, ENTITY) == Pointer(DATASET, AT)
+
+
+async def test_what_could_not_be_stored_is_stored_when_it_is_used_next() -> None:
+    await check_stored(await unstored())
 
 
 async def test_blocks_that_memory_drops_while_they_are_stored_are_found() -> None:
-    rows, partition = await unstored()
-    await check_stored(rows, partition)
+    cache = await unstored()
+    part = cache.partition(URL, "t")
+    cache.seconds = 0.5
+    storing = asyncio.ensure_future(part.blocks(ENTITY, DATASET, "original", ["S-1"]))
+    await asyncio.sleep(0.75)  # in the put
+    cache._memory.clear(None)
+    assert content(await storing) == content(blocks(1, 2))
 
 
 async def test_blocks_whose_storing_is_cancelled_are_stored_when_they_are_next_used() -> None:
-    rows, partition = await unstored()
-    rows.is_slow = True
+    cache = await unstored()
+    cache.seconds = 0.5
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await partition.blocks("E", "D", "original")
-    rows.is_slow = False
-    await check_stored(rows, partition)
+        async with asyncio.timeout(0.75):
+            await cache.partition(URL, "t").blocks(ENTITY, DATASET, "original", ["S-1"])
+    cache.seconds = 0.0
+    await check_stored(cache)

@@ -6,7 +6,8 @@ import signal
 import pytest
 
 from asyncfin import ArgumentError
-from asyncfin.redis import RedisClients, unless_silent
+from asyncfin.redis import RedisClients
+from asyncfin.tasks import unless_silent
 from tests.conftest import VirtualTimeLoop
 from tests.shared_buckets import redis_server
 

@@ -206,7 +206,7 @@ def next_night(rng: Random, content: Content) -> dict[Key, dict[str, Cell]]:
     for _ in range(rng.randint(0, 3)):
         key = rng.choice(sorted(new)) if new else None
         match rng.choice(
-            ("number", "label", "source", "period", "gone", "series", "rename", "reuse", "drop")
+            ("number", "label", "source", "period", "gone", "series", "rename", "renumber", "reuse", "drop")
         ):
             case "series":
                 new |= {each: cells for each, cells in random_content(rng).items() if each not in new}
@@ -216,6 +216,9 @@ def next_night(rng: Random, content: Content) -> dict[Key, dict[str, Cell]]:
                 renamed = key._replace(series_id=f"R-{rng.randint(0, 3)}")
                 if renamed.series_id not in {each.series_id for each in new}:
                     new[renamed] = new.pop(key)
+            case "renumber":
+                keys = rng.sample(sorted(new), len(new))
+                new = {each._replace(series_id=f"S-{at}"): new[each] for at, each in enumerate(keys)}
             case "reuse" if key:
                 other = key._replace(
                     metric_id=rng.choice(("Revenue", "Cost")), scope=rng.choice(("all", "part"))

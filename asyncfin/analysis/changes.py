@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from asyncfin import checks
 from asyncfin.analysis.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
@@ -36,9 +36,8 @@ COMPARED = (
 CHANGE, BEFORE, BEFORE_DATASET, KNOWN_FROM, RUN = "change", "before", "before_dataset_id", "known_from", "run"
 _check_panel = checks.instance_of(Panel)
 
-# A series in one requested version, by its id, and its metric, reporting group and scope path.
-VersionedId = tuple[str, str]
-Triple = tuple[str, str, str]
+# A series: its id, and its metric, reporting group and scope path.
+SeriesKey = tuple[str, str, str, str]
 
 
 @frozen
@@ -48,17 +47,15 @@ class Snapshot:
     Attributes:
         table: the long table.
         dataset_id: the publication.
-        ambiguous: the ids of series that share metric, reporting group and scope path with another one of
-            the publication.
-        unlisted: the series that the service left out of its responses, which are not compared.
+        ambiguous: the series that share metric, reporting group and scope path with another one of the
+            publication.
         asked: the resolved periods of the question. None: all that the question admits.
         listed: the periods of the catalogue.
     """
 
     table: Any
     dataset_id: str
-    ambiguous: frozenset[str] = frozenset()
-    unlisted: Mapping[VersionedId, Triple] = field(factory=dict)
+    ambiguous: frozenset[SeriesKey] = frozenset()
     asked: frozenset[Period] | None = None
     listed: frozenset[Period] = frozenset()
 
@@ -78,12 +75,7 @@ class Snapshot:
         return cls(
             table.replace_schema_metadata(None),
             first.dataset.dataset_id,
-            ambiguous_ids(first),
-            {
-                (panel.value_version, each): written_triple(panel.catalogue[each])
-                for panel in panels
-                for each in panel.unlisted
-            },
+            ambiguous_series(first),
             frozenset(first.periods_asked),
             frozenset(first.catalogue.periods),
         )
@@ -93,15 +85,14 @@ class Snapshot:
         return self.asked is None or period in self.asked or period not in self.listed
 
 
-def ambiguous_ids(panel: Panel) -> frozenset[str]:
-    """Return the ids of the panel's series whose metric, group and path the catalogue has several times."""
-    several = panel.catalogue.by_triple
+def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
+    """Return the panel's series whose metric, group and path the catalogue has several times."""
     return frozenset(
-        series_id
-        for same in several.values()
+        (each.series_id, *written_triple(each))
+        for same in panel.catalogue.by_triple.values()
         if len(same) > 1
-        for series_id in (each.series_id for each in same)
-        if series_id in panel
+        for each in same
+        if each.series_id in panel
     )
 
 
@@ -115,18 +106,15 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     if old is Snapshot.empty():  # a first run has thousands of these
         words = pa.repeat(pa.scalar("appeared"), len(new.table))
         return _with_changes(new.table, words, pa.nulls(len(new.table), pa.float64()), old.dataset_id)
-    series, apart = _same_series(old, new)
+    series = _same_series(old, new)
     both = stacked([old.table, new.table], PERIOD_FIELDS)
     cells = combined(series, numbered(both, PERIOD_FIELDS))
     before, after = cells[: len(old.table)], cells[len(old.table) :]
-    compared = compute.invert(compute.is_in(series, value_set=pa.array(apart, pa.int64())))
-    was_compared, is_compared = compared[: len(old.table)], compared[len(old.table) :]
     at = compute.index_in(after, value_set=before)  # the row of the same cell in the old table
-    is_new = compute.and_(compute.is_null(at), is_compared)
-    appeared = compute.indices_nonzero(compute.and_(is_new, _covered(new.table, old)))
-    kept = compute.indices_nonzero(compute.and_(compute.is_valid(at), is_compared))
+    appeared = compute.indices_nonzero(compute.and_(compute.is_null(at), _covered(new.table, old)))
+    kept = compute.indices_nonzero(compute.is_valid(at))
     restated, relabelled = _altered(old.table, new.table, kept, at.take(kept))
-    is_gone = compute.and_(compute.invert(compute.is_in(before, value_set=after)), was_compared)
+    is_gone = compute.invert(compute.is_in(before, value_set=after))
     covered = compute.and_(_covered(old.table, old), _covered(old.table, new))
     vanished = compute.indices_nonzero(compute.and_(is_gone, covered))
     changed = {"appeared": appeared, "restated": restated, "relabelled": relabelled}
@@ -147,32 +135,27 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def _same_series(old: Snapshot, new: Snapshot) -> tuple[Any, list[int]]:
-    """Return a number for each row of both, equal for the same series, and the numbers of unlisted series."""
+def _same_series(old: Snapshot, new: Snapshot) -> Any:
+    """Return a number for each row of both, equal for the same series."""
     rows = stacked([old.table, new.table], SERIES)
     numbers = numbered(rows, SERIES)
     heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
-    known = heads + [(*each, *triple) for one in (old, new) for each, triple in one.unlisted.items()]
-    number_of = {head: number for number, head in reversed(list(enumerate(known)))}
+    number_of = {head: number for number, head in enumerate(heads)}
     at = len(old.table)
     of_old, of_new = (
-        {heads[number] for number in part.unique().to_pylist()}
-        | {(*each, *of) for each, of in one.unlisted.items()}
-        for part, one in ((numbers[:at], old), (numbers[at:], new))
+        {heads[number] for number in part.unique().to_pylist()} for part in (numbers[:at], numbers[at:])
     )
     # The same id and triple, which have the same number already, or else a triple that both have once. The
     # feed has the rows of a series under the ids that it had when they were written.
     unique: dict[tuple[str, Any], list[Any]] = {}
     for head in of_old:
-        if head[1] not in old.ambiguous:
+        if head[1:] not in old.ambiguous:
             unique.setdefault((head[0], head[2:]), []).append(head)
     for head in of_new:
-        if head[1] not in new.ambiguous:
+        if head[1:] not in new.ambiguous:
             for same in unique.get((head[0], head[2:]), ()):
                 number_of[same] = number_of[head]
-    renumbered = pa.array([number_of[head] for head in known], pa.int64())
-    apart = [number_of[(*each, *triple)] for one in (old, new) for each, triple in one.unlisted.items()]
-    return renumbered.take(numbers), apart
+    return pa.array([number_of[head] for head in heads], pa.int64()).take(numbers)
 
 
 def _altered(old: Any, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
@@ -218,7 +201,7 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     A cell is a series at a period. A cell vanishes or appears only if both questions cover its period: a
     window that moves, as that of ``Annual(last=3)``, reports nothing vanished. A series keeps its identity if
     it has the same id, metric, reporting group and scope path, or if the last three are unique in both
-    catalogues. Series in `unlisted` of either panel are not compared.
+    catalogues. A series in `unlisted` counts as one without values.
 
     Sends no request.
 

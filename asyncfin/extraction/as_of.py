@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import checks
 from asyncfin.analysis.cells import SERIES, TRIPLE, numbered, plain
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
-from asyncfin.clock import utc_text
+from asyncfin.clock import utc_now, utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.feed import Feed, empty_rows, is_run, part_name, run_time
 from asyncfin.extraction.files import place_of
@@ -33,6 +33,8 @@ _ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *PERIOD_FIELDS)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
 _READ_AT_ONCE = 16
+# A time of the last minute counts as the present, which a caller has looked up a moment ago.
+_PRESENT = timedelta(minutes=1)
 
 
 def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> pyarrow.Table:
@@ -51,8 +53,9 @@ def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> 
         The long table (docs/schema.md), with one row for each change, oldest runs first, and the columns
 
         - `change`, `before`, `before_dataset_id`: as for `changes`.
-        - `known_from`: when the publication became known, aware UTC: when it was created, or when it was read
-          where that is earlier than what was known before. It increases with each publication of an entity.
+        - `known_from`: when the publication became known, aware UTC: when it was created, or when the run
+          began that read it, if that is earlier, or if it was created before what was known already. It
+          increases with each publication of an entity.
         - `run`: the run that found the change.
 
     Raises:
@@ -73,8 +76,9 @@ def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> 
 def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | None = None) -> pyarrow.Table:
     """Return all rows of an extraction as they were known at a time, from its change feed (extra ``arrow``).
 
-    For each entity it is the state after its last publication with ``known_from <= when``. It equals the
-    files of that night in series, periods, numbers, texts, fill types, report periods and formats; sources,
+    For each entity it is the state after its last publication with ``known_from <= when``; if `when` is not
+    earlier than the present, the state after the last run, whatever its clock said. It equals the files of
+    that night in series, periods, numbers, texts, fill types, report periods and formats; sources,
     ids, labels and descriptions are those of the row's last change. Memory is bounded by the result. Sends no
     request to the service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
 
@@ -92,24 +96,35 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
         SelectionError: a column is unknown.
         ManifestMismatchError, OSError, ImportError: as for `read_changes`.
     """
-    moment = _moment("when", when)
+    now, moment = utc_now(), _moment("when", when)
     names = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     wanted = [column.name for column in chosen(names)]
     feed = _feed_at(to)
     footers = feed.chain()
     _check_entity_files(feed)
-    known = [each for each in footers if any(one.moment <= moment for one in each.publications)]
+    publications = [one for each in footers for one in each.publications]
+    # A run whose clock was ahead has written times that are still to come: they are known at present.
+    ahead = {one.entity_id for one in publications if one.moment > now} if now - moment < _PRESENT else set()
     needed = tuple(dict.fromkeys([*wanted, *_NEEDED]))
     pieces = (
-        table
-        if all(one.moment <= moment for one in footer.publications)
-        else table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
-        for footer in known
+        _known_at(table, moment, ahead)
+        for footer in footers
+        if any(one.moment <= moment or one.entity_id in ahead for one in footer.publications)
         for table in feed.tables(footer, needed)
     )
-    ambiguous = {one.entity_id for each in known for one in each.publications if one.ambiguous}
-    state = folded(pieces, ambiguous, needed)
+    state = folded(pieces, {one.entity_id for one in publications if one.ambiguous}, needed)
     return _joined([_ordered(state).select(wanted)], {"as_of": utc_text(moment)})
+
+
+def _known_at(rows: Any, moment: datetime, ahead: Collection[str]) -> Any:
+    """Return the rows that were known at a time, and all of some entities."""
+    known = compute.less_equal(rows.column(KNOWN_FROM), pa.scalar(moment))
+    if ahead:
+        always = compute.is_in(
+            plain(rows.column("entity_id")), value_set=pa.array(sorted(ahead), pa.string())
+        )
+        known = compute.or_(known, always)
+    return rows.filter(known)
 
 
 def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]) -> Any:

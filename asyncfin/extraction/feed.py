@@ -19,7 +19,7 @@ from typing import IO, Any, Literal, TypeVar
 
 from attrs import asdict, define, evolve, field, frozen
 
-from asyncfin.analysis.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN
+from asyncfin.analysis.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN, SeriesKey
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.folder import file_name
 from asyncfin.extraction.parquet import ROWS_A_GROUP
@@ -41,16 +41,15 @@ class Recorded:
     Attributes:
         known_from: when it became known, as ISO text in UTC.
         rows: the rows of its changes.
-        ambiguous: the ids of its series that share metric, reporting group and scope path with another one.
-        unlisted: whether the service left series out of its responses.
+        ambiguous: its series that share metric, reporting group and scope path with another one: their ids,
+            and these three.
     """
 
     entity_id: str
     dataset_id: str
     known_from: str
     rows: int
-    ambiguous: tuple[str, ...] = ()
-    unlisted: bool = False
+    ambiguous: tuple[SeriesKey, ...] = ()
 
     @property
     def moment(self) -> datetime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -13,7 +14,8 @@ from typing import Any
 from attrs import define, frozen
 
 from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered
-from asyncfin.analysis.changes import KNOWN_FROM, Snapshot, compare, known_from_column
+from asyncfin.analysis.changes import KNOWN_FROM, SeriesKey, Snapshot, compare, known_from_column
+from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.as_of import folded
 from asyncfin.extraction.feed import (
@@ -38,7 +40,10 @@ from asyncfin.optional import compute
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
 
+_log = logging.getLogger("asyncfin")
 _MICROSECOND = timedelta(microseconds=1)
+# By how much a run is named after a later time than it began, until that is logged.
+_MOST_MOVED = timedelta(minutes=5)
 _READ_AT_ONCE = 16
 
 
@@ -81,10 +86,14 @@ def refuse_moving(periods: PeriodSelection) -> None:
 
 @frozen
 class FeedRun:
-    """A run of the feed: its name, and the run before it, None for the first one."""
+    """A run of the feed: its name, the run before it, None for the first one, and when it began.
+
+    It is named after a later time than it began if the run before it was.
+    """
 
     name: str
     before: str | None
+    began: datetime
 
 
 @define
@@ -108,10 +117,7 @@ class FeedWriter:
         rows = compare(self._previous(entity_id, file, before, new.ambiguous), new)
         if not len(rows):
             return self.run.name if before and before[-1][0].run == self.run.name else self.run.before
-        unlisted = bool(new.unlisted)
-        self._write(
-            entity_id, new, rows, self._known_from(last, created), unlisted=unlisted, run=self.run.name
-        )
+        self._write(entity_id, new, rows, self._known_from(last, created), run=self.run.name)
         return self.run.name
 
     def _before(self, entity_id: str, file: Mapping[str, Any] | None) -> list[tuple[RunFooter, Recorded]]:
@@ -146,17 +152,17 @@ class FeedWriter:
         entity_id: str,
         file: Mapping[str, Any] | None,
         before: list[tuple[RunFooter, Recorded]],
-        ambiguous: frozenset[str] = frozenset(),
+        ambiguous: Collection[SeriesKey] = (),
     ) -> Snapshot:
         """Return the state of an entity in the feed: from its file if that has it, else from the changes."""
         if not before:
             return Snapshot.empty()
         last = before[-1][1]
-        # Series that were unlisted, or share all but the id, are in the feed as they were known before.
+        # Series that share all but the id are in the feed under the ids that they had when it was written.
         if (
             file is not None
             and is_same_publication(str(file["dataset_id"]), last.dataset_id)
-            and not (ambiguous or last.ambiguous or last.unlisted)
+            and not (ambiguous or last.ambiguous)
             and (table := self._feed.entity_table(entity_id)) is not None
         ):
             return Snapshot(table, last.dataset_id)
@@ -171,12 +177,15 @@ class FeedWriter:
         state = folded(pieces, [entity_id] if is_ambiguous else [], empty_rows().schema.names)
         return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous))
 
-    def _known_from(self, last: Recorded | None, *moments: datetime) -> datetime:
-        """Return the first of these times and the run's that is later than what is known, else just after."""
+    def _known_from(self, last: Recorded | None, created: datetime) -> datetime:
+        """Return when a publication became known that was created at a time: never later than the run.
+
+        After what is known already: then when the run began, or else just after that.
+        """
+        moments = min(created, self.run.began), self.run.began
         if last is None:
-            return moments[0] if moments else run_time(self.run.name)
-        later = [each for each in (*moments, run_time(self.run.name)) if each > last.moment]
-        return later[0] if later else last.moment + _MICROSECOND
+            return moments[0]
+        return next((each for each in moments if each > last.moment), last.moment + _MICROSECOND)
 
     def _write(
         self,
@@ -186,13 +195,12 @@ class FeedWriter:
         moment: datetime,
         expects: Expects = "replaced",
         *,
-        unlisted: bool = False,
         run: str | None = None,
     ) -> None:
         """Write a part with what leads to a snapshot; `run` is the run that the entity's file will name."""
         name, ambiguous = part_name(entity_id, len(self._part_names(entity_id))), tuple(sorted(new.ambiguous))
         rows = rows.append_column(KNOWN_FROM, known_from_column(len(rows), moment))
-        recorded = Recorded(entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous, unlisted)
+        recorded = Recorded(entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous)
         question = json.loads(self._question.text)
         footer = RunFooter(
             self.run.name, self.run.before, question, (recorded,), expects=expects, file_run=run
@@ -222,10 +230,10 @@ class FeedWriter:
             if len(rows):
                 last = before[-1][1]
                 gone = Snapshot.empty(last.dataset_id)
-                self._write(entity_id, gone, rows, self._known_from(last), "pruned")
+                self._write(entity_id, gone, rows, self._known_from(last, self.run.began), "pruned")
 
     def adopt(self, entity_ids: Iterable[str]) -> None:
-        """Begin the feed of files that were written without one, with their publications' timestamps."""
+        """Begin the feed of files that were written without one, as of when they were published."""
         for entity_id in entity_ids:
             file, table = self._feed.describe_entity_file(entity_id), self._feed.entity_table(entity_id)
             if entity_id in self._publications or file is None or table is None or not len(table):
@@ -234,26 +242,35 @@ class FeedWriter:
             new = Snapshot(table, str(file["dataset_id"]), _ambiguous_in(table))
             created = datetime.fromisoformat(str(file["created_timestamp"]))
             rows = compare(Snapshot.empty(), new)
-            self._write(entity_id, new, rows, created, unlisted=bool(file.get("unlisted")))
+            self._write(entity_id, new, rows, self._known_from(None, created))
 
 
 def begin_run(
     feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
 ) -> FeedWriter:
     """Complete a killed run, adopt files that the feed does not have, and begin a run. It blocks."""
+    began = clock()
     feed.sweep()
     complete_run(feed, feed.parts(), known)
     feed.check_runs_of_files(written.run for written in known.values())
     if without := [each for each, written in known.items() if written.run is None and written.rows]:
-        writer = _new_run(feed, question, clock)
+        writer = _new_run(feed, question, began)
         writer.adopt(without)
         complete_run(feed, feed.parts(), known)
-    return _new_run(feed, question, clock)
+    writer = _new_run(feed, question, began)
+    if run_time(writer.run.name) - began > _MOST_MOVED:
+        _log.warning(
+            "%s has a run of %s, which is later than this one's clock, %s: was a clock wrong?",
+            feed,
+            utc_text(run_time(str(writer.run.before))),
+            utc_text(began),
+        )
+    return writer
 
 
-def _new_run(feed: Feed, question: SharedQuestion, clock: Callable[[], datetime]) -> FeedWriter:
+def _new_run(feed: Feed, question: SharedQuestion, began: datetime) -> FeedWriter:
     head = next(reversed(feed.runs()), None)
-    return FeedWriter(feed, question, FeedRun(run_name(clock(), head), head))
+    return FeedWriter(feed, question, FeedRun(run_name(began, head), head, began))
 
 
 def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -> None:
@@ -301,11 +318,9 @@ def parts_in_effect(parts: list[RunFooter], file: Mapping[str, Any] | None) -> l
     return parts[:last]
 
 
-def _ambiguous_in(table: Any) -> frozenset[str]:
-    """Return the ids of series that share metric, reporting group and scope path in a table."""
-    by_triple: dict[tuple[str, ...], list[str]] = {}
-    for version, series_id, *triple in example_rows(
-        table, numbered(table, SERIES), ["asked_version", "series_id", *TRIPLE]
-    ):
-        by_triple.setdefault((version, *triple), []).append(series_id)
+def _ambiguous_in(table: Any) -> frozenset[SeriesKey]:
+    """Return the series that share metric, reporting group and scope path with another one in a table."""
+    by_triple: dict[tuple[str, ...], set[Any]] = {}
+    for each in example_rows(table, numbered(table, SERIES), ["series_id", *TRIPLE]):
+        by_triple.setdefault(each[1:], set()).add(each)
     return frozenset(each for same in by_triple.values() if len(same) > 1 for each in same)

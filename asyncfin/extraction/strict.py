@@ -21,8 +21,10 @@ def _exactly(value: Any, kind: type[T]) -> T:
 
 
 def _tuple(value: Any, kind: Any) -> tuple[Any, ...]:
-    # cattrs would make an empty tuple of "" and of {}.
-    item = get_args(kind)[0]
+    # cattrs would make an empty tuple of "" and of {}. All items of a tuple are of one type.
+    item, *others = get_args(kind)
+    if others != [...] and len(value) != 1 + len(others):
+        raise ValueError(f"{value!r:.100} does not have {1 + len(others)} items")
     return tuple(_converter.structure(each, item) for each in _exactly(value, list))
 
 

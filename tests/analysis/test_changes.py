@@ -144,8 +144,8 @@ async def test_twins_are_told_apart_by_their_ids() -> None:
     assert [each[0] for each in changes_in(asyncfin.changes(old, new))] == ["appeared", "vanished"]
 
 
-async def test_unlisted_series_are_not_compared() -> None:
-    """A series that the service left out has not vanished, nor has it appeared when it is back."""
+async def test_a_series_in_unlisted_counts_as_one_without_values() -> None:
+    """What it had vanishes, and appears when a response lists it again."""
     full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}
     (old,) = await panels(full)
     bare = publication({REVENUE: {"FY2020": Cell(1)}, COST: {}}, number=2, periods=("FY2021",))
@@ -155,8 +155,8 @@ async def test_unlisted_series_are_not_compared() -> None:
     ):
         new = await client.query(entity(1), Select(), YEARS)
     assert new.unlisted == (COST.series_id,)
-    assert not len(asyncfin.changes(old, new))
-    assert not len(asyncfin.changes(new, old))
+    assert changes_in(asyncfin.changes(old, new)) == [("vanished", COST.triple, "FY2020", 2, 2)]
+    assert changes_in(asyncfin.changes(new, old)) == [("appeared", COST.triple, "FY2020", 2, None)]
 
 
 async def test_a_publication_that_is_dated_back_is_known_a_microsecond_later() -> None:

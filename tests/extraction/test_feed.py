@@ -506,8 +506,8 @@ async def test_as_of_returns_the_chosen_columns_in_order(night: Nights) -> None:
     )
 
 
-async def test_series_that_were_unlisted_are_compared_with_what_was_known(tmp_path: Path) -> None:
-    """A service that forgets a series and remembers it: nothing vanished, and nothing appears twice."""
+async def test_a_series_that_was_left_out_has_no_values_in_the_feed_either(tmp_path: Path) -> None:
+    """Its rows vanish, and appear with the publication that lists it again; each state is the file's."""
     from asyncfin.sandbox import Dialect
 
     full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}
@@ -521,13 +521,51 @@ async def test_series_that_were_unlisted_are_compared_with_what_was_known(tmp_pa
         for content in (full, gap, back):
             night.publish(content)
             await night.run(history=True)
+            assert rows(as_of(night.to, night.now)) == in_files(night.to)
     assert changes_in(read_changes(night.to)) == sorted(
         [
             ("appeared", REVENUE.triple, "FY2020", 1, None),
             ("appeared", COST.triple, "FY2020", 2, None),
-            ("restated", COST.triple, "FY2020", 3, 2),
+            ("vanished", COST.triple, "FY2020", 2, 2),
+            ("appeared", COST.triple, "FY2020", 3, None),
         ],
         key=repr,
+    )
+
+
+async def test_what_is_known_is_never_later_than_the_run(night: Nights) -> None:
+    """A publication dated far ahead by mistake hides no later one, nor does a run whose clock was ahead."""
+    dates = [datetime(*day, tzinfo=UTC) for day in ((2025, 2, 27), (2199, 1, 1), (2026, 10, 1))]
+    contents = [{REVENUE: {"FY2020": Cell(number), "FY2021": Cell(1)}} for number in range(5)]
+    true = night.now = datetime.now(UTC) - timedelta(days=20)
+    for content, created in zip(contents, dates, strict=False):
+        night.number += 1
+        night.sandbox.publish(publication(content, number=night.number, created=created))
+        await night.run(history=True)
+        assert rows(as_of(night.to, datetime.now(UTC))) == in_files(night.to)
+        assert max(read_changes(night.to).column("known_from").to_pylist()) <= night.now
+    for content, clock in zip(contents[3:], (dates[1], true + timedelta(days=10)), strict=True):
+        night.publish(content)
+        night.now = clock
+        await night.run()
+        assert rows(as_of(night.to, datetime.now(UTC))) == in_files(night.to)
+    # Earlier states are as they were known; those of the run whose clock was ahead were not.
+    assert rows(as_of(night.to, true + timedelta(days=20) - timedelta(minutes=2))) != in_files(night.to)
+
+
+async def test_a_run_that_is_named_long_after_it_began_is_logged_once(
+    night: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With both times; a few minutes are no reason, since clocks of machines differ."""
+    night.publish(ONE)
+    await night.run(history=True)
+    for minutes in (4, 6):
+        night.now -= timedelta(days=1, minutes=minutes)
+        await night.run()
+        night.now += timedelta(minutes=minutes)
+    (record,) = caplog.records
+    assert "a run of 2025-01-02T07:00:00Z, which is later than this one's clock, 2025-01-02T06:54:00Z" in (
+        record.getMessage()
     )
 
 

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections import Counter
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from itertools import groupby
 from operator import itemgetter
@@ -66,7 +66,7 @@ def check_order(to: Any) -> None:
     last: dict[str, datetime] = {}
     for row in read_changes(to).to_pylist():
         cell = tuple(row[name] for name in names)
-        assert row["known_from"] >= last.get(row["entity_id"], BEGIN - timedelta(days=1))
+        assert row["known_from"] >= last.get(row["entity_id"], datetime.min.replace(tzinfo=UTC))
         last[row["entity_id"]] = row["known_from"]
         there[cell] += {"appeared": 1, "vanished": -1}.get(row["change"], 0)
     state = as_of(to, "2999-01-01", columns=names)

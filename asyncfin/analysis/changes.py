@@ -87,12 +87,13 @@ class Snapshot:
 
 def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
     """Return the panel's series whose metric, group and path the catalogue has several times."""
+    ids = frozenset(panel.series_ids)
     return frozenset(
         (each.series_id, *written_triple(each))
         for same in panel.catalogue.by_triple.values()
         if len(same) > 1
         for each in same
-        if each.series_id in panel
+        if each.series_id in ids
     )
 
 

@@ -45,7 +45,7 @@ class Answers:
         read = [each for each in self.answers if each.panel is not None]
         if not read and self.ended is not None:
             raise self.ended
-        if not any(each.panel for each in read):
+        if not any(each.panel is not None and len(each.panel) for each in read):
             self.check_all(Names())
 
     def check_all(self, names: Names) -> None:
@@ -57,7 +57,7 @@ class Answers:
         """
         failed = {each.entity_id: each.error for each in self.answers if each.error is not None}
         check_failed(failed, self.ended, self.entities, names)
-        nothing = not any(each.panel for each in self.answers)
+        nothing = not any(each.panel is not None and len(each.panel) for each in self.answers)
         unknown = missing_in_all(each.missing for each in self.answers)
         if not nothing:
             unknown = without_periods(unknown)

@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain
 from typing import Any
 
@@ -19,13 +20,18 @@ _ROWS = 4_000
 METADATA = b"asyncfin"
 
 
-def long_table(grid: Grid, columns: Sequence[Column], about: dict[str, Any]) -> Any:
+def long_table(
+    grid: Grid, columns: Sequence[Column], about: dict[str, Any], *, complete: bool = False
+) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first.
 
     Args:
         about: what the schema's metadata says of the question.
+        complete: a row for each series and each row of the wide layout, with null where there is no value.
     """
     rows = _Observations(grid)
+    if complete:
+        rows.complete()
     # Two kinds of columns: those that are known without decoding a value, and the fields of values,
     # which are decoded together, each value once.
     of_values = [column for column in columns if isinstance(column.origin, OfValue)]
@@ -48,6 +54,9 @@ class _Observations:
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
+        self._all_periods = grid.periods
+        # Which of the observations each row shows, if that is not each of them once; null for none.
+        self._shown: Any = None
         # Blocks come page by page, so the series are not in order yet: Arrow sorts their indices below,
         # instead of Python walking through one series after the other.
         index = {series.series_id: at for at, series in enumerate(grid.series)}
@@ -70,6 +79,19 @@ class _Observations:
         self._numbers = _buffer(numbers, "float64").take(self._order)
         self._by_key: dict[Any, tuple[list[CatalogueSeries], Any]] = {}
 
+    def complete(self) -> None:
+        """Make a row of each series and each period or gap."""
+        self._all_periods = self._grid.rows_of_wide
+        count, place = len(self._all_periods), {each: at for at, each in enumerate(self._all_periods)}
+        places = _buffer(array("i", map(place.__getitem__, self._grid.periods)), "int32")
+        cells = compute.add(compute.multiply(self._series, count), places.take(self._periods))
+        series = range(len(self._grid.series))
+        self._series = _buffer(array("i", (at for at in series for _ in range(count))), "int32")
+        self._periods = _buffer(array("i", list(range(count)) * len(series)), "int32")
+        every = _buffer(array("i", range(len(self._series))), "int32")
+        self._shown = compute.index_in(every, value_set=cells)
+        self._numbers = self._numbers.take(self._shown)
+
     def column(self, column: Column) -> Any:
         """Return a column that needs no decoding."""
         match column.origin:
@@ -77,7 +99,7 @@ class _Observations:
                 examples, rows = self._examples(by)
                 return _array(list(read(self._grid, examples)), column.type).take(rows)
             case OfPeriod(read=read):
-                entries = [read(period) for period in self._grid.periods]
+                entries = [read(period) for period in self._all_periods]
                 return _array(entries, column.type).take(self._periods)
         return self._numbers
 
@@ -109,6 +131,8 @@ class _Observations:
         for column in reversed(columns):
             joined = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
             entries = joined.unify_dictionaries().combine_chunks().take(self._order)
+            if self._shown is not None:
+                entries = entries.take(self._shown)
             # The words of a dictionary are in the order of reading. Encoding them again puts them in the
             # order of the rows, so that equal panels are equal tables, whatever the order of their pages.
             if column.type == "word":
@@ -171,6 +195,31 @@ def _sources(entries: list[Any]) -> Any:
 def schema_metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
     """Return the metadata of a table, given what they say of each panel in it."""
     return {METADATA: json.dumps({"panels": panels}).encode()}
+
+
+def pandas_metadata(fields: Sequence[Any], index: Sequence[str]) -> dict[bytes, bytes]:
+    """Return the metadata that make columns the index of a DataFrame, as pyarrow writes them."""
+    try:
+        pandas = version("pandas")
+    except PackageNotFoundError:
+        pandas = None
+    text = "object" if pandas is not None and int(pandas.split(".")[0]) < 3 else "str"
+    kinds = {"int32": ("int32", "int32"), "double": ("float64", "float64"), "string": ("unicode", text)}
+
+    def described(name: str | None, kind: str, metadata: dict[str, str] | None = None) -> dict[str, Any]:
+        pandas_type, numpy_type = kinds[kind]
+        types = {"pandas_type": pandas_type, "numpy_type": numpy_type}
+        return {"name": name, "field_name": name, **types, "metadata": metadata}
+
+    found = {
+        "index_columns": list(index),
+        "column_indexes": [described(None, "string", {"encoding": "UTF-8"})],
+        "columns": [described(field.name, str(field.type)) for field in fields],
+        "attributes": {},
+        "creator": {"library": "pyarrow", "version": version("pyarrow")},
+        "pandas_version": pandas,
+    }
+    return {b"pandas": json.dumps(found).encode()}
 
 
 def joined(tables: list[Any]) -> Any:

@@ -4,6 +4,7 @@ A year and its quarters are different quantities, so a table and a line of a plo
 duration. A series with values of two durations is shown for each of them.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
 
@@ -74,7 +75,9 @@ class SeriesNames:
             del shared["series" if "series" in shared else next(iter(shared))]
         heads = tuple(head for head in columns if head not in shared)
         texts = zip(*(columns[head] for head in heads), strict=True)
-        return ", ".join(shared.values()), SeriesNames(shared, heads, dict(zip(rows, texts, strict=True)))
+        return ", ".join(filter(None, shared.values())), SeriesNames(
+            shared, heads, dict(zip(rows, texts, strict=True))
+        )
 
 
 def names_of(
@@ -83,13 +86,18 @@ def names_of(
     group_names: bool = False,
     always: Collection[str] = (),
     grids: Sequence[Grid] = (),
+    reserved: Collection[str] = (),
 ) -> SeriesNames:
     """Return the names of series: those of entity, publication, version, label, scopes and group that differ.
+
+    Series whose names are alike have their ids too: the metric's, and the group's and their own where that is
+    not enough.
 
     Args:
         group_names: name the reporting groups. False: their ids, which queries and the command line take.
         always: columns that are needed even if all series share them.
         grids: panels that are shown, with series or not: their entities are told apart too.
+        reserved: names that no series may have.
     """
     entities = notes.entity_names([*grids, *(row.grid for row in rows)])
     columns = {
@@ -109,14 +117,45 @@ def names_of(
         head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1 and head not in always
     }
     differing = {head: texts for head, texts in columns.items() if head not in shared}
-    # Two metrics can have one label, and two series one metric, path and group: then only ids differ.
-    if len(set(zip(*differing.values(), strict=True))) < len(rows) > 1:
-        differing["series id"] = [row.series.series_id for row in rows]
     # A single series needs a name in its row too.
     columns = differing or {"series": columns["series"]}
-    return SeriesNames(
-        shared, tuple(columns), dict(zip(rows, zip(*columns.values(), strict=True), strict=True))
-    )
+    columns |= _ids(rows, list(zip(*columns.values(), strict=True)), reserved)
+    texts = zip(*columns.values(), strict=True)
+    return SeriesNames(shared, tuple(columns), dict(zip(rows, texts, strict=True)))
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return the texts of a series as one name."""
+    return ", ".join(filter(None, texts))
+
+
+def _ids(
+    rows: Sequence[Row], texts: Sequence[tuple[str, ...]], reserved: Collection[str]
+) -> dict[str, list[str]]:
+    """Return columns of the ids that distinguish series whose texts do not; "" for the other series."""
+    ids = {
+        "metric": [row.series.metric_id for row in rows],
+        "group id": [row.series.reporting_group_id for row in rows],
+        "series id": [row.series.series_id for row in rows],
+    }
+    each_has = list(zip(*ids.values(), strict=True))
+    used = [0] * len(rows)
+    # "Revenue, net" of Europe is joined like "Revenue" of "net, Europe": what is compared is the whole name.
+    while True:
+        names = [
+            joined([*own, *more[:count]]) for own, more, count in zip(texts, each_has, used, strict=True)
+        ]
+        times = Counter([*names, *reserved])
+        alike = [at for at, name in enumerate(names) if times[name] > 1 and used[at] < len(ids)]
+        if not alike:
+            break
+        for at in alike:
+            used[at] += 1
+    return {
+        head: [text if count > place else "" for text, count in zip(column, used, strict=True)]
+        for place, (head, column) in enumerate(ids.items())
+        if any(count > place for count in used)
+    }
 
 
 def _publications(rows: Sequence[Row]) -> list[str]:
@@ -236,9 +275,7 @@ class Excerpt:
         """Yield the descriptions of the series that are shown, which state their units."""
         names = self.names()
         apart = [head != "series" for head in names.heads]
-        return notes.descriptions(
-            {row: ", ".join(compress(texts, apart)) for row, texts in names.texts.items()}
-        )
+        return notes.descriptions({row: joined(compress(texts, apart)) for row, texts in names.texts.items()})
 
 
 def _series(sections: Iterable[Section]) -> set[Row]:

@@ -3,13 +3,13 @@
 The columns are imported inside the functions: most programs make no table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.optional import library
-from asyncfin.table.grid import Grid, rows_of
+from asyncfin.table.grid import Grid, Row, rows_of
 from asyncfin.table.notes import shortened
 
 if TYPE_CHECKING:
@@ -33,71 +33,92 @@ def column_names(names: ColumnNames) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+def _check(layout: Layout, complete: bool) -> None:
+    _check_layout("layout", layout)
+    if complete and layout == "wide":
+        raise ArgumentError("complete is for the long layout: the wide layout has all rows")
+
+
 def to_arrow(
-    grid: Grid, layout: Layout, names: ColumnNames, about: dict[str, Any], labels: bool = False
+    grid: Grid,
+    layout: Layout,
+    names: ColumnNames,
+    about: dict[str, Any],
+    *,
+    labels: bool = False,
+    complete: bool = False,
 ) -> "pyarrow.Table":
     """Return the table of a layout. `about` goes into its metadata."""
     from asyncfin.table import wide
     from asyncfin.table.arrow import long_table
     from asyncfin.table.columns import chosen
 
-    _check_layout("layout", layout)
-    wanted = column_names(names)
-    if layout == "long" and not labels:
-        return long_table(grid, chosen(wanted), about)
-    rows = rows_of([grid])
-    names_by_row = wide.labels_of(rows) if labels else {row: row.series.series_id for row in rows}
-    by_id = {row.series.series_id: name for row, name in names_by_row.items()}
-    if layout == "long":
-        return long_table(grid, chosen(wanted, by_id), about)
-    if wanted is not None:
-        wanted = tuple(by_id.get(name, name) for name in wanted)
-    return wide.wide_table(names_by_row, grid.rows_of_wide, wanted, [about], labels=labels)
+    _check(layout, complete)
+    wanted, rows = column_names(names), rows_of([grid])
+    if layout == "wide":
+        by_row: dict[wide.Numbers, str] = {row: row.series.series_id for row in rows}
+        if labels:
+            by_row = wide.labels_of(rows)
+        return wide.wide_table(by_row, grid.rows_of_wide, wanted, [about], labels=labels)
+    by_id = _by_id(wide.labels_of(rows)) if labels else None
+    return long_table(grid, chosen(wanted, by_id), about, complete=complete)
+
+
+def _by_id(names: Mapping[Row | Grid, str]) -> dict[str, str]:
+    return {row.series.series_id: name for row, name in names.items() if isinstance(row, Row)}
 
 
 def concat(
-    grids: Sequence[Grid], layout: Layout, names: ColumnNames, abouts: list[dict[str, Any]], labels: bool
+    grids: Sequence[Grid],
+    layout: Layout,
+    names: ColumnNames,
+    abouts: list[dict[str, Any]],
+    *,
+    labels: bool,
+    complete: bool,
 ) -> "pyarrow.Table":
     """Return the tables of several panels as one."""
     from asyncfin.table import wide
     from asyncfin.table.arrow import empty_table, joined, long_table
     from asyncfin.table.columns import chosen
 
-    _check_layout("layout", layout)
+    _check(layout, complete)
     wanted = column_names(names)
     wide.check_once(grids, layout=layout)
     if layout == "wide":
-        rows = rows_of(grids)
-        by_row = wide.labels_of(rows, companies=True) if labels else wide.ids_of(rows)
-        return wide.wide_table(by_row, wide.rows_together(grids), wanted, abouts, labels=labels)
-    by_id: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
-    if labels:
-        for row, name in wide.labels_of(rows_of(grids), companies=True).items():
-            by_id[row.grid][row.series.series_id] = name
+        columns = wide.columns_of(grids)
+        by_column = wide.labels_of(columns, companies=True) if labels else wide.ids_of(columns)
+        return wide.wide_table(by_column, wide.rows_together(grids), wanted, abouts, labels=labels)
+    by_row = wide.labels_of(rows_of(grids), companies=True) if labels else {}
+    of_grid = {
+        grid: _by_id({row: name for row, name in by_row.items() if isinstance(row, Row) and row.grid is grid})
+        for grid in grids
+    }
     tables = [
-        long_table(grid, chosen(wanted, by_id[grid] if labels else None), about)
+        long_table(grid, chosen(wanted, of_grid[grid] if labels else None), about, complete=complete)
         for grid, about in zip(grids, abouts, strict=True)
     ]
     return joined(tables) if tables else empty_table(chosen(wanted, {} if labels else None))
 
 
 def to_pandas(
-    grid: Grid, layout: Layout, names: ColumnNames, about: dict[str, Any], labels: bool
+    grid: Grid,
+    layout: Layout,
+    names: ColumnNames,
+    about: dict[str, Any],
+    *,
+    labels: bool,
+    complete: bool,
 ) -> "pandas.DataFrame":
     """Return a DataFrame of pandas; the wide one is indexed by period, or by its label."""
-    from asyncfin.table.columns import PERIOD_FIELDS
     from asyncfin.table.wide import PERIOD
 
     library("pandas", "pandas")
     wanted = column_names(names)
     if labels and layout == "wide" and wanted is not None:
-        wanted = (*(name for name in wanted if name not in PERIOD_FIELDS), PERIOD)
-    frame: pandas.DataFrame = to_arrow(grid, layout, wanted, about, labels).to_pandas()
-    if layout == "wide":
-        index = [name for name in PERIOD_FIELDS if name in frame.columns]
-        # Period labels do not sort as periods do (2024-H1 before 2024-Q1), so the rows keep their order.
-        frame = frame.drop(columns=index).set_index(PERIOD) if labels else frame
-        frame = frame.set_index(index) if index and not labels else frame
+        wanted = (PERIOD, *wanted)
+    table = to_arrow(grid, layout, wanted, about, labels=labels, complete=complete)
+    frame: pandas.DataFrame = table.to_pandas()
     # One short text, which pandas copies whenever it makes another frame of this one.
     frame.attrs = {"asyncfin": _attribute(grid)}
     return frame
@@ -111,11 +132,17 @@ def _attribute(grid: Grid) -> str:
 
 
 def to_polars(
-    grid: Grid, layout: Layout, names: ColumnNames, about: dict[str, Any], labels: bool
+    grid: Grid,
+    layout: Layout,
+    names: ColumnNames,
+    about: dict[str, Any],
+    *,
+    labels: bool,
+    complete: bool,
 ) -> "polars.DataFrame":
     """Return a DataFrame of polars."""
     from_arrow = library("polars", "polars").from_arrow
-    table = to_arrow(grid, layout, names, about, labels)
+    table = to_arrow(grid, layout, names, about, labels=labels, complete=complete)
     # Its names go through C, where they end at NUL.
     if harmful := [name for name in table.column_names if "\0" in name]:
         raise ArgumentError(

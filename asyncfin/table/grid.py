@@ -50,6 +50,13 @@ class Grid:
         return {series.series_id: series for series in self.series}
 
     @cached_property
+    def by_metric(self) -> dict[str, list[CatalogueSeries]]:
+        found: dict[str, list[CatalogueSeries]] = {}
+        for series in self.series:
+            found.setdefault(series.metric_id, []).append(series)
+        return found
+
+    @cached_property
     def _asked(self) -> frozenset[Period]:
         return frozenset(self.asked)
 

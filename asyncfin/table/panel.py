@@ -78,9 +78,10 @@ class Periods(tuple[Period, ...]):
 class Panel:
     """The result of one question: series in catalogue order, each with its values by period.
 
-    Iterating yields each `Series`, ``len`` counts them, ``series_id in panel`` and ``panel[series_id]``
-    find one by its id. ``str(panel)`` is a table of the values' texts, at most 100 columns wide, which
-    ends with what it leaves out. ``numpy.array(panel)`` is `to_numpy`.
+    Iterating yields each `Series`, ``len`` counts them, ``key in panel`` and ``panel[key]`` find one by its
+    id, or by that of a metric that only one series has. A panel is always true. ``str(panel)`` is a table of
+    the values' texts, at most 100 columns wide, which ends with what it leaves out. ``numpy.array(panel)`` is
+    `to_numpy`.
 
     Numbers are ready to use. The other fields of the values are decoded on access, which raises
     MalformedAnswerError if they break the spec (`check` decodes all of them). A Series keeps the values
@@ -208,19 +209,37 @@ class Panel:
     def __iter__(self) -> Iterator[Series]:
         return map(self._series, self._grid.series)
 
-    def __contains__(self, series_id: object) -> bool:
-        return series_id in self._grid.by_id
+    def __bool__(self) -> bool:
+        """Return True, also without series: ``len`` counts these."""
+        return True
 
-    def __getitem__(self, series_id: str) -> Series:
-        return self._series(self._head(series_id))
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._found(key) is not None
 
-    def _head(self, series_id: str) -> CatalogueSeries:
-        # A list has no hash, so that it can't be looked up.
-        if isinstance(series_id, str) and (head := self._grid.by_id.get(series_id)):
+    def __getitem__(self, key: str) -> Series:
+        """Return a series, by its id or by the id of a metric that no other series of the panel has.
+
+        Raises:
+            KeyError: there is none, or several series have the metric.
+        """
+        return self._series(self._head(key))
+
+    def _found(self, key: str) -> CatalogueSeries | None:
+        # A metric id never hides a series id.
+        if (head := self._grid.by_id.get(key)) is not None:
             return head
-        if hint := period_hint(series_id).removeprefix("; write "):
-            raise KeyError(f"no series {series_id!r}: a period is the second key, panel[series_id][{hint}]")
-        raise suggest.no_series(series_id, self._grid.series)
+        of_metric = self._grid.by_metric.get(key, ())
+        return of_metric[0] if len(of_metric) == 1 else None
+
+    def _head(self, key: object) -> CatalogueSeries:
+        # A list has no hash, so that it can't be looked up.
+        if isinstance(key, str) and (head := self._found(key)) is not None:
+            return head
+        if isinstance(key, tuple) and len(key) == 2:
+            raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
+        if hint := period_hint(key).removeprefix("; write "):
+            raise KeyError(f"no series {key!r}: a period is the second key, panel[series_id][{hint}]")
+        raise suggest.no_series(key, self._grid.series)
 
     def _ipython_key_completions_(self) -> list[str]:
         """Return the series ids, which notebooks offer for ``panel["``."""
@@ -257,8 +276,10 @@ class Panel:
         """
         return self._grid.covers(_period(period))
 
-    def why(self, series_id: str, period: Period | str) -> str | None:
+    def why(self, key: str, period: Period | str) -> str | None:
         """Return why a series has no value at a period; None if it has one. No request.
+
+        `key` is a series id, or a metric id that only one series has, as for ``panel[key]``.
 
         The first of these reasons that applies:
 
@@ -277,7 +298,7 @@ class Panel:
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        return why(self._grid, self.unlisted, [self._head(series_id)], _period(period))
+        return why(self._grid, self.unlisted, [self._head(key)], _period(period))
 
     def check(self) -> None:
         """Decode every value and discard it.
@@ -344,51 +365,69 @@ class Panel:
         )
 
     def to_arrow(
-        self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
+        self,
+        layout: Layout = "long",
+        *,
+        columns: Iterable[str] | None = None,
+        labels: bool = False,
+        complete: bool = False,
     ) -> "pyarrow.Table":
         """Return a pyarrow Table (extra ``arrow``).
 
         Args:
             layout: ``"long"``: one row an observation, series in catalogue order, each oldest first.
                 ``"wide"``: one row a period, with year, end_month and duration_months, then a column
-                of numbers for each series, named by its id. `gaps` have rows without numbers.
-            columns: the names of the wanted columns, in the wanted order. Each costs only itself:
-                numbers alone decode no texts. None: all columns.
+                of numbers for each series, named by its id. `gaps` have rows without numbers. In pandas
+                the columns of the period are the index.
+            columns: the names of the wanted columns, in the wanted order; of the wide layout also series
+                ids. Each costs only itself: numbers alone decode no texts. None: all columns.
             labels: name the series by label, scopes and reporting group, as far as these distinguish
-                them; a single one by its label. The wide table has the column ``period`` too, with
-                labels such as FY2024, and `columns` takes series ids. The long table has the columns
+                them; a single one by its label. The wide table has the column ``period``, with labels
+                such as FY2024, in place of the period's fields. The long table has the columns
                 for people: year, end_month, duration_months, period_label, entity_name, series (the
                 name), number, text, description.
+            complete: of the long layout: a row for each series and each of `periods` and `gaps` (those that
+                the wide layout has). Without a value, number and the columns of values are null.
 
         Raises:
-            ArgumentError: the layout is unknown.
+            ArgumentError: the layout is unknown, or `complete` with the wide layout.
             SelectionError: a column is unknown.
             MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.
         """
-        return frames.to_arrow(self._grid, layout, columns, about(self), labels)
+        return frames.to_arrow(self._grid, layout, columns, about(self), labels=labels, complete=complete)
 
     def to_pandas(
-        self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
+        self,
+        layout: Layout = "long",
+        *,
+        columns: Iterable[str] | None = None,
+        labels: bool = False,
+        complete: bool = False,
     ) -> "pandas.DataFrame":
         """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
 
         The wide one has an index of year, end_month and duration_months, which sorts as periods do; with
-        `labels`, an index of period labels, which does not. Its gaps are NaN. No dates are derived: fiscal
-        months are not calendar months. ``frame.attrs["asyncfin"]`` is a short text about the panel, with the
-        description of its series if they all have the same.
+        `labels`, an index of period labels, which does not, whatever `columns` are. Its gaps are NaN. No
+        dates are derived: fiscal months are not calendar months. ``frame.attrs["asyncfin"]`` is a short text
+        about the panel, with the description of its series if they all have the same.
         """
-        return frames.to_pandas(self._grid, layout, columns, about(self), labels)
+        return frames.to_pandas(self._grid, layout, columns, about(self), labels=labels, complete=complete)
 
     def to_polars(
-        self, layout: Layout = "long", *, columns: Iterable[str] | None = None, labels: bool = False
+        self,
+        layout: Layout = "long",
+        *,
+        columns: Iterable[str] | None = None,
+        labels: bool = False,
+        complete: bool = False,
     ) -> "polars.DataFrame":
         """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`.
 
         Raises:
             ArgumentError: a column would be named by a series id that contains NUL.
         """
-        return frames.to_polars(self._grid, layout, columns, about(self), labels)
+        return frames.to_polars(self._grid, layout, columns, about(self), labels=labels, complete=complete)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
         """Return the numbers as a float64 array of NumPy, series x periods. A gap is NaN, a reported zero 0.
@@ -498,6 +537,7 @@ def concat(
     labels: bool = False,
     *,
     columns: Iterable[str] | None = None,
+    complete: bool = False,
 ) -> "pyarrow.Table":
     """Return the tables of several panels as one pyarrow Table.
 
@@ -507,10 +547,13 @@ def concat(
         panels: the panels, or a single one.
         layout: as for `Panel.to_arrow`. The long table has the rows of one panel after the other. The wide
             table has a column for each series, named by entity id and series id, joined by a comma and a
-            blank; value version and publication follow where only they distinguish columns.
+            blank; value version and publication follow where only they distinguish columns. A panel without
+            series has a column of nulls, named by its entity.
         labels: as for `Panel.to_arrow`, but the names begin with the company's, and with its id where two
             companies share a name.
-        columns: as for `Panel.to_arrow`; of the wide layout, names of its columns.
+        columns: as for `Panel.to_arrow`; of the wide layout, names of its columns, or series ids, which mean
+            every series of that id.
+        complete: as for `Panel.to_arrow`; each panel keeps its own periods.
 
     Raises:
         ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among them.
@@ -527,7 +570,9 @@ def concat(
     if isinstance(layout, Panel):
         raise ArgumentError("panels must be one collection; write concat([first, second])")
     abouts = [about(panel) for panel in panels]
-    return frames.concat([panel._grid for panel in panels], layout, columns, abouts, labels)
+    return frames.concat(
+        [panel._grid for panel in panels], layout, columns, abouts, labels=labels, complete=complete
+    )
 
 
 def _wrapped(line: str) -> list[str]:

@@ -18,7 +18,7 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.excerpt import names_of
+from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid, Row, rows_of
 from asyncfin.table.notes import descriptions, shortened
@@ -192,7 +192,7 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     mixed = len({line.duration for line in drawn.values()}) > 1
     for artist, line in drawn.items():
         texts = [*names.texts[line.row], *([f"{line.duration} months"] if mixed else [])]
-        artist.set_label(_plain(", ".join(texts)))
+        artist.set_label(_plain(joined(texts)))
     shared = [text for head, text in names.shared.items() if (head, text) != ("values", "original")]
     title = fill(", ".join(filter(None, shared)), max(1, int(inches * _CHARACTERS)))
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")

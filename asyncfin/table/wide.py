@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import publication_id
@@ -11,95 +11,135 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, cell_of
 from asyncfin.model.words import counted, listed, spanned
 from asyncfin.optional import pa
-from asyncfin.table.arrow import schema_metadata
+from asyncfin.table.arrow import pandas_metadata, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.excerpt import names_of
-from asyncfin.table.grid import Grid, Row
+from asyncfin.table.excerpt import joined, names_of
+from asyncfin.table.grid import Grid, Row, rows_of
 from asyncfin.table.notes import entity_names
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"
-_RESERVED = frozenset([*PERIOD_FIELDS, PERIOD])
+# What may be the index of a wide table, and no name of a series.
+INDEX = (*PERIOD_FIELDS, PERIOD)
+# A column of numbers: a series, or a panel without any.
+Numbers: TypeAlias = Row | Grid
 
 
-def labels_of(rows: Sequence[Row], *, companies: bool = False) -> dict[Row, str]:
+def columns_of(grids: Iterable[Grid]) -> list[Numbers]:
+    """Return the columns of several panels, panel by panel; one without series is its own column."""
+    found: list[Numbers] = []
+    for grid in grids:
+        found += rows_of([grid]) or [grid]
+    return found
+
+
+def labels_of(columns: Sequence[Numbers], *, companies: bool = False) -> dict[Numbers, str]:
     """Return a name for each series: the texts that distinguish it, joined. No two are alike.
 
     Args:
         companies: begin each name with the company's.
     """
-    names = names_of(rows, group_names=True, always=("entity",) if companies else ())
-    # Arrow's C interface ends a name at NUL.
-    found = {row: ", ".join(filter(None, texts)).replace("\0", r"\x00") for row, texts in names.texts.items()}
-    # "Revenue, net" of Europe is joined like "Revenue" of "net, Europe".
-    if len(set(found.values())) < len(found) or not _RESERVED.isdisjoint(found.values()):
-        found = {row: f"{name}, {row.series.series_id}" for row, name in found.items()}
-    taken: Counter[str] = Counter()
-    for row, name in found.items():
-        while taken[found[row]]:
+    rows = [each for each in columns if isinstance(each, Row)]
+    empty = [each for each in columns if isinstance(each, Grid)]
+    always = ("entity",) if companies else ()
+    texts = names_of(rows, group_names=True, always=always, grids=empty, reserved=INDEX).texts if rows else {}
+    entities = entity_names([*empty, *(row.grid for row in rows)])
+    names = {
+        each: joined(texts[each]) if isinstance(each, Row) else entities[each.catalogue.entity_id]
+        for each in columns
+    }
+    found: dict[Numbers, str] = {}
+    taken = Counter(INDEX)
+    # Arrow's C interface ends a name at NUL. Panels without series may be of one company.
+    in_order: list[Numbers] = [*rows, *empty]
+    for each in in_order:
+        name = unique = names[each].replace("\0", r"\x00")
+        while taken[unique]:
             taken[name] += 1
-            found[row] = f"{name} ({taken[name]})"
-        taken[found[row]] += 1
-    return found
+            unique = f"{name} ({taken[name] - 1})"
+        taken[unique] += 1
+        found[each] = unique
+    return {each: found[each] for each in columns}
 
 
-def ids_of(rows: Sequence[Row]) -> dict[Row, str]:
+def ids_of(columns: Sequence[Numbers]) -> dict[Numbers, str]:
     """Return entity id and series id of each series; value version and publication where only they differ."""
-    columns = [
-        [row.grid.catalogue.entity_id for row in rows],
-        [row.series.series_id for row in rows],
-        [row.grid.value_version for row in rows],
-        [row.grid.catalogue.dataset_id for row in rows],
+    grids = [each.grid if isinstance(each, Row) else each for each in columns]
+    texts = [
+        [grid.catalogue.entity_id for grid in grids],
+        [each.series.series_id if isinstance(each, Row) else "" for each in columns],
+        [grid.value_version for grid in grids],
+        [grid.catalogue.dataset_id for grid in grids],
     ]
     for count in (2, 3, 4):
-        names = [", ".join(texts) for texts in zip(*columns[:count], strict=True)]
-        if len(set(names)) == len(rows):
+        names = [joined(each) for each in zip(*texts[:count], strict=True)]
+        if len(set(names)) == len(columns):
             break
-    return dict(zip(rows, names, strict=True))
+    return dict(zip(columns, names, strict=True))
 
 
 def wide_table(
-    names: Mapping[Row, str],
+    names: Mapping[Numbers, str],
     periods: Sequence[Period],
     wanted: Iterable[str] | None,
     about: list[dict[str, Any]],
     *,
     labels: bool,
 ) -> Any:
-    """Return one row a period: its fields, its label if `labels`, then the numbers of each series.
+    """Return one row a period: its fields, or its label if `labels`, then the numbers of each series.
 
     Args:
-        names: the names of the series' columns.
+        names: the names of the columns of numbers.
         periods: the rows, oldest first.
-        wanted: the names of the wanted columns, in their order; None: all.
+        wanted: columns of the index, series ids and names, in their order; None: all.
 
     Raises:
         SelectionError: a column is unknown, or a series has the name of a period's column.
     """
-    leading = [*PERIOD_FIELDS, *([PERIOD] if labels else ())]
     # A frame with two columns of one name can be read by neither.
-    if taken := [name for name in names.values() if name in leading]:
+    if taken := [name for name in names.values() if name in INDEX]:
         raise SelectionError(f"series id {taken[0]!r} is a column of the wide layout: use layout='long'")
-    by_name = {name: row for row, name in names.items()}
-    chosen = [*leading, *by_name] if wanted is None else list(dict.fromkeys(wanted))
-    if unknown := [name for name in chosen if name not in by_name and name not in leading]:
-        raise SelectionError(
-            f"columns must be {', '.join(leading)} or series of the table, not {unknown[0]!r}"
-        )
-    at = {period: index for index, period in enumerate(periods)}
-    places = {grid: [at[period] for period in grid.periods] for grid in {row.grid for row in names}}
+    by_name = {name: column for column, name in names.items()}
+    index = (PERIOD,) if labels else PERIOD_FIELDS
+    chosen = [*index, *by_name] if wanted is None else _chosen(wanted, names)
+    at = {period: place for place, period in enumerate(periods)}
+    places = {
+        grid: [at[period] for period in grid.periods]
+        for grid in {column.grid for column in names if isinstance(column, Row)}
+    }
     fields, arrays = [], []
     for name in chosen:
+        metadata = None
         if name == PERIOD:
-            arrays.append(pa.array([period.label for period in periods], pa.string()))
-        elif name in leading:
-            arrays.append(pa.array([getattr(period, name) for period in periods], pa.int32()))
+            array = pa.array([period.label for period in periods], pa.string())
+        elif name in INDEX:
+            array = pa.array([getattr(period, name) for period in periods], pa.int32())
+        elif isinstance(column := by_name[name], Row):
+            array = pa.array(_numbers(column, places[column.grid], len(at)), pa.float64())
+            metadata = _described(column)
         else:
-            row = by_name[name]
-            arrays.append(pa.array(_numbers(row, places[row.grid], len(at)), pa.float64()))
-        metadata = _described(by_name[name]) if name in by_name else None
-        fields.append(pa.field(name, arrays[-1].type, metadata=metadata))
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=schema_metadata(about)))
+            array = pa.nulls(len(at), pa.float64())
+            metadata = {**_entity(column), "note": "no series of the question"}
+        arrays.append(array)
+        fields.append(pa.field(name, array.type, metadata=metadata))
+    found = schema_metadata(about) | pandas_metadata(fields, [name for name in chosen if name in INDEX])
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=found))
+
+
+def _chosen(wanted: Iterable[str], names: Mapping[Numbers, str]) -> list[str]:
+    """Return the names of the wanted columns; a series id means every series that has it."""
+    by_id: dict[str, list[str]] = {}
+    for column, name in names.items():
+        if isinstance(column, Row):
+            by_id.setdefault(column.series.series_id, []).append(name)
+    known = {*INDEX, *names.values()}
+    chosen: dict[str, None] = {}
+    for each in wanted:
+        found = [each] if each in INDEX else by_id.get(each) or [each]
+        if not known.issuperset(found):
+            raise SelectionError(f"columns must be {', '.join(INDEX)} or series of the table, not {each!r}")
+        chosen |= dict.fromkeys(found)
+    return list(chosen)
 
 
 def _numbers(row: Row, places: Sequence[int], count: int) -> list[float | None]:
@@ -112,10 +152,13 @@ def _numbers(row: Row, places: Sequence[int], count: int) -> list[float | None]:
 
 def _described(row: Row) -> dict[str, str]:
     """Return the metadata of a column: the series' fields, named as in the long table, and its entity."""
-    catalogue = row.grid.catalogue
     cells = {COLUMN_OF[name]: cell_of(row.series, name) for name in SERIES_FIELDS}
     stated = {name: text for name, text in cells.items() if text is not None}
-    return {**stated, "entity_id": catalogue.entity_id, "entity_name": catalogue.name}
+    return stated | _entity(row.grid)
+
+
+def _entity(grid: Grid) -> dict[str, str]:
+    return {"entity_id": grid.catalogue.entity_id, "entity_name": grid.catalogue.name}
 
 
 def check_once(grids: Iterable[Grid], *, layout: str) -> None:

@@ -45,10 +45,17 @@ def test_values_are_at_their_periods_oldest_first(panel: Panel) -> None:
 
 
 def test_a_series_is_found_by_its_id(panel: Panel) -> None:
-    """`in` and [] go by series id."""
+    """`in` and [] go by series id, or by the id of a metric that one series alone has."""
     assert "costs.annual" in panel
-    assert "costs" not in panel
     assert panel["costs.annual"].metric_id == "costs"
+    assert "costs" in panel
+    assert panel["costs"].series_id == "costs.annual"
+    assert panel.why("costs", "FY2024") == panel.why("costs.annual", "FY2024")
+    assert "sales" not in panel
+    assert "nothing" not in panel
+    assert 5 not in panel
+    with pytest.raises(KeyError, match=r"write panel\['costs'\]\['FY2024'\]"):
+        panel["costs", "FY2024"]  # type: ignore[index]
     with pytest.raises(
         KeyError, match=r"no series 'sales'; of that metric there are sales\.annual, sales\.qu"
     ):

@@ -121,7 +121,7 @@ async def test_series_of_equal_names_are_distinguished_by_their_ids() -> None:
     )
     text = str(panel)
     assert "\nSame\n" in text
-    assert "\na.annual        1\nb.annual        2\n" in text
+    assert "\na            1\nb            2\n" in text
 
 
 def test_a_label_that_all_series_share_is_the_heading(panel: Panel) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,10 +18,15 @@ from tests.answers import EVER, panel_of
 pa = pytest.importorskip("pyarrow")
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
+np = pytest.importorskip("numpy")
 
 FY = {year: Period(year, 12, 12) for year in range(2020, 2027)}
 Q1, M9 = Period.parse("2024-Q1"), Period.parse("2024-9M")
 FIELDS = ["year", "end_month", "duration_months"]
+VALUES = [
+    *("number", "text", "value_number_format", "fill_type", "value_version", "report_year"),
+    *("report_end_month", "report_duration_months", "sources"),
+]
 
 
 async def company(
@@ -64,9 +70,6 @@ def test_companies_have_a_column_each(apple: Panel, nvidia: Panel) -> None:
     """Named by company, then by what distinguishes series; a row for each period of all of them."""
     table = concat([apple, nvidia], layout="wide", labels=True)
     assert table.to_pydict() == {
-        "year": [2024, 2025, 2026],
-        "end_month": [12] * 3,
-        "duration_months": [12] * 3,
         "period": ["FY2024", "FY2025", "FY2026"],
         "Apple, Label of Revenue": [5, 6, None],
         "Apple, Label of Costs": [None, 1, None],
@@ -79,7 +82,7 @@ def test_companies_have_a_column_each(apple: Panel, nvidia: Panel) -> None:
         "O-" + "n" * 32 + ", Revenue.annual",
     ]
     revenue = [each.where(lambda series: series.metric_id == "Revenue") for each in (apple, nvidia)]
-    assert concat(revenue, "wide", True).column_names == [*FIELDS, "period", "Apple", "NVIDIA"]
+    assert concat(revenue, "wide", True).column_names == ["period", "Apple", "NVIDIA"]
     assert len(json.loads(table.schema.metadata[b"asyncfin"])["panels"]) == 2
     about = table.schema.field("NVIDIA, Label of Revenue").metadata
     assert about[b"description"] == b"About Revenue.annual. Unit: USD."
@@ -93,7 +96,7 @@ async def test_companies_of_one_name_are_distinguished_by_their_ids() -> None:
         for each in "12"
     ]
     names = concat(panels, "wide", labels=True).column_names
-    assert names[4:] == [f"Holding (O-{each * 32})" for each in "12"]
+    assert names[1:] == [f"Holding (O-{each * 32})" for each in "12"]
 
 
 async def test_a_null_does_not_mean_that_nothing_was_asked(apple: Panel) -> None:
@@ -141,7 +144,7 @@ def test_versions_and_publications_are_different_series(apple: Panel) -> None:
     """What distinguishes them is in the names, only where it does."""
     restated = evolve(apple, grid=evolve(apple._grid, value_version="latest_restated"))
     assert concat([apple, restated]).num_rows == 6
-    assert concat([apple, restated], "wide", labels=True).column_names[4:6] == [
+    assert concat([apple, restated], "wide", labels=True).column_names[1:3] == [
         "Apple, original, Label of Revenue",
         "Apple, original, Label of Costs",
     ]
@@ -150,8 +153,8 @@ def test_versions_and_publications_are_different_series(apple: Panel) -> None:
     later = evolve(apple, grid=evolve(apple._grid, catalogue=newer))
     assert concat([apple, later]).num_rows == 6
     names = concat([apple, later], "wide", labels=True).column_names
-    assert names[4] == f"Apple, {apple.dataset.dataset_id}, Label of Revenue"
-    assert len(set(names)) == len(names) == len(set(concat([apple, later], "wide").column_names)) + 1
+    assert names[1] == f"Apple, {apple.dataset.dataset_id}, Label of Revenue"
+    assert len(set(names)) == len(names) == len(set(concat([apple, later], "wide").column_names)) - 2
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])
@@ -160,7 +163,7 @@ def test_labels_are_for_all_libraries(apple: Panel, layout: Any) -> None:
     table = apple.to_arrow(layout, labels=True)
     expected = {
         "long": [*FIELDS, "period_label", "entity_name", "series", "number", "text", "description"],
-        "wide": [*FIELDS, "period", "Label of Revenue", "Label of Costs"],
+        "wide": ["period", "Label of Revenue", "Label of Costs"],
     }[layout]
     assert table.column_names == expected
     assert apple.to_polars(layout, labels=True).to_dicts() == table.to_pylist()
@@ -171,11 +174,11 @@ def test_labels_are_for_all_libraries(apple: Panel, layout: Any) -> None:
         assert frame["number"].tolist() == [5, 6, 1]
     else:
         assert (frame.index.name, list(frame.index)) == ("period", ["FY2024", "FY2025"])
-        assert list(frame.columns) == expected[4:]
+        assert list(frame.columns) == expected[1:]
 
 
 def test_labelled_columns_can_be_chosen(apple: Panel) -> None:
-    """By series id in the wide table of a panel, by name elsewhere."""
+    """By series id in the wide table, or by name."""
     assert apple.to_arrow("wide", labels=True, columns=["Costs.annual", "period"]).column_names == [
         "Label of Costs",
         "period",
@@ -196,16 +199,16 @@ def test_labelled_columns_can_be_chosen(apple: Panel) -> None:
 def test_no_panels_are_an_empty_table() -> None:
     """The columns that do not depend on series are there."""
     assert concat([], "wide").column_names == FIELDS
-    assert concat([], "wide", labels=True).column_names == [*FIELDS, "period"]
+    assert concat([], "wide", labels=True).column_names == ["period"]
     assert concat([], labels=True).column_names[-4:] == ["series", "number", "text", "description"]
 
 
 async def test_rows_can_be_sorted_where_labels_cannot() -> None:
-    """By year, end month and duration, which every labelled table has."""
+    """By year, end month and duration, which can be chosen for every table."""
     panel = await company("Apple", {"Revenue.quarterly": {Q1: 1, M9: 3, FY[2023]: 2, FY[2024]: 4}})
     for layout in ("long", "wide"):
-        frame = panel.to_polars(layout, labels=True)  # type: ignore[arg-type]
         column = "period" if layout == "wide" else "period_label"
+        frame = panel.to_polars(layout, labels=True, columns=[*FIELDS, column])  # type: ignore[arg-type]
         assert frame.sort(FIELDS)[column].to_list() == ["FY2023", "2024-Q1", "2024-9M", "FY2024"]
 
 
@@ -228,7 +231,7 @@ async def test_names_that_are_alike_once_joined_get_their_ids() -> None:
         ["Europe", "net, Europe"],
     )
     names = panel.to_pandas("wide", labels=True).columns.tolist()
-    assert names == ["Revenue, net, Europe, a.annual", "Revenue, net, Europe, b.annual"]
+    assert names == ["Revenue, net, Europe, a", "Revenue, net, Europe, b"]
 
 
 async def test_names_are_never_alike() -> None:
@@ -237,7 +240,7 @@ async def test_names_are_never_alike() -> None:
     for labels in ({"a": "year", "b": "period"}, {"a": "x, a.annual", "b": "x"}, {"a": "", "b": "a"}):
         panel = await company("Apple", numbers, labels=labels)
         names = panel.to_arrow("wide", labels=True).column_names
-        assert len(set(names)) == 6
+        assert len(set(names)) == 3
         assert panel.to_polars("wide", labels=True).columns == names
 
 
@@ -246,7 +249,7 @@ async def test_nul_in_an_id_is_refused_where_it_would_cut_a_name() -> None:
     panel = await company("Apple", {"a\0b.annual": {FY[2024]: 1}, "c.annual": {FY[2024]: 2}})
     with pytest.raises(ArgumentError, match=r"series id 'a\\x00b.annual' contains NUL"):
         panel.to_polars("wide")
-    assert panel.to_polars("wide", labels=True).columns[4:] == ["Label of a\\x00b", "Label of c"]
+    assert panel.to_polars("wide", labels=True).columns[1:] == ["Label of a\\x00b", "Label of c"]
     assert panel.to_polars().height == 2
     assert panel.to_pandas("wide").columns.tolist() == ["a\0b.annual", "c.annual"]
 
@@ -260,3 +263,147 @@ async def test_a_frame_has_one_short_text_about_its_panel(apple: Panel) -> None:
         assert one.to_pandas(layout, labels=True).attrs == {"asyncfin": text}  # type: ignore[arg-type]
     assert apple.to_pandas().attrs == {"asyncfin": "Apple, original values: 2 descriptions"}
     assert apple.to_arrow("wide").schema.field("Costs.annual").metadata[b"description"].startswith(b"About")
+
+
+def test_the_columns_of_the_period_are_the_index_in_pandas(
+    apple: Panel, nvidia: Panel, tmp_path: Path
+) -> None:
+    """From a panel, several, and Parquet alike: only numbers are columns, so a mean is one of companies."""
+    both = concat([apple, nvidia], "wide", labels=True, columns=["period", "Revenue.annual"])
+    assert both.column_names == ["period", "Apple, Label of Revenue", "NVIDIA, Label of Revenue"]
+    assert both.to_pandas().mean(axis=1).to_dict() == {"FY2024": 5, "FY2025": 6.5, "FY2026": 0}
+    parquet = pytest.importorskip("pyarrow.parquet")
+    for labels, index in ((False, FIELDS), (True, ["period"])):
+        for table in (
+            apple.to_arrow("wide", labels=labels),
+            concat([apple, nvidia], "wide", labels=labels),
+        ):
+            parquet.write_table(table, tmp_path / "wide.parquet")
+            for frame in (table.to_pandas(), pd.read_parquet(tmp_path / "wide.parquet")):
+                assert list(frame.index.names) == index
+                assert list(frame.columns) == table.column_names[len(index) :]
+                assert set(frame.dtypes) == {np.dtype("float64")}
+        assert apple.to_pandas("wide", labels=labels).equals(
+            apple.to_arrow("wide", labels=labels).to_pandas()
+        )
+        long = apple.to_arrow(labels=labels)
+        assert list(long.to_pandas().index) == list(range(len(long)))
+
+
+def test_the_metadata_of_pandas_are_those_that_pyarrow_writes(apple: Panel) -> None:
+    """A reader of Parquet that knows pandas finds what it knows."""
+    for labels in (False, True):
+        table = apple.to_arrow("wide", labels=labels)
+        ours, theirs = (
+            json.loads(each.schema.metadata[b"pandas"])
+            for each in (table, pa.Table.from_pandas(table.to_pandas()))
+        )
+        for each in (ours, theirs):
+            each["columns"] = {column.pop("name"): column for column in each["columns"]}
+            if labels:  # pyarrow calls texts in an index objects
+                assert each["columns"]["period"].pop("pandas_type") in ("unicode", "object")
+        theirs.setdefault("attributes", {})
+        assert ours == theirs
+
+
+def test_the_fields_and_the_label_of_a_period_can_be_chosen_together(apple: Panel) -> None:
+    """With labels and without; whatever is named of them is the index."""
+    for labels in (False, True):
+        table = apple.to_arrow("wide", labels=labels, columns=["period", "year", "Costs.annual"])
+        assert table.column_names[:2] == ["period", "year"]
+        assert table.to_pandas().index.tolist() == [("FY2024", 2024), ("FY2025", 2025)]
+        numbers = apple.to_arrow("wide", labels=labels, columns=["Costs.annual"])
+        assert numbers.num_columns == 1
+        assert numbers.to_pandas().index.tolist() == [0, 1]
+    with pytest.raises(SelectionError, match="columns must be year, end_month, duration_months, period or"):
+        apple.to_arrow("wide", columns=["Revenue"])
+
+
+async def test_a_metric_id_is_no_column() -> None:
+    """Of series, columns takes ids: one that is a metric id of another series means itself."""
+    panel = await company("Apple", {"a.annual": {FY[2024]: 1}, "a": {FY[2024]: 2}})
+    assert panel["a"].series_id == "a"
+    assert panel.to_arrow("wide", columns=["a"]).to_pydict() == {"a": [2.0]}
+
+
+async def test_a_company_without_series_has_a_column_of_nulls(apple: Panel) -> None:
+    """It is named by the company, and its metadata say why; two of one company are told apart."""
+    none = (await company("Banana", {"Revenue.annual": {FY[2024]: 1}})).where(lambda series: False)
+    table = concat([none, apple], "wide", labels=True)
+    assert table.column_names == ["period", "Banana", "Apple, Label of Revenue", "Apple, Label of Costs"]
+    assert table["Banana"].to_pylist() == [None, None]
+    assert table.schema.field("Banana").type == pa.float64()
+    assert table.schema.field("Banana").metadata == {
+        b"entity_id": b"O-" + b"b" * 32,
+        b"entity_name": b"Banana",
+        b"note": b"no series of the question",
+    }
+    assert concat([none], "wide").column_names == [*FIELDS, "O-" + "b" * 32]
+    assert none.to_arrow("wide", labels=True).column_names == ["period"]
+    restated = evolve(none, grid=evolve(none._grid, value_version="latest_restated"))
+    for labels in (False, True):
+        names = concat([none, restated, apple], "wide", labels=labels).column_names
+        assert len(set(names)) == len(names)
+    assert concat([none, apple]).equals(concat([apple]).replace_schema_metadata(None), check_metadata=False)
+
+
+async def test_a_name_changes_only_if_another_column_has_the_same() -> None:
+    """Then it gets its metric id; if that is not enough the group's, and then its own."""
+    one = {FY[2024]: 1}
+    numbers = {"a.annual": one, "b.annual": one, "c.annual": one, "d.annual": one}
+    labels = {"a": "Sales", "b": "Costs", "c": "Costs", "d": "Costs, c"}
+    panel = await company("Apple", numbers, labels=labels)
+    names = panel.to_arrow("wide", labels=True).column_names[1:]
+    assert names == ["Sales", "Costs, b", "Costs, c, annual", "Costs, c, d"]
+    assert [
+        line.split() for line in str(panel).splitlines()[2:7] if line.split()[0] in ("Sales", "Costs")
+    ] == [
+        ["Sales", "1"],
+        ["Costs", "b", "1"],
+        ["Costs", "c", "annual", "1"],
+    ]
+    alike = tuple(
+        msgspec.structs.replace(each, label="Same", metric_id="m", reporting_group_id="annual")
+        for each in panel._grid.series
+    )
+    panel = evolve(panel, grid=evolve(panel._grid, series=alike[:2]))
+    assert panel.to_arrow("wide", labels=True).column_names[1:] == [
+        "Same, m, annual, a.annual",
+        "Same, m, annual, b.annual",
+    ]
+
+
+async def test_a_complete_long_table_has_a_row_for_each_series_and_period() -> None:
+    """Null in the columns of values; everything of series and period is there, in their order."""
+    periods = [Period(2024, month, 3) for month in (3, 6, 9, 12)]
+    numbers = {"Revenue.quarterly": {periods[0]: 1, periods[3]: 4}, "EPS.quarterly": {periods[1]: 0}}
+    panel = await panel_of(numbers, [periods[0], periods[1], periods[3]], listed=periods)
+    assert [each.label for each in panel.gaps] == [periods[2].label]
+    table = panel.to_arrow(complete=True)
+    assert table.schema.equals(panel.to_arrow().schema)
+    observed = {(row["series_id"], row["period_label"]): row for row in panel.to_arrow().to_pylist()}
+    expected = []
+    for series in panel:
+        (example,) = [row for row in observed.values() if row["series_id"] == series.series_id][:1]
+        for period in periods:
+            of_period = {name: getattr(period, name) for name in [*FIELDS, "label"]}
+            empty = dict.fromkeys(VALUES) | {"period_label": of_period.pop("label"), **of_period}
+            expected.append(observed.get((series.series_id, period.label), example | empty))
+    assert table.to_pylist() == expected
+    assert set(table["asked_version"].to_pylist()) == {"original"}
+    labelled = panel.to_pandas(complete=True, labels=True, columns=["series", "period_label", "number"])
+    assert len(labelled) == 8
+    assert labelled["number"].isna().sum() == 5
+    assert panel.to_polars(complete=True).height == 8
+    assert concat([panel], complete=True).num_rows == 8
+    assert panel.where(lambda series: False).to_arrow(complete=True).num_rows == 0
+    for call in (panel.to_arrow, panel.to_pandas, panel.to_polars, lambda *a, **k: concat([panel], *a, **k)):
+        with pytest.raises(ArgumentError, match="the wide layout has all rows"):
+            call("wide", complete=True)
+
+
+def test_a_panel_is_true_without_series_too(apple: Panel) -> None:
+    """len counts them."""
+    none = apple.where(lambda series: False)
+    assert bool(none) is True
+    assert len(none) == 0

@@ -1,6 +1,7 @@
 """What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers run in addition."""
 
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -58,9 +59,23 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests, on all cores."""
+    """Run all tests, on all cores, and name the slowest."""
     install(session, "test")
-    session.run("python", "-m", "pytest", *PARALLEL, *session.posargs)
+    session.run("python", "-m", "pytest", *PARALLEL, "--durations=20", *session.posargs)
+
+
+@nox.session
+def rooms(session: nox.Session) -> None:
+    """Run the tests of each room, or of the named ones, in one process: in file order, then at random."""
+    install(session, "test")
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
+    for room in session.posargs or sorted(folders):
+        # A room whose libraries are missing collects nothing, and says so.
+        command = ("python", "-m", "pytest", f"tests/{room}", "-q")
+        session.run(*command, "-p", "no:randomly", success_codes=[0, 5])
+        seed = random.randrange(2**32)
+        session.log(f"again in random order: pytest tests/{room} --randomly-seed={seed}")
+        session.run(*command, f"--randomly-seed={seed}", success_codes=[0, 5])
 
 
 @nox.session

@@ -1,12 +1,16 @@
-"""What all tests share: the virtual clock."""
+"""What all tests share: the virtual clock, and where each event loop was made."""
 
 import asyncio
 import gc
 import logging
+import os
 import selectors
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from importlib.util import find_spec
+from types import FrameType
 from typing import Any
 
 import anyio.to_thread
@@ -32,6 +36,76 @@ settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("default")
+
+
+# Rooms that are not collected, and the libraries that they need.
+_without: dict[str, list[str]] = {}
+
+
+def ignored_without(room: str, *libraries: str) -> list[str]:
+    """Return the `collect_ignore_glob` of a room all of whose tests need these libraries.
+
+    A skip within conftest.py would be an error of pytest. The summary names the room and the libraries.
+    """
+    if missing := [each for each in libraries if find_spec(each) is None]:
+        _without[room] = missing
+    return ["test_*.py"] if missing else []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for room, missing in _without.items():
+        terminalreporter.write_line(f"skipped: tests/{room}, which needs {', '.join(missing)}")
+
+
+# Frames of these are in the stack of every test.
+_ALWAYS_THERE = (
+    "__main__",
+    "_pytest",
+    "asyncfin",
+    "asyncio",
+    "hypothesis_temporary_module",
+    "pluggy",
+    "pytest",
+    "runpy",
+    "tests",
+)
+_made_at: dict[int, str] = {}
+
+
+def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _record_loop(loop: asyncio.BaseEventLoop) -> None:
+    """Record which test and which line makes a loop, and which other modules take part in that."""
+    _init_loop(loop)
+    frames = list(_frames(sys._getframe(1)))
+    modules = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
+    inner = (f for f, name in zip(frames, modules, strict=True) if name != "asyncio")
+    at = next((f for f in inner if f.f_code.co_filename != __file__), frames[0])
+    others = ", ".join(sorted({name for name in modules if not name.startswith(_ALWAYS_THERE)}))
+    test = os.environ.get("PYTEST_CURRENT_TEST", "no test")
+    _made_at[id(loop)] = f"made in {test} at {at.f_code.co_filename}:{at.f_lineno}" + (
+        f", by way of {others}" if others else ""
+    )
+
+
+def _report_unclosed(loop: asyncio.BaseEventLoop) -> None:
+    """Warn of a loop that was never closed: asyncio itself does not say whose it was."""
+    made = _made_at.pop(id(loop), "made before the tests")
+    if not loop.is_closed():
+        try:
+            warnings.warn(f"unclosed event loop {loop!r}, {made}", ResourceWarning, source=loop, stacklevel=1)
+        finally:
+            if not loop.is_running():
+                loop.close()
+
+
+_init_loop = asyncio.BaseEventLoop.__init__
+asyncio.BaseEventLoop.__init__ = _record_loop  # type: ignore[method-assign]
+asyncio.BaseEventLoop.__del__ = _report_unclosed  # type: ignore[method-assign]
 
 
 class _SkippingSelector:

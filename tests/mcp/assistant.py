@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
+import mcp
 
 from asyncfin import Client
 from asyncfin.mcp import server
 from asyncfin.sandbox import Sandbox
 
-mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 NAMES = ("Apple", "NVIDIA", "Alphabet")
 Call = Callable[..., Any]
 

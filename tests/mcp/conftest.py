@@ -1,16 +1,15 @@
 """The demo companies for the tools."""
 
 import asyncio
-import importlib.util
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from asyncfin.sandbox import Sandbox
+from tests.conftest import ignored_without
 
-# Its tests need the extra mcp, whose client they use.
-collect_ignore_glob = [] if importlib.util.find_spec("mcp") else ["test_*.py"]
+collect_ignore_glob = ignored_without("mcp", "mcp")
 
 
 @pytest.fixture(scope="session")

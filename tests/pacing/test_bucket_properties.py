@@ -74,7 +74,11 @@ class BucketMachine(RuleBasedStateMachine):
         self.bucket = TokenBucket(10, 3)
         self.model = Model(rate=10, burst=3, level=3)
         self.tasks: list[asyncio.Task[float]] = []
-        self.pause(0)  # from here on the bucket belongs to the loop
+        try:
+            self.pause(0)  # from here on the bucket belongs to the loop
+        except BaseException:
+            self.loop.close()  # Hypothesis calls no teardown of what was not made
+            raise
 
     def turn(self, seconds: float = 0.0) -> None:
         self.loop.run_until_complete(asyncio.sleep(seconds))
@@ -141,10 +145,44 @@ class BucketMachine(RuleBasedStateMachine):
         assert stats.waiting == {lane: len(queue) for lane, queue in self.model.queues.items()}
 
     def teardown(self) -> None:
-        self.turn(10_000)
-        self.grants_the_same_at_the_same_times()
-        assert all(task.done() for task in self.tasks)
-        self.loop.close()
+        try:
+            self.turn(10_000)
+            self.grants_the_same_at_the_same_times()
+            assert all(task.done() for task in self.tasks)
+        finally:
+            self.loop.run_until_complete(self.end())
+            self.loop.close()
+
+    async def end(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("broken", ["pause", "grants_the_same_at_the_same_times"])
+def test_a_machine_that_fails_closes_its_loop(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its constructor or its teardown: an open loop would be the failure that is shown."""
+    made: list[VirtualTimeLoop] = []
+
+    def fail(*_: object) -> None:
+        raise KeyError(broken)
+
+    class Recorded(VirtualTimeLoop):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(f"{__name__}.VirtualTimeLoop", Recorded)
+    monkeypatch.setattr(BucketMachine, broken, fail)
+
+    def run() -> None:
+        machine = BucketMachine()
+        machine.acquire(1, "bulk", 5)
+        machine.teardown()
+
+    with pytest.raises(KeyError, match=broken):
+        run()
+    assert [loop.is_closed() for loop in made] == [True]
 
 
 TestBucketAgainstModel = BucketMachine.TestCase

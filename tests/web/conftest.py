@@ -11,9 +11,13 @@ import pytest_asyncio
 from asyncfin import Client
 from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Sandbox
-from asyncfin.web import explorer
+from tests.conftest import ignored_without
 
-httpx = pytest.importorskip("httpx")
+collect_ignore_glob = ignored_without("web", "httpx", "starlette", "jinja2", "uvicorn")
+if not collect_ignore_glob:
+    import httpx
+
+    from asyncfin.web import explorer
 
 # What htmx and a browser send with a request of the page itself.
 OWN = {

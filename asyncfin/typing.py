@@ -11,6 +11,7 @@ from asyncfin.extraction.question import AskedVersion
 from asyncfin.extraction.report import EntityState
 from asyncfin.extraction.run import OnError
 from asyncfin.extraction.workers import MakeClient, MakeExecutor
+from asyncfin.model.frame import SearchResult
 from asyncfin.model.judge import Missing
 from asyncfin.model.period import Bound, Listing, PeriodSelection, Resolved
 from asyncfin.model.query import Lane, ValueVersion
@@ -50,6 +51,7 @@ __all__ = [
     "Pointer",
     "Resolved",
     "ScopePath",
+    "SearchResult",
     "TokenSource",
     "ValueVersion",
     "Wanted",

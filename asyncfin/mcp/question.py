@@ -9,7 +9,6 @@ from attrs import evolve, field, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.mcp.handles import Handles, Meaning, is_handle
-from asyncfin.mcp.ranking import rank
 from asyncfin.mcp.values import Part
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import (
@@ -22,6 +21,7 @@ from asyncfin.model.period import (
     period_hint,
 )
 from asyncfin.model.scope import ScopePath
+from asyncfin.model.search import close_metrics
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import counted, listed
@@ -160,8 +160,8 @@ def _meanings(handles: Handles, name: str, catalogues: Sequence[Catalogue]) -> t
         return (meaning,)
     paths = _paths(name, catalogues)
     if not paths:
-        near = dict.fromkeys(found.metric_id for found in rank(catalogues, name).found)
-        close = f" (close: {listed(list(near)[:3])})" if near else ""
+        near = close_metrics(catalogues, name)
+        close = f" (close: {listed(near)})" if near else ""
         raise SelectionError(f"series: no company has the metric {name!r}{close}")
     whole = [path for path, is_whole in paths.items() if is_whole]
     return tuple(Meaning(name, path) for path in (whole or list(paths))[:MAX_PATHS])

@@ -20,7 +20,6 @@ from asyncfin.client import Client, reads_of
 from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, ends_all, own_version
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, selection_of, shown_periods
-from asyncfin.mcp.ranking import Found, rank
 from asyncfin.mcp.results import (
     MAX_NOTES,
     Companies,
@@ -37,6 +36,7 @@ from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
+from asyncfin.model.search import Found, Match, Matches as Searched, Rank, by_meaning, search
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
 from asyncfin.plan.question import Question as Wanted
@@ -50,6 +50,14 @@ MAX_REQUESTS = 20
 MAX_ENTITIES = 10
 _MAX_FOUND = 8
 _MAX_METRICS = 80
+# What a series has in place of a word that it is not called.
+_SAYS = {
+    Rank.MEANING: "has the same meaning",
+    Rank.PREFIX: "contains it",
+    Rank.ALIAS: "has it as an alias",
+    Rank.DESCRIPTION: "has it in its description",
+    Rank.WITHIN: "contains it",
+}
 # A catalogue of whatever age is good for planning: requests are pinned, and a change starts over.
 _ANY_AGE = timedelta(days=36_500).total_seconds()
 
@@ -237,15 +245,17 @@ class _Tools:
             rows = [row for catalogue in catalogues for row in _overview(catalogue)]
             return result(_title(catalogues), rows, notes, "call find_series with words", rows_as="series")
         # For ten large companies it takes a moment.
-        ranking = await asyncio.to_thread(rank, catalogues, words)
-        shown = ranking.found[:_MAX_FOUND]
+        matches, found = await asyncio.to_thread(_searched, catalogues, words)
+        shown = found[:_MAX_FOUND]
         rows = [_found_row(call.handles, each, catalogues) for each in shown]
         head = _title(catalogues)
-        if ranking.close and catalogues:
+        if matches.close and catalogues:
             head.append("nothing matches all words" + ("; close matches:" if shown else ""))
+        elif shown:
+            notes += _about_words(rows[0].fields["series"], shown[0].best)
         if shown:
             head.append("series\tmetric\tlabel\tscopes\tcadence\tdescription")
-        if more := len(ranking.found) - len(shown):
+        if more := len(found) - len(shown):
             notes.append(f"{more:,} more match: use more words")
         return result(head, rows, notes, "use more words", rows_as="series")
 
@@ -523,16 +533,28 @@ def _title(catalogues: Sequence[Catalogue]) -> list[str]:
     return [f"company {quoted(each.name)} ({each.entity_id}): {len(each):,} series" for each in catalogues]
 
 
+def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, tuple[Found, ...]]:
+    matches = search(catalogues, words)
+    return matches, by_meaning(matches.found)
+
+
+def _about_words(handle: str, match: Match) -> Iterator[str]:
+    """Yield what a series has in place of words that it is not called; initials are understood."""
+    for word, rank in match.unnamed:
+        if rank in _SAYS:
+            yield f"no series is called {quoted(word)}; {handle} {_SAYS[rank]}"
+
+
 def _found_row(handles: Handles, found: Found, catalogues: Sequence[Catalogue]) -> Row:
     """Return the row of a metric and path; it names the companies that have it unless all do."""
-    place, (first, *_) = next(iter(found.places.items()))
-    scopes = " / ".join(catalogues[place].scope_names(found.scopes))
+    first = found.best.series
+    scopes = " / ".join(catalogues[found.best.place].scope_names(found.scopes))
     cadences = dict.fromkeys(
         catalogues[at].by_group[series.reporting_group_id].cadence
-        for at, several in found.places.items()
+        for at, several in found.series.items()
         for series in several
     )
-    only = [catalogues[at].name for at in found.places] if len(found.places) < len(catalogues) else []
+    only = [catalogues[at].name for at in found.series] if len(found.series) < len(catalogues) else []
     fields = {
         "series": handles.of(Meaning(found.metric_id, found.scopes)),
         "metric": found.metric_id,

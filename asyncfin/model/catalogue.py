@@ -16,10 +16,11 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
-from asyncfin.model.frame import COLUMNS, Tabular
+from asyncfin.model.frame import COLUMNS, SearchResult, Tabular
 from asyncfin.model.judge import Missing, judge
 from asyncfin.model.period import Period, PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
+from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.series import CatalogueSeries, Series, triple
 from asyncfin.model.words import counted, spanned
@@ -232,27 +233,29 @@ class Catalogue(Dataset, Tabular):
             raise suggest.no_series(series_id, self.series)
         return self.series[place]
 
-    def search(self, text: str) -> tuple[CatalogueSeries, ...]:
-        """Return the series in whose texts every word of `text` occurs, in catalogue order.
+    @cached_property
+    def search_index(self) -> Index:
+        """The words of labels, metrics and paths, for `search`."""
+        return Index(self)
 
-        The texts of a series are its label, description, metric id, series id and reporting group id, and
-        the names and aliases of its scopes. Case does not matter, and a part of a word is enough. Without
-        words, all series are returned. No request.
+    def search(self, text: str) -> SearchResult:
+        """Return the series that the words of a text mean, best first; without words all, in catalogue order.
+
+        Case, punctuation and the plural do not matter, and "DilutedEPS" is two words. First come the series
+        whose label, metric or scope the words are, or whose id the text is; then those of the same meaning
+        ("sales": Revenue); those whose label begins with the words; those that have all of them in label,
+        metric and names of scopes; and then those of which a word is the initials ("R&D"), the beginning of
+        a word, an alias of a scope, or a synonym of a word. Words of the company's name, of the cadence, the
+        basis and the reporting group restrict. Only if there are no such series, those that have words in
+        their description or inside of words are returned; and if no series has all words, those that come
+        close, with `close` of the result. Series of the whole company come before parts. No request.
 
         Raises:
             ArgumentError: `text` is not a str.
         """
         checks.instance_of(str)("text", text)
-        words = set(text.casefold().split())
-        found = []
-        for series in self.series:
-            ids = series.series_id, series.metric_id, series.reporting_group_id
-            aliases = [alias for scope in self.listed_scopes(series.scopes) for alias in scope.aliases]
-            texts = [series.label, series.description, *ids, *self.scope_names(series.scopes), *aliases]
-            searched = "\n".join(texts).casefold()
-            if all(word in searched for word in words):
-                found.append(series)
-        return tuple(found)
+        matches = search([self], text)
+        return SearchResult((match.series for match in matches.found), self, close=matches.close)
 
     def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
         for each in self.series if select is None else self.select(select):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from functools import cache
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import cache, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from attrs import frozen
 
-from asyncfin.model.scope import ScopePath
+from asyncfin.errors import printable, shorten
+from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries, cell_of
 from asyncfin.optional import library, pa
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
+
+
+# How many series of a search are shown as text, and in a notebook; how many columns the text has, and how
+# much of a cell a notebook shows.
+_SHOWN = 20
+_SHOWN_HTML = 40
+_WIDTH = 100
+_WIDEST_HTML = 200
+_HEADS = ("metric", "label", "scope path", "group")
 
 
 @frozen
@@ -121,23 +131,15 @@ class Tabular:
             SelectionError: as for `select`.
             ImportError: pyarrow is not installed.
         """
-        entries = list(zip(*self.rows(select), strict=True)) or [()] * len(COLUMNS)
-        schema = pa.schema([(column.name, arrow_type(column.type)) for column in COLUMNS])
-        table: pyarrow.Table = pa.Table.from_arrays(
-            [pa.array(each, kind) for each, kind in zip(entries, schema.types, strict=True)], schema=schema
-        )
-        return table
+        return _table(self.rows(select))
 
     def to_pandas(self, select: Select | None = None) -> pandas.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of pandas."""
-        library("pandas", "pandas")
-        frame: pandas.DataFrame = self.to_arrow(select).to_pandas()
-        return frame
+        return _pandas(self.to_arrow(select))
 
     def to_polars(self, select: Select | None = None) -> polars.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of polars."""
-        frame: polars.DataFrame = library("polars", "polars").from_arrow(self.to_arrow(select))
-        return frame
+        return _polars(self.to_arrow(select))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the table as a stream of Arrow's C interface, which polars and DuckDB read."""
@@ -147,3 +149,96 @@ class Tabular:
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         """Raise TypeError: an array, or `pandas.DataFrame(catalogue)`, would be one column of objects."""
         raise TypeError("a Catalogue is not an array: write catalogue.to_pandas()")
+
+
+class SearchResult(tuple[CatalogueSeries, ...]):
+    """The series that a search found: a tuple of `CatalogueSeries`, best first.
+
+    ``str`` and notebooks show metric, label, scope path and group of the first ones. `Select.of` takes the
+    whole result, or a part of it.
+
+    Attributes:
+        close: whether no series has all words of the text, and these come close to it.
+    """
+
+    close: bool
+    _catalogue: Any
+
+    def __new__(cls, series: Iterable[CatalogueSeries], catalogue: Any, *, close: bool) -> Self:
+        made = super().__new__(cls, series)
+        made.close, made._catalogue = close, catalogue
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), close=self.close), (tuple(self), self._catalogue)
+
+    def to_arrow(self) -> pyarrow.Table:
+        """Return the rows of `Catalogue.to_arrow` of these series, in their order.
+
+        Raises:
+            ImportError: pyarrow is not installed.
+        """
+        return _table(tuple(column.read(self._catalogue, each) for column in COLUMNS) for each in self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the table of `to_arrow` as a DataFrame of pandas."""
+        return _pandas(self.to_arrow())
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return the table of `to_arrow` as a DataFrame of polars."""
+        return _polars(self.to_arrow())
+
+    def _lines(self, most: int) -> tuple[list[tuple[str, ...]], list[str]]:
+        """Return the rows of the first series, and notes."""
+        rows: list[tuple[str, ...]] = [
+            (each.metric_id, each.label, format_path(each.scopes), each.reporting_group_id)
+            for each in self[:most]
+        ]
+        notes = [f"and {len(self) - most:,} more"] if len(self) > most else []
+        return rows, notes
+
+    @property
+    def _head(self) -> list[str]:
+        if not self:
+            return ["no series is found"]
+        return ["no series has all these words; close to them:"] if self.close else []
+
+    def __repr__(self) -> str:
+        rows, notes = self._lines(_SHOWN)
+        # Shortened first: a label can have a megabyte, and an escape is longer than its character.
+        texts = [[printable(shorten(cell, _WIDTH)) for cell in row] for row in (_HEADS, *rows)]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        while sum(widths) > _WIDTH - 2 * (len(widths) - 1):
+            widths[widths.index(max(widths))] -= 1
+        lines = (
+            "  ".join(shorten(text, width).ljust(width) for text, width in zip(row, widths, strict=True))
+            for row in texts
+        )
+        return "\n".join((*self._head, *map(str.rstrip, lines), *notes)) if rows else self._head[0]
+
+    def _repr_html_(self) -> str:
+        from asyncfin.html import Table, document
+
+        rows, notes = self._lines(_SHOWN_HTML)
+        shown = [[shorten(cell, _WIDEST_HTML) for cell in row] for row in rows]
+        return document(self._head, [Table(_HEADS, shown, names=4)] if rows else [], notes)
+
+
+def _table(rows: Iterable[tuple[Any, ...]]) -> pyarrow.Table:
+    entries = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    schema = pa.schema([(column.name, arrow_type(column.type)) for column in COLUMNS])
+    table: pyarrow.Table = pa.Table.from_arrays(
+        [pa.array(each, kind) for each, kind in zip(entries, schema.types, strict=True)], schema=schema
+    )
+    return table
+
+
+def _pandas(table: pyarrow.Table) -> pandas.DataFrame:
+    library("pandas", "pandas")
+    frame: pandas.DataFrame = table.to_pandas()
+    return frame
+
+
+def _polars(table: pyarrow.Table) -> polars.DataFrame:
+    frame: polars.DataFrame = library("polars", "polars").from_arrow(table)
+    return frame

@@ -16,6 +16,7 @@ from asyncfin.errors import SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.scope import ScopePath, format_path
+from asyncfin.model.search import Searchable, close_metrics
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries, triple
 from asyncfin.model.words import listed
@@ -30,35 +31,22 @@ _EXPLAINED = 3
 _FEW = 12
 
 
-class _Group(Protocol):
-    @property
-    def cadence(self) -> str: ...
-
-
 class _ScopeGroup(Protocol):
     @property
     def scope_group_id(self) -> str: ...
 
 
-class CatalogueView(Protocol):
+class CatalogueView(Searchable, Protocol):
     """What a judgement reads of a `Catalogue`, whose module imports this one."""
 
     @property
     def entity_id(self) -> str: ...
     @property
-    def name(self) -> str: ...
-    @property
-    def series(self) -> tuple[CatalogueSeries, ...]: ...
-    @property
     def places(self) -> Mapping[str, int]: ...
-    @property
-    def by_metric(self) -> Mapping[str, tuple[CatalogueSeries, ...]]: ...
     @property
     def by_path(self) -> Mapping[ScopePath, tuple[CatalogueSeries, ...]]: ...
     @property
     def by_triple(self) -> Mapping[tuple[str, str, ScopePath], tuple[CatalogueSeries, ...]]: ...
-    @property
-    def by_group(self) -> Mapping[str, _Group]: ...
     @property
     def scope_groups(self) -> Sequence[_ScopeGroup]: ...
     @property
@@ -333,8 +321,10 @@ def _complaint(catalogue: CatalogueView, name: str, names: tuple[str, ...]) -> s
     known = tuple(map(criterion.text, criterion.known(catalogue)))
     if criterion.words:
         return f"no {criterion.thing} {listed(list(map(repr, names)))}{suggest.all_of(known)}"
-    described = criterion.described(catalogue) if criterion.described else None
-    explained = [suggest.quoted(each, known, described) for each in names[:_EXPLAINED]]
+    explained = []
+    for each in names[:_EXPLAINED]:
+        close = close_metrics([catalogue], each) if name == "metric_ids" else None
+        explained.append(suggest.quoted(each, known, close))
     return f"no {criterion.thing} {listed([*explained, *map(repr, names[_EXPLAINED:])])}"
 
 
@@ -387,15 +377,6 @@ class Criterion:
     every: bool = False  # whether a series must have exactly what is given; else any one of it
     text: Callable[[Any], str] = str  # the text form of a value
     words: bool = False  # whether a message lists all known values, instead of those that come close
-    # A text about each known value, which may contain an unknown name.
-    described: Callable[[CatalogueView], Mapping[str, str]] | None = None
-
-
-def _labels(catalogue: CatalogueView) -> Mapping[str, str]:
-    return {
-        metric: "\n".join(dict.fromkeys(each.label for each in series))
-        for metric, series in catalogue.by_metric.items()
-    }
 
 
 def _field(name: str) -> Callable[[CatalogueView, CatalogueSeries], Hashable]:
@@ -415,7 +396,7 @@ def _series_word(name: str) -> Criterion:
 
 # A further field of a Select is a field there, a row here, and an option of the command line.
 CRITERIA = (
-    Criterion("metric_ids", "metric", _field("metric_id"), attrgetter("by_metric"), described=_labels),
+    Criterion("metric_ids", "metric", _field("metric_id"), attrgetter("by_metric")),
     Criterion("scope_combinations", "scope path", _field("scopes"), attrgetter("by_path"), text=format_path),
     Criterion("reporting_group_ids", "reporting group", _field("reporting_group_id"), attrgetter("by_group")),
     Criterion(

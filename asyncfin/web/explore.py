@@ -8,7 +8,6 @@ machine are refused.
 import asyncio
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -20,7 +19,7 @@ from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import judge
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.series import CatalogueSeries, is_consolidated
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import listed
 from asyncfin.optional import library
 from asyncfin.plan.question import Question as Wanted
@@ -187,7 +186,7 @@ class _Pages:
         cached = [await reads.cached_catalogue(each) for each in question.companies]
         catalogues = [each for each in cached if each is not None]
         if cached[0] is not None:
-            context = self._series(question, cached[0])
+            context = await asyncio.to_thread(self._series, question, cached[0])
         if len(catalogues) == len(cached) and question.series:
             try:
                 context |= await self._cached_answer(question, catalogues)
@@ -210,7 +209,8 @@ class _Pages:
         question = await self._received(request)
         catalogue = await unless_gone(request, self._client().catalogue(question.companies[0]), _SECONDS)
         self._names[catalogue.entity_id] = catalogue.name
-        return self._page(request, "series.html", **self._series(question, catalogue))
+        found = await asyncio.to_thread(self._series, question, catalogue)
+        return self._page(request, "series.html", **found)
 
     async def cost(self, request: Request) -> Response:
         """Return how many requests the question would spend. Reads catalogues that are not known."""
@@ -239,17 +239,18 @@ class _Pages:
         found = catalogue.search(question.search)
         chosen = question.chosen(catalogue)
         taken = {each.series_id for each in chosen.values()}
-        others = sorted(
-            (each for each in found if each.series_id not in taken), key=partial(_rank, catalogue)
-        )
+        others = [each for each in found if each.series_id not in taken]
         listed = others[:MAX_SERIES_SHOWN]
         return {
             "question": question,
             "catalogue": catalogue,
             "chosen": chosen,
             "unknown": [each for each in question.series if each not in chosen and each not in catalogue],
-            "tree": _tree(catalogue, listed),
+            # In the order of the search, or by group and path.
+            "listed": [(row_text(catalogue, each), each) for each in listed] if question.search else [],
+            "tree": [] if question.search else _tree(catalogue, listed),
             "found": len(found),
+            "close": found.close,
             "hidden": len(others) - len(listed),
         }
 
@@ -467,18 +468,6 @@ async def _body(request: Request) -> bytes:
         if len(body) > _MAX_FORM_BYTES:
             raise HTTPException(413, "the form is too large")
     return body
-
-
-def _rank(catalogue: Catalogue, series: CatalogueSeries) -> tuple[bool, int, int, int]:
-    """Return a key that sorts consolidated series first, then metrics that have many series."""
-    # Those are the ones that people mean. How many values a series has is not in the catalogue, and what is
-    # cached of a publication is rarely all of it.
-    return (
-        not is_consolidated(series),
-        len(series.scopes),
-        -len(catalogue.by_metric[series.metric_id]),
-        catalogue.places[series.series_id],
-    )
 
 
 def _tree(

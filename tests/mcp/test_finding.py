@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -108,6 +109,28 @@ async def test_the_words_of_a_label_go_before_its_parts_and_its_description() ->
         result = await call("find_series", entities=sandbox.entities, words="hyperinflation")
     (row,) = result.structured_content["series"]
     assert row["description"] == "", "a description that is the label says nothing"
+
+
+async def test_a_note_says_what_the_first_series_has_in_place_of_a_word(sandbox: Sandbox) -> None:
+    """The word may mean something else; what has the word as its label, or as initials, needs no note."""
+    async with assistant(sandbox, max_age=60) as call:
+
+        async def notes(words: str) -> list[str]:
+            found = await call("find_series", entities=["Alphabet"], words=words)
+            return [each for each in found.structured_content["notes"] if "is called" in each]
+
+        assert await notes("revenue") == []
+        assert await notes("annual total R&D of Alphabet") == []
+        assert await notes("turnover") == ['no series is called "turnover"; r1 has the same meaning']
+        (meaning,) = await notes("cash flow from operations")
+        assert re.fullmatch(r'no series is called "cash flow operations"; r\d+ has the same meaning', meaning)
+        (alias,) = await notes("borrowings issued")
+        assert re.fullmatch(r'no series is called "borrowings"; r\d+ has it as an alias', alias)
+        (described,) = await notes("depreciation")
+        assert re.fullmatch(r'no series is called "depreciation"; r\d+ has it in its description', described)
+        for words, text in {"amort": "amort", "equity longlive": "longlive"}.items():
+            for note in await notes(words):
+                assert re.fullmatch(rf'no series is called "{text}"; r\d+ contains it', note)
 
 
 async def test_whole_companies_go_before_parts_even_of_ended_scopes() -> None:

@@ -11,7 +11,7 @@ from attrs import evolve
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.judge import judge
 from asyncfin.model.period import Annual, Exact, FiscalRange, Period, PeriodSelection, Quarterly, Trailing
@@ -520,33 +520,6 @@ def test_a_catalogue_can_be_a_key() -> None:
     """A catalogue is a frozen value, so it can be a key."""
     assert catalogue(*EXAMPLE.series) == EXAMPLE
     assert hash(EXAMPLE) == hash(catalogue(*EXAMPLE.series))
-
-
-def test_a_search_finds_the_series_in_whose_texts_every_word_occurs() -> None:
-    """In whatever case, in labels, ids and names of scopes; without words it finds all."""
-    sold = catalogue(
-        series(1, "Revenue", "income", TOTAL, label="Net sales"),
-        series(2, "Shares", "income", TOTAL, label="Shares sold"),
-    )
-    assert [each.metric_id for each in sold.search("SALES net")] == ["Revenue"]
-    assert [each.metric_id for each in sold.search("income s")] == ["Revenue", "Shares"]
-    assert sold.search("sales shares") == ()
-    assert sold.search(" ") == sold.series
-    with pytest.raises(ArgumentError, match=r"^text must be a str, not \['income'\]$"):
-        sold.search(["income"])  # type: ignore[arg-type]
-
-
-def test_a_search_finds_the_aliases_of_scopes() -> None:
-    """What a company calls a segment is often not its name in the catalogue."""
-    aliased = evolve(
-        EXAMPLE,
-        scope_groups=(
-            ScopeGroup(
-                "segment", "Segment", "", (Scope("cloud", "Cloud", "", "part", ("AWS", "Web Services")),)
-            ),
-        ),
-    )
-    assert aliased.search("web services revenue") == (REVENUE_CLOUD, REVENUE_BOTH)
 
 
 def test_a_series_is_shown_in_a_line() -> None:

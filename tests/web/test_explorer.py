@@ -46,8 +46,8 @@ async def test_the_page_itself_spends_no_request_and_names_the_companies(page: P
     assert page.spent == 0
 
 
-async def test_the_tree_shows_every_series_and_the_search_those_with_every_word(page: Page) -> None:
-    """Words may occur in labels, ids and the names of scopes, in any case."""
+async def test_the_tree_shows_every_series_and_a_search_those_that_it_finds(page: Page) -> None:
+    """Best first, each with group and scopes; and what comes close, if no series has all words."""
     everything = await page.post("series")
     assert everything.text.count('name="series"') == 206
     found = await page.post("series", search="REVENUE americas annual")
@@ -55,8 +55,14 @@ async def test_the_tree_shows_every_series_and_the_search_those_with_every_word(
     assert ids == [
         "Revenue/annual.segment/segment=Americas",
         "CostOfRevenue/annual.segment/segment=Americas",
-        "OperatingIncome/annual.segment/segment=Americas",
+        "SalesAndMarketing/annual.segment/segment=Americas",
     ]
+    assert "Fiscal years: segment, Americas" in found.text
+    assert "3 match the search" in found.text
+    close = await page.post("series", search="revenue moonbase")
+    assert "nothing has all these words; close to them:" in close.text
+    assert 'value="Revenue/annual.consolidated/company=consolidated"' in close.text
+    assert "No other series has these words" in (await page.post("series", search="xyzzy")).text
 
 
 @pytest.mark.parametrize(

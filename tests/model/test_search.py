@@ -1,0 +1,411 @@
+"""The search for series by words: which it finds, in which order, and what it says is only close."""
+
+import pickle
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given, strategies as st
+
+from asyncfin import Client, Select
+from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.search import Rank, by_meaning, search, stem, words_of
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.sandbox import Sandbox
+from tests.model.test_catalogue import CLOUD, CLOUD_EMEA, TOTAL, catalogue, series
+
+LABELS = {
+    "Revenue": "Revenue",
+    "SalesAndMarketing": "Sales and marketing",
+    "GrossProfit": "Gross profit",
+    "us-gaap:NetIncomeLoss": "Net Income (Loss) Attributable to Parent",
+    "ResearchAndDevelopment": "Research and development",
+    "DilutedEPS": "Diluted earnings per share",
+    "CurrentDebt": "Long-term debt due",
+    "Liabilities": "Total liabilities",
+    "Inventory": "Inventory",
+    "Amortization": "Amortization",
+    "Stepstone": "Stepstone loans",
+    "OperatingCashFlow": "Cash from the operations",
+    "x:PaymentsToAcquirePropertyPlantAndEquipment": "Paid for machines",
+}
+
+
+def company(*labels: str, **further: str) -> Catalogue:
+    """Return a catalogue with a consolidated series for each label, metric ids being those of LABELS."""
+    known = {label: metric for metric, label in LABELS.items()} | {label: m for m, label in further.items()}
+    return catalogue(
+        *(
+            series(at, known.get(label, f"x:M{at}"), "group", TOTAL, label=label, basis="Consolidated")
+            for at, label in enumerate(labels or LABELS.values())
+        )
+    )
+
+
+COMPANY = company()
+
+
+def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
+    return [(match.rank, match.series.label) for match in search([listed], text).found]
+
+
+@pytest.mark.parametrize(
+    ("text", "rank", "label"),
+    [
+        ("net income", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
+        ("Net income loss attributable to parent", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
+        ("NetIncomeLoss", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
+        ("us-gaap:netincomeloss", Rank.EXACT, "Net Income (Loss) Attributable to Parent"),
+        ("S9", Rank.EXACT, "Amortization"),
+        ("liabilities", Rank.EXACT, "Total liabilities"),
+        ("the REVENUES", Rank.EXACT, "Revenue"),
+        ("total revenue", Rank.EXACT, "Revenue"),
+        ("marketing & sales", Rank.EXACT, "Sales and marketing"),
+        ("sales", Rank.MEANING, "Revenue"),
+        ("turnover", Rank.MEANING, "Revenue"),
+        ("profit", Rank.MEANING, "Net Income (Loss) Attributable to Parent"),
+        ("net earnings", Rank.MEANING, "Net Income (Loss) Attributable to Parent"),
+        ("capex", Rank.MEANING, "Paid for machines"),
+        ("purchases of property, plant and equipment", Rank.MEANING, "Paid for machines"),
+        ("cash flow from operations", Rank.MEANING, "Cash from the operations"),
+        ("long term debt", Rank.START, "Long-term debt due"),
+        ("diluted", Rank.START, "Diluted earnings per share"),
+        ("share earnings", Rank.WORDS, "Diluted earnings per share"),
+        ("debt", Rank.WORDS, "Long-term debt due"),
+        ("total debt", Rank.WORDS, "Long-term debt due"),
+        ("R&D", Rank.INITIALS, "Research and development"),
+        ("RAD", Rank.INITIALS, "Research and development"),
+        ("dep", Rank.INITIALS, "Diluted earnings per share"),
+        ("amort", Rank.PREFIX, "Amortization"),
+        ("stock", Rank.ALIAS, "Inventory"),
+        ("borrowings due", Rank.ALIAS, "Long-term debt due"),
+        ("usd", Rank.DESCRIPTION, "Revenue"),
+        ("eps", Rank.WORDS, "Diluted earnings per share"),
+        ("pston", Rank.WITHIN, "Stepstone loans"),
+    ],
+)
+def test_the_first_series_has_the_best_rank(text: str, rank: Rank, label: str) -> None:
+    """A rank is the first that applies; of several words the worst counts."""
+    assert found(COMPANY, text)[0] == (rank, label)
+    assert not search([COMPANY], text).close
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks"),
+    [
+        ("sales", {"Revenue": 1, "Sales and marketing": 2}),
+        ("profit", {"Net Income (Loss) Attributable to Parent": 1, "Gross profit": 3}),
+        ("debt", {"Long-term debt due": 3}),
+        ("eps", {"Diluted earnings per share": 3}),
+        ("per", {}),
+        ("the", {}),
+    ],
+)
+def test_series_are_ordered_by_rank(text: str, ranks: dict[str, int]) -> None:
+    """Total liabilities is no debt, matches inside of words come only if there are no others."""
+    by_label = {label: rank for rank, label in reversed(found(COMPANY, text))}
+    assert {label: by_label[label] for label in ranks} == ranks
+    assert [rank for rank, _ in found(COMPANY, text)] == sorted(rank for rank, _ in found(COMPANY, text))
+    if text in ("debt", "eps", "per", "the"):
+        assert by_label == ranks
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("debt", "Total liabilities"),
+        ("sales", "Net sales of marketable securities"),
+        ("profit", "Retained profits"),
+        ("earnings", "Earnings per share"),
+        ("operating profit", "Operating profit of segments sold"),
+        ("pretax income", "Income before tax of associates"),
+        ("capex", "Capital expenditure incurred but not paid"),
+        ("cost of sales", "Cost of revenue, software"),
+        ("cogs", "Cost of goods bought"),
+        ("operating cash flow", "Net cash provided by investing activities"),
+        ("repurchases", "Share repurchase liability"),
+        ("equity", "Equity method investments"),
+        ("net sales", "Net interest revenue"),
+    ],
+)
+def test_a_synonym_means_a_whole_label(text: str, label: str) -> None:
+    """It is never exact, and a label with further words has another meaning."""
+    ranks = {rank for rank, _ in found(company(label), text)}
+    assert not ranks & {Rank.EXACT, Rank.MEANING}
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [
+        ("net sales", "Revenue"),
+        ("revenue", "Net sales"),
+        ("earnings", "Net profit"),
+        ("operating earnings", "Operating income"),
+        ("profit before tax", "Income before tax"),
+        ("cogs", "Cost of sales"),
+        ("cash flow from operations", "Net cash provided by operating activities"),
+        ("operating cash flow", "Net Cash Provided by (Used in) Operating Activities"),
+        ("share repurchases", "Buybacks"),
+        ("shareholders equity", "Stockholders' Equity Attributable to Parent"),
+    ],
+)
+def test_synonyms_are_of_one_rank(text: str, label: str) -> None:
+    """Whichever of them the label has."""
+    assert found(company("Cash", label), text)[0] == (Rank.MEANING, label)
+
+
+def parts() -> Catalogue:
+    """Return revenue and more of a company and of its parts, in an annual and a quarterly group."""
+    ended = Scope("ended", "Ended business", "", "part", (), None, Period(2022, 12, 0))
+    cloud = Scope("cloud", "Cloud", "", "part", ("AWS", "Web Services"))
+    listed = catalogue(
+        series(1, "Revenue", "q", (ScopeRef("segment", "ended"),), label="Revenue", basis="segment"),
+        series(2, "Revenue", "q", CLOUD_EMEA, label="Revenue", basis="segment"),
+        series(3, "Revenue", "q", CLOUD, label="Revenue", basis="segment"),
+        series(4, "Revenue", "annual", TOTAL, label="Revenue", basis="consolidated"),
+        series(5, "Revenue", "q", TOTAL, label="Revenue", basis="consolidated"),
+        series(6, "Deferred", "q", TOTAL, label="Revenue deferred until later", basis="consolidated"),
+        series(7, "Unbilled", "q", TOTAL, label="Revenue unbilled", basis="consolidated"),
+        series(8, "Debt", "q", TOTAL, label="Debt of banks", basis="consolidated"),
+        series(9, "TotalDebt", "q", TOTAL, label="Total debt of banks", basis="consolidated"),
+        series(10, "Cloudy", "q", TOTAL, label="Cloud contracts", basis="consolidated"),
+        name="Example Holdings",
+    )
+    groups = (
+        *(each for each in listed.scope_groups if each.scope_group_id != "segment"),
+        ScopeGroup("segment", "Segment", "", (cloud, ended)),
+    )
+    return evolve(listed, scope_groups=groups)
+
+
+PARTS = parts()
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("revenue", ["s5", "s4", "s3", "s2", "s1", "s7", "s6"]),
+        ("annual revenue", ["s4"]),
+        ("quarterly revenue", ["s5", "s3", "s2", "s1", "s7", "s6"]),
+        ("segment revenue", ["s3", "s2", "s1"]),
+        ("revenue of Example Holdings, annual", ["s4"]),
+        ("cloud revenue", ["s3", "s2"]),
+        ("cloud emea revenue", ["s2"]),
+        ("cloud", ["s3", "s2", "s10"]),
+        ("total debt", ["s9", "s8"]),
+        ("AWS revenue", ["s3", "s2"]),
+        ("web services", ["s3", "s2"]),
+        ("", [f"s{at}" for at in (1, 2, 3, 5, 6, 7, 8, 9, 10, 4)]),
+        (" ,. ", [f"s{at}" for at in (1, 2, 3, 5, 6, 7, 8, 9, 10, 4)]),
+        ("of the", []),
+    ],
+)
+def test_series_of_one_rank_have_an_order(text: str, ids: list[str]) -> None:
+    """Whole company, current, weak words, scopes, other words of the label, and the catalogue's order."""
+    assert [each.series_id for each in PARTS.search(text)] == ids
+
+
+def test_words_of_the_context_restrict_and_are_not_compared() -> None:
+    """The rank of "annual revenue" is that of "revenue"; a word that a label has is compared."""
+    assert {rank for rank, _ in found(PARTS, "annual revenue")} == {Rank.EXACT}
+    assert found(PARTS, "cloud contracts") == [(Rank.EXACT, "Cloud contracts")]
+    assert found(PARTS, "cloud revenue")[0] == (Rank.EXACT, "Revenue")
+
+
+def test_a_word_that_means_a_metric_does_not_mean_a_scope_of_that_name() -> None:
+    """A line "Sales" in a table about derivatives is not what "sales" means first."""
+    scope = ScopeGroup("segment", "Lines", "", (Scope("cloud", "Sales", "", "line", ()),))
+    listed = catalogue(
+        series(1, "Gains", "q", CLOUD, label="Gains", basis="Consolidated"),
+        series(2, "Revenue", "q", TOTAL, label="Revenue", basis="Consolidated"),
+    )
+    listed = evolve(listed, scope_groups=(*(g for g in listed.scope_groups if g.name != "segment"), scope))
+    assert found(listed, "sales") == [(Rank.MEANING, "Revenue"), (Rank.WORDS, "Gains")]
+
+
+def test_names_in_camel_case_are_found_in_lower_case() -> None:
+    """Nobody writes the name of a product as its company does."""
+    scope = ScopeGroup("segment", "Products", "", (Scope("cloud", "iPhone", "", "product", ()),))
+    listed = catalogue(series(1, "Revenue", "q", CLOUD, label="Revenue"))
+    listed = evolve(listed, scope_groups=(scope,))
+    for text in ("iphone", "iPhone", "IPHONE revenue", "iPhones"):
+        assert found(listed, text) == [(Rank.EXACT, "Revenue")], text
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("revenu deferrred", "s6"),
+        ("revenue moonbase", "s5"),
+        ("gross debt", "s8"),
+    ],
+)
+def test_words_that_no_series_has_all_of_come_close(text: str, first: str) -> None:
+    """By spelling, or the series that have most of them."""
+    result = PARTS.search(text)
+    assert result.close
+    assert result[0].series_id == first
+
+
+def test_what_is_not_even_close_is_not_found() -> None:
+    """Nothing is returned, and nothing is called close."""
+    assert PARTS.search("xyzzy") == ()
+    assert "no series" in str(PARTS.search("xyzzy"))
+
+
+def test_of_several_catalogues_the_best_place_counts() -> None:
+    """A metric and path is found once, with its series in each of them; ranks are compared over all."""
+    first = company("Gross profit", "Revenue")
+    second = company("Cash", "Net Income (Loss) Attributable to Parent", "Gross profit")
+    matches = search([first, second], "profit")
+    meant = by_meaning(matches.found)
+    assert [each.metric_id for each in meant] == ["us-gaap:NetIncomeLoss", "GrossProfit"]
+    assert [sorted(each.series) for each in meant] == [[1], [0, 1]]
+    assert not search([first, second], "cash").close
+    assert by_meaning(search([second, first], "revenue").found)[0].best.place == 1
+
+
+def test_a_long_text_is_not_compared_for_long() -> None:
+    """Only its first words count."""
+    text = " ".join(f"word{at}x{at}" for at in range(100_000))
+    assert COMPANY.search(text) == ()
+
+
+WORDS = {
+    "revenue": "Revenue",
+    "sales": "Revenue",
+    "net income": "NetIncome",
+    "profit": "NetIncome",
+    "operating income": "OperatingIncome",
+    "EPS": "EPS",
+    "R&D": "ResearchAndDevelopment",
+    "capex": "CapitalExpenditure",
+    "debt": "Debt",
+    "total assets": "Assets",
+    "cash": "Cash",
+    "dividends": "Dividends",
+    "buybacks": "Buybacks",
+    "cash flow from operations": "OperatingCashFlow",
+    "equity": "Equity",
+}
+
+
+async def test_ordinary_words_find_what_analysts_mean_in_the_demo() -> None:
+    """45 of 45, each first in its list, of the whole company; the error over an unknown metric agrees."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogues = [await client.catalogue(each) for each in sandbox.entities]
+    for listed in catalogues:
+        for text, metric in WORDS.items():
+            first = listed.search(text)[0]
+            assert first.metric_id.startswith(metric), (listed.name, text)
+            assert first.basis == "consolidated"
+            if text not in listed.by_metric:
+                with pytest.raises(SelectionError, match=rf"close: {first.metric_id}\b"):
+                    listed.select(Select(text))
+    assert len(catalogues) * len(WORDS) == 45
+
+
+def test_an_unknown_metric_proposes_what_it_is_spelt_like_and_then_what_it_means() -> None:
+    """First another case or spelling, then the search."""
+    listed = company("Revenue", "Sales and marketing", "Amortization")
+    for unknown, close in [
+        ("AMORTIZATION", "Amortization"),
+        ("SalesAndMarketin", "SalesAndMarketing"),
+        ("sales", "Revenue, SalesAndMarketing"),
+        ("us-gaap:Amort", "Amortization"),
+    ]:
+        with pytest.raises(SelectionError, match=rf"has no metric '{unknown}' \(close: {close}\)$"):
+            listed.select(Select(unknown))
+    with pytest.raises(SelectionError, match=r"has no metric 'Qqqq'$"):
+        listed.select(Select("Qqqq"))
+
+
+def test_a_result_is_a_tuple_that_shows_itself() -> None:
+    """As text and in notebooks: metric, label, scope path and group, and how many more there are."""
+    result = PARTS.search("revenue")
+    assert isinstance(result, tuple)
+    assert str(result) == repr(result)
+    assert str(result).splitlines()[:2] == [
+        "metric    label                         scope path                 group",
+        "Revenue   Revenue                       company=total              q",
+    ]
+    assert "<td>" not in result._repr_html_()
+    assert result._repr_html_().count("<tr>") == 8
+    many = catalogue(*(series(at, f"m{at}", "g", TOTAL, label="Revenue") for at in range(98)))
+    assert str(many.search("revenue")).endswith("\nand 78 more")
+    assert "and 58 more" in many.search("revenue")._repr_html_()
+    assert "close to them" in str(PARTS.search("revenue moonbase"))
+    assert "close to them" in PARTS.search("revenue moonbase")._repr_html_()
+
+
+def test_a_result_is_text_of_at_most_100_columns() -> None:
+    """Whatever the service sends: a label of a megabyte, marks of direction, line ends."""
+    label = "Revenue \u202e\n" + "x" * 1_000_000
+    listed = catalogue(series(1, "us-gaap:" + "Metric" * 20, "g" * 90, CLOUD_EMEA, label=label))
+    text = str(listed.search("revenue"))
+    assert max(map(len, text.splitlines())) <= 100
+    assert len(text.splitlines()) == 2
+    assert text.isascii() or "…" in text
+    assert "\u202e" not in text
+
+
+def test_a_result_is_a_table_a_select_and_a_pickle() -> None:
+    """The rows are those of the catalogue's table, in the order of the search."""
+    for library in ("pyarrow", "pandas", "polars"):
+        pytest.importorskip(library)
+    result = PARTS.search("cloud revenue")
+    assert result.to_arrow().schema == PARTS.to_arrow().schema
+    assert result.to_arrow()["series_id"].to_pylist() == ["s3", "s2"]
+    assert list(result.to_pandas()["scope_path"]) == ["segment=cloud", "segment=cloud|region=emea"]
+    assert result.to_polars()["series_id"].to_list() == ["s3", "s2"]
+    assert PARTS.search("xyzzy").to_arrow().schema == PARTS.to_arrow().schema
+    assert set(PARTS.select(Select.of(result))) == set(result)
+    again = pickle.loads(pickle.dumps(PARTS.search("revenue moonbase")))
+    assert (again, again.close) == (PARTS.search("revenue moonbase"), True)
+
+
+def test_only_a_text_can_be_searched_for() -> None:
+    """A list of words is refused by name."""
+    with pytest.raises(ArgumentError, match=r"^text must be a str, not \['income'\]$"):
+        PARTS.search(["income"])  # type: ignore[arg-type]
+
+
+def plain(each: CatalogueSeries, listed: Catalogue) -> set[str]:
+    """Return the words of label, metric and scopes, as an oracle finds them."""
+    texts = [each.label, each.metric_id.split(":")[-1], *listed.scope_names(each.scopes)]
+    return {stem(word) for text in texts for word in words_of(text)}
+
+
+@given(
+    st.lists(
+        st.sampled_from(["revenue", "cash", "deferred", "cloud", "emea", "debt", "banks", "unbilled"]),
+        min_size=1,
+    )
+)
+def test_what_is_found_by_words_has_all_of_them(words: list[str]) -> None:
+    """And the other way round: a series that has all words is found, and is not called close."""
+    have = {
+        each.series_id
+        for each in PARTS
+        if {stem(word) for word in words} <= plain(each, PARTS) | {"q", "annual", "quarterly"}
+    }
+    matches = search([PARTS], " ".join(words))
+    named = {match.series.series_id for match in matches.found if match.rank <= Rank.WORDS}
+    if have:
+        assert not matches.close
+        assert have <= {match.series.series_id for match in matches.found}
+        assert named - have <= {match.series.series_id for match in matches.found if match.rank < Rank.WORDS}
+
+
+def test_the_words_of_a_catalogue_are_kept_with_it() -> None:
+    """Built at the first search; a pickle has none."""
+    listed = parts()
+    assert "search_index" not in vars(listed)
+    listed.search("revenue")
+    kept: Any = listed.search_index
+    listed.search("cash")
+    assert listed.search_index is kept
+    assert "search_index" not in vars(pickle.loads(pickle.dumps(listed)))

@@ -139,6 +139,7 @@ from asyncfin.typing import (
     Pointer,
     Resolved,
     ScopePath,
+    SearchResult,
     TokenSource,
     ValueVersion,
     Wanted,
@@ -274,6 +275,14 @@ def words(
 def picked(select: Select, catalogue: Catalogue) -> None:
     assert_type(select.picked, tuple[Wanted, ...] | None)
     assert_type(catalogue.resolve(Annual()), Resolved)
+
+
+def searched(catalogue: Catalogue) -> None:
+    found = catalogue.search("revenue")
+    assert_type(found, SearchResult)
+    assert_type(found[0], CatalogueSeries)
+    assert_type(found.close, bool)
+    assert_type(Select.of(found), Select)
 
 
 async def partition(part: Partition) -> None:

@@ -55,14 +55,7 @@ if TYPE_CHECKING:
         ScopeGroup as ScopeGroup,
     )
     from asyncfin.model.deviation import Deviation as Deviation
-    from asyncfin.model.period import (
-        Annual as Annual,
-        Exact as Exact,
-        FiscalRange as FiscalRange,
-        Period as Period,
-        Quarterly as Quarterly,
-        Trailing as Trailing,
-    )
+    from asyncfin.model.period import Period as Period
     from asyncfin.model.query import Query as Query
     from asyncfin.model.scope import (
         ScopeRef as ScopeRef,
@@ -70,6 +63,14 @@ if TYPE_CHECKING:
         parse_path as parse_path,
     )
     from asyncfin.model.select import Select as Select
+    from asyncfin.model.selection import (
+        Annual as Annual,
+        Exact as Exact,
+        FiscalRange as FiscalRange,
+        HalfYearly as HalfYearly,
+        Quarterly as Quarterly,
+        Trailing as Trailing,
+    )
     from asyncfin.model.series import CatalogueSeries as CatalogueSeries, Series as Series
     from asyncfin.model.usage import UsageWindow as UsageWindow
     from asyncfin.model.value import Source as Source, Value as Value
@@ -110,10 +111,11 @@ _NAMES = {
     "extraction.report": "EntityReport ExtractReport Failure UnknownToAllError",
     "model.catalogue": "Catalogue CataloguePage Dataset ReportingGroup Scope ScopeGroup",
     "model.deviation": "Deviation",
-    "model.period": "Annual Exact FiscalRange Period Quarterly Trailing",
+    "model.period": "Period",
     "model.query": "Query",
     "model.scope": "ScopeRef format_path parse_path",
     "model.select": "Select",
+    "model.selection": "Annual Exact FiscalRange HalfYearly Quarterly Trailing",
     "model.series": "CatalogueSeries Series",
     "model.usage": "UsageWindow",
     "model.value": "Source Value",

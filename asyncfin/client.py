@@ -18,7 +18,6 @@ from asyncfin.cache.strict import strict_partition
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
-from asyncfin.model.period import PeriodSelection, check_period_selection
 from asyncfin.model.query import (
     Lane,
     Query,
@@ -28,6 +27,7 @@ from asyncfin.model.query import (
     check_value_version,
 )
 from asyncfin.model.select import Select, check_select
+from asyncfin.model.selection import PeriodSelection, check_period_selection
 from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
@@ -320,7 +320,7 @@ class Client:
             source: an entity id, or a Catalogue. With a Catalogue no request is spent; with an entity
                 id the catalogue is read unless the client still has it.
             select: the series.
-            periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+            periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
             value_version: ``"original"`` or ``"latest_restated"``.
             max_age: how many seconds a publication is taken for the current one after it was confirmed.
                 None: the client's `max_age`.

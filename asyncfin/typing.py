@@ -13,10 +13,10 @@ from asyncfin.extraction.run import OnError
 from asyncfin.extraction.workers import MakeClient, MakeExecutor
 from asyncfin.model.frame import SearchResult
 from asyncfin.model.judge import Missing
-from asyncfin.model.period import Bound, Listing, PeriodSelection, Resolved
 from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
 from asyncfin.model.select import OneOf, Wanted
+from asyncfin.model.selection import Bound, Listing, PeriodSelection, Resolved, Rule
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
@@ -50,6 +50,7 @@ __all__ = [
     "PeriodSelection",
     "Pointer",
     "Resolved",
+    "Rule",
     "ScopePath",
     "SearchResult",
     "TokenSource",

@@ -15,9 +15,10 @@ from typing import Any
 from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
-from asyncfin.model.period import FiscalRange, Period
+from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question

@@ -63,8 +63,9 @@ SOURCES["index"] = ROOT / "README.md"
 
 # The names of unions that signatures would spell out.
 ALIASES = {
-    "~asyncfin.model.period.Exact | ~asyncfin.model.period.FiscalRange | ~asyncfin.model.period.Trailing"
-    " | ~asyncfin.model.period.Annual | ~asyncfin.model.period.Quarterly": "~asyncfin.typing.PeriodSelection",
+    "~asyncfin.model.selection.Exact | ~asyncfin.model.selection.FiscalRange"
+    " | ~asyncfin.model.selection.Trailing"
+    " | ~asyncfin.model.selection.Rule": "~asyncfin.typing.PeriodSelection",
     "~typing.Literal['original', 'latest_restated']": "~asyncfin.typing.ValueVersion",
     "~typing.Literal['interactive', 'bulk']": "~asyncfin.typing.Lane",
     "~typing.Literal['long', 'wide']": "~asyncfin.typing.Layout",

@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.period import Annual, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual, FiscalRange, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question

@@ -14,8 +14,8 @@ from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.events import Stats
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan

@@ -158,7 +158,7 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
 def _number(option: str, value: str) -> str:
     if value.lower() in _NUMBERS:
         return f": write {option} {_NUMBERS[value.lower()]}"
-    from asyncfin.model.period import intended_count  # here, since the list of commands needs no model
+    from asyncfin.model.selection import intended_count  # here, since the list of commands needs no model
 
     count = intended_count(value, months=option == "--trailing")
     return "" if count is None else f": write {option} {count}"

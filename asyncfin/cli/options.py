@@ -18,17 +18,10 @@ from asyncfin.cli.mistakes import whole
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
-from asyncfin.model.period import (
-    Annual,
-    Exact,
-    FiscalRange,
-    Period,
-    PeriodSelection,
-    Quarterly,
-    Trailing,
-    period_hint,
-)
+from asyncfin.model.period import Period, period_hint
 from asyncfin.model.select import Select
+from asyncfin.model.selection import RULES, Exact, FiscalRange, PeriodSelection, Trailing, rule_of
+from asyncfin.model.words import either
 from asyncfin.optional import library
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.pacing.file import FileBucket
@@ -278,6 +271,10 @@ def refuse_bytes(option: str, given: Several | str | None) -> None:
             raise UsageError(f"{option} must be text in UTF-8, not {text!r}")
 
 
+# The options of the rules, for messages.
+_RULE_OPTIONS = either([f"--{rule.name}" for rule in RULES])
+
+
 @Parameter(name="*", group=_PERIODS)
 @frozen(kw_only=True)
 class Periods:
@@ -285,6 +282,7 @@ class Periods:
 
     annual: Annotated[bool, _option("annual", "Fiscal years.")] = False
     quarterly: Annotated[bool, _option("quarterly", "Periods of three months.")] = False
+    half_yearly: Annotated[bool, _option("half-yearly", "Periods of six months.")] = False
     exact: Annotated[
         Several, _option("exact", "A period: FY2024, 2024-Q3, 2024-H1, 2024-9M; repeatable.")
     ] = ()
@@ -300,23 +298,23 @@ class Periods:
         int | None,
         Parameter(
             name="--last",
-            help="Only this many, the latest ones, with --annual or --quarterly.",
+            help=f"Only this many, the latest ones, with {_RULE_OPTIONS}.",
             converter=whole,
         ),
     ] = None
 
     def selection(self) -> PeriodSelection:
         """Return the period selection that the options describe."""
+        rules = {f"--{rule.name}": rule.name for rule in RULES}
         modes = {
-            "--annual": self.annual,
-            "--quarterly": self.quarterly,
+            **{option: getattr(self, name.replace("-", "_")) for option, name in rules.items()},
             "--exact": bool(self.exact),
             "--trailing": self.trailing is not None,
         }
         mode = choose_one(modes) or "--from"
         # Options that have no meaning in this mode.
-        if self.last is not None and mode not in ("--annual", "--quarterly"):
-            raise UsageError("--last goes with --annual or --quarterly: add one of them")
+        if self.last is not None and mode not in rules:
+            raise UsageError(f"--last goes with {_RULE_OPTIONS}: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
         start, end = bound("--from", self.first, 1), bound("--to", self.final, 12)
@@ -326,16 +324,11 @@ class Periods:
             again = " ".join(f"--exact {part.strip()}" for text in self.exact for part in text.split(","))
             raise UsageError(f"--exact is repeated: {again}")
         with prefix_errors(mode if self.last is None else "--last"):
-            match mode:
-                case "--annual":
-                    return Annual(start, end, self.last)
-                case "--quarterly":
-                    return Quarterly(start, end, self.last)
-                case "--exact":
-                    return Exact(self.exact)
-                case "--trailing" if self.trailing is not None:
-                    return Trailing(self.trailing)
-            return FiscalRange(start, end)
+            if mode in rules:
+                return rule_of(rules[mode], start, end, self.last)
+            if self.trailing is not None:
+                return Trailing(self.trailing)
+            return Exact(self.exact) if self.exact else FiscalRange(start, end)
 
 
 def bound(option: str, text: str | None, month: int) -> Period | None:

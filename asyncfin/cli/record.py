@@ -16,8 +16,9 @@ from asyncfin.cli.output import replace_file, screen
 from asyncfin.cli.session import connected
 from asyncfin.client import Client, reads_of
 from asyncfin.clock import utc_text
-from asyncfin.model.period import FiscalRange, Period
+from asyncfin.model.period import Period
 from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
 from asyncfin.model.value import Value
 from asyncfin.model.words import counted
 from asyncfin.sandbox.dataset import DatasetFile, Publication, dump

@@ -14,7 +14,7 @@ from asyncfin.errors import AsyncfinError, SelectionError, ends_all
 from asyncfin.extraction.report import missing_in_all, named
 from asyncfin.extraction.unknown import without_periods
 from asyncfin.model.judge import complaint
-from asyncfin.model.period import Annual, Quarterly
+from asyncfin.model.selection import Rule
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
@@ -81,7 +81,7 @@ async def read_several(client: Client, entities: Sequence[str], question: Questi
     """
     found: dict[str, EntityAnswer] = {}
     max_age = ended = None
-    if isinstance(question.periods, (Annual, Quarterly)):
+    if isinstance(question.periods, Rule):
         each = await read_each(client, entities, client.catalogue)
         found, ended = each.answers(), each.ended
         if each.found:
@@ -106,7 +106,7 @@ async def plan_several(
 ) -> tuple[list[Plan], Answers]:
     """Return the plans of what each entity has, and the answers of those that failed. No query is sent."""
     each = await read_each(client, entities, client.catalogue)
-    if each.found and isinstance(question.periods, (Annual, Quarterly)):
+    if each.found and isinstance(question.periods, Rule):
         question = evolve(question, periods=question.periods.resolve(each.found.values()))
     plans = []
     for catalogue in each.found.values():

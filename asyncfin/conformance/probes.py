@@ -29,9 +29,10 @@ from asyncfin.errors import (
 )
 from asyncfin.model.catalogue import Dataset
 from asyncfin.model.deviation import Deviation
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, resolve
+from asyncfin.model.period import Period
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
 from asyncfin.model.scope import ScopePath
+from asyncfin.model.selection import RULES, Exact, FiscalRange, Resolved, Trailing, class_names, resolve
 from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
 from asyncfin.model.words import counted
 from asyncfin.wire.codec import read_catalogue_page
@@ -281,14 +282,18 @@ class Probe:
     def _describe_periods(self) -> None:
         instants = sum(not each.duration_months for each in self._periods)
         if instants:
-            what = "periods have duration_months 0: Annual and Quarterly do not contain them"
+            what = f"periods have duration_months 0: {class_names(word='and')} do not contain them"
             self._find("reading", "2.1", what, instants, len(self._periods))
-        years = Counter(each.end_month for each in self._periods if each.duration_months == 12)
-        if years and 12 not in years:
-            months = ", ".join(map(str, sorted(years)))
-            self._find(
-                "reading", "2.1", f"twelve-month periods end in month {months}, not 12: Annual finds none"
-            )
+        for rule in RULES:
+            ends = {each.end_month for each in self._periods if each.duration_months == rule.months}
+            if ends and rule.end_month not in {None, *ends}:
+                months = ", ".join(map(str, sorted(ends)))
+                self._find(
+                    "reading",
+                    "2.1",
+                    f"periods of {rule.months} months end in month {months}, not {rule.end_month}:"
+                    f" {rule.__name__} finds none",
+                )
 
     # --- queries (spec 4.3)
 

@@ -29,9 +29,9 @@ from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError,
 from asyncfin.extraction.unknown import sample, unknown_names
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, has_nothing
-from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.select import Select
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.words import counted, lasting
 from asyncfin.pacing.booking import SharedBucket
 from asyncfin.plan.question import Question

@@ -10,8 +10,8 @@ from asyncfin import checks
 from asyncfin.client import Client, reads_of
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.model.catalogue import is_same_publication
-from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.wire.protocol import check_entity_id
 
@@ -84,7 +84,7 @@ async def read_entity(
         client: the client.
         entity_id: the entity.
         select: the series.
-        periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+        periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
         value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then the catalogue is read once,
             `EntityAnswer.panel` has the original values, and `EntityAnswer.restated` the others.
         unless: the ``dataset_id`` of the publication that the caller has: if it is still the current one,

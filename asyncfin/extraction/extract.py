@@ -25,8 +25,8 @@ from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_q
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
-from asyncfin.model.period import PeriodSelection
 from asyncfin.model.select import Select
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread
 from asyncfin.wire.protocol import check_entity_id
@@ -120,7 +120,7 @@ async def extract(
         entity_ids: the entities; duplicates are dropped.
         select: the series. A Select with `where` needs a `name`. Ids and words that an entity's
             catalogue does not have are not a failure: the report names them as `missing`.
-        periods: `Exact`, `FiscalRange`, `Trailing`, `Annual` or `Quarterly`.
+        periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
         to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
             ``store``). The lock is next to it, under the same name with ``.journal``.
         value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then each catalogue is read once,

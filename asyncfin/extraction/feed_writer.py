@@ -35,7 +35,7 @@ from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
-from asyncfin.model.period import Annual, PeriodSelection, Quarterly, Trailing
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import compute
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
@@ -77,7 +77,7 @@ def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | 
 
 def refuse_moving(periods: PeriodSelection) -> None:
     """Raise ArgumentError for periods that move: rows that only left the window would count as vanished."""
-    if isinstance(periods, Trailing) or (isinstance(periods, (Annual, Quarterly)) and periods.last):
+    if periods.moves:
         raise ArgumentError(
             f"history=True needs periods that stay, and those of {periods!r} move with each new one: write"
             " FiscalRange(2015) or Annual(2015), and choose the latest periods when you read"

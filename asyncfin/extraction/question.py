@@ -12,9 +12,10 @@ from attrs import asdict, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError, shorten
-from asyncfin.model.period import Exact, Period, PeriodSelection, check_period_selection, describe
+from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.model.select import Select, check_select
+from asyncfin.model.selection import Exact, PeriodSelection, check_period_selection, describe
 from asyncfin.plan.question import Question
 from asyncfin.table.columns import COLUMNS
 

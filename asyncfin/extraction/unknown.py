@@ -9,8 +9,8 @@ from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, missing_in_all, named
 from asyncfin.model.judge import Missing, has_nothing
-from asyncfin.model.period import Exact
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Exact
 
 _log = logging.getLogger("asyncfin")
 

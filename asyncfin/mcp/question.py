@@ -11,33 +11,29 @@ from asyncfin.errors import SelectionError
 from asyncfin.mcp.handles import Handles, Meaning, is_handle
 from asyncfin.mcp.values import Part
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import (
-    Annual,
-    Exact,
-    FiscalRange,
-    PeriodSelection,
-    Quarterly,
-    Trailing,
-    period_hint,
-)
+from asyncfin.model.period import period_hint
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.search import close_metrics
 from asyncfin.model.select import Select
+from asyncfin.model.selection import RULES, Exact, FiscalRange, PeriodSelection, Rule, Trailing
 from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import counted, listed
 from asyncfin.table.panel import Panel
 
 # How many scope paths of a metric are read, and scopes of a group are named.
 MAX_PATHS = 12
+# How many periods of each rule a word names, besides the latest one and all.
+_COUNTS = {"annual": (5, 10), "quarterly": (4, 8), "half-yearly": (4,)}
+
+
+def _words(rule: type[Rule]) -> dict[str, PeriodSelection]:
+    noun = rule.kind.split()[-1]
+    counts = {f"last {count} {noun}s": rule(last=count) for count in _COUNTS.get(rule.name, ())}
+    return {f"latest {noun}": rule(last=1), **counts, f"all {noun}s": rule()}
+
+
 PERIODS: dict[str, PeriodSelection] = {
-    "latest year": Annual(last=1),
-    "last 5 years": Annual(last=5),
-    "last 10 years": Annual(last=10),
-    "all years": Annual(),
-    "latest quarter": Quarterly(last=1),
-    "last 4 quarters": Quarterly(last=4),
-    "last 8 quarters": Quarterly(last=8),
-    "all quarters": Quarterly(),
+    **{word: selection for rule in RULES for word, selection in _words(rule).items()},
     "last 12 months": Trailing(12),
     "all periods": FiscalRange(),
 }

@@ -34,9 +34,9 @@ from asyncfin.mcp.results import (
 from asyncfin.mcp.values import differing, notes_of, rows_of
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
-from asyncfin.model.period import PeriodSelection
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.search import Found, Match, Matches as Searched, Rank, by_meaning, search
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
 from asyncfin.plan.question import Question as Wanted

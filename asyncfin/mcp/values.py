@@ -10,7 +10,8 @@ from attrs import frozen
 from asyncfin.mcp.handles import Handles, Meaning
 from asyncfin.mcp.results import Row, quoted
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Exact, Period, Trailing
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, Trailing
 from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value
 from asyncfin.model.words import listed, spanned

@@ -18,10 +18,11 @@ from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.frame import COLUMNS, SearchResult, Tabular
 from asyncfin.model.judge import Missing, judge
-from asyncfin.model.period import Period, PeriodSelection, Resolved, describe, existing, resolve
+from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
+from asyncfin.model.selection import PeriodSelection, Resolved, describe, existing, resolve
 from asyncfin.model.series import CatalogueSeries, Series, triple
 from asyncfin.model.words import counted, spanned
 

@@ -8,9 +8,9 @@ from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.scope import ScopePath, as_paths, format_path
 from asyncfin.model.select import OneOf
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 
 # The caps of spec 8; checked here, so that exceeding one costs no request.
 MAX_METRIC_IDS = 50

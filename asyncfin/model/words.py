@@ -22,6 +22,11 @@ def listed(names: Sequence[str], most: int = 20, *, between: str = ", ") -> str:
     return between.join(names[:most]) + end
 
 
+def either(names: Sequence[str], word: str = "or") -> str:
+    """Return names as a choice: ``a, b or c``; or with another word in place of "or"."""
+    return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def spanned(ordered: Sequence[object]) -> str:
     """Return the first and the last as a span; the only one as itself; nothing for none."""
     return " to ".join(str(each) for each in dict.fromkeys([*ordered[:1], *ordered[-1:]]))

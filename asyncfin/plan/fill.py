@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from attrs import evolve
 
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import FiscalRange
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_PATH_ENTRIES, MAX_SCOPE_COMBINATIONS
 from asyncfin.model.scope import ScopePath
+from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Batch, Plan, batches_of, requested_periods
 

@@ -16,8 +16,8 @@ from attrs import field, frozen
 
 from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import FiscalRange, Resolved, Trailing, describe
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
+from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
 from asyncfin.plan.cells import Cells, CrossProduct, lower_bound

@@ -9,9 +9,16 @@ from attrs import field, frozen
 from asyncfin.checks import flag, seconds_or_none
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Judged, Missing, judge
-from asyncfin.model.period import Exact, PeriodSelection, Resolved, check_period_selection, describe, resolve
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
+from asyncfin.model.selection import (
+    Exact,
+    PeriodSelection,
+    Resolved,
+    check_period_selection,
+    describe,
+    resolve,
+)
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.wire.protocol import check_entity_id
 

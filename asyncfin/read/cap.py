@@ -10,7 +10,7 @@ from attrs import evolve
 
 from asyncfin.errors import ValidationFailedError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Exact, FiscalRange, Resolved, resolve
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, resolve
 from asyncfin.plan.plan import Batch
 from asyncfin.tasks import PerLoop
 from asyncfin.wire.values import PlannedPage

@@ -17,7 +17,8 @@ from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
 from asyncfin.errors import AsyncfinError
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.cap import ExactCap

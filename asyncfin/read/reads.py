@@ -10,8 +10,8 @@ from attrs import evolve, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.model.period import FiscalRange
 from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.attempts import Attempt, Attempts

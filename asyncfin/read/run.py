@@ -11,7 +11,7 @@ from attrs import evolve
 
 from asyncfin.errors import IncompleteResultError, error_context
 from asyncfin.model.catalogue import publication_id
-from asyncfin.model.period import FiscalRange, Trailing, resolve
+from asyncfin.model.selection import FiscalRange, Trailing, resolve
 from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts

@@ -17,7 +17,8 @@ from attrs import frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.deviation import Deviation, merged
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing, describe, resolve
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing, describe, resolve
 from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication

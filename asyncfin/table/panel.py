@@ -13,17 +13,9 @@ from asyncfin.errors import ArgumentError, SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.deviation import Deviation, merged
-from asyncfin.model.period import (
-    Annual,
-    Exact,
-    FiscalRange,
-    Period,
-    PeriodSelection,
-    Quarterly,
-    Trailing,
-    period_hint,
-)
+from asyncfin.model.period import Period, period_hint
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Rule, Trailing, class_names
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import counted, listed
 from asyncfin.table import document, frames
@@ -46,8 +38,8 @@ _TEXT_SECTIONS = 4
 _TEXT_SERIES = 10
 
 _indent = checks.whole_number(0).optional()
-_SELECTIONS = (Exact, FiscalRange, Trailing, Annual, Quarterly)
-Cut: TypeAlias = Exact | FiscalRange | Annual | Quarterly | Period | str | Iterable[Period | str]
+_SELECTIONS = (Exact, FiscalRange, Trailing, Rule)
+Cut: TypeAlias = Exact | FiscalRange | Rule | Period | str | Iterable[Period | str]
 
 
 class Periods(tuple[Period, ...]):
@@ -127,7 +119,7 @@ class Panel:
     def periods(self) -> tuple[Period, ...]:
         """The periods that the values are aligned with, oldest first.
 
-        For `Exact`, `Annual` and `Quarterly` these are all periods of the question, otherwise those in
+        For `Exact` and rules such as `Annual` these are all periods of the question, otherwise those in
         which a series has a value. ``in`` and ``index`` take labels too: ``"FY2024" in panel.periods``.
         """
         return Periods(self._grid.periods)
@@ -136,7 +128,7 @@ class Panel:
     def periods_asked(self) -> tuple[Period, ...]:
         """The periods of the question, oldest first.
 
-        For `Exact`, `Annual` and `Quarterly` these are all that it resolved to, otherwise the periods of the
+        For `Exact` and rules such as `Annual` these are all that it resolved to, otherwise the periods of the
         catalogue in the range or window; none for a window without an anchor. `during` removes those that
         it cuts away.
         """
@@ -327,7 +319,7 @@ class Panel:
 
         Args:
             periods: a Period or its label, several of them, or a selection: `Exact`, `FiscalRange`,
-                `Annual`, `Quarterly`. Rules are resolved against this panel's periods.
+                or a rule such as `Annual`. Rules are resolved against this panel's periods.
 
         Raises:
             SelectionError: a period is named that the panel does not have.
@@ -593,8 +585,8 @@ def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Peri
             if missing := [period.label for period in exact if period not in have]:
                 raise SelectionError(f"the panel has no period {listed(missing)}; it has {span(have)}")
             return tuple(sorted(exact))
-        case FiscalRange() | Annual() | Quarterly():
+        case FiscalRange() | Rule():
             return selection.among(have)
     raise SelectionError(
-        f"periods must be Exact, FiscalRange, Annual, Quarterly or periods, not {selection!r}"
+        f"periods must be periods, {class_names(Exact, FiscalRange)}, not {checks.short_repr(selection)}"
     )

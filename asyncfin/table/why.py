@@ -130,7 +130,7 @@ def _balances_hint(grid: Grid) -> str:
         return ""
     return (
         f", {points:,} of them of duration 0, such as balances: FiscalRange includes these,"
-        " Annual and Quarterly do not"
+        " and rules such as Annual do not"
     )
 
 

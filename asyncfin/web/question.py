@@ -7,15 +7,15 @@ from urllib.parse import quote, unquote
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
+from asyncfin.model import selection
 from asyncfin.model.catalogue import Catalogue, written_triple
-from asyncfin.model.period import Annual, FiscalRange, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange, PeriodSelection, Trailing, rule_of
 from asyncfin.model.series import CatalogueSeries, triple
 
 RULES = {
-    "annual": "the last fiscal years",
-    "quarterly": "the last fiscal quarters",
+    **{rule.name: f"the last {rule.kind}s" for rule in selection.RULES},
     "trailing": "the last months, all durations",
     "range": "fiscal years from ... to ...",
     "all": "all periods",
@@ -148,10 +148,6 @@ class Question:
             SelectionError: a number is missing or wrong, or the rule is unknown.
         """
         match self.rule:
-            case "annual":
-                return Annual(last=_whole("how many years", self.last))
-            case "quarterly":
-                return Quarterly(last=_whole("how many quarters", self.last))
             case "trailing":
                 return Trailing(_whole("how many months", self.last))
             case "range":
@@ -160,7 +156,11 @@ class Question:
                 return FiscalRange(start, end)
             case "all":
                 return FiscalRange()
-        raise SelectionError(f"there is no period rule {self.rule[:80]!r}: choose one of {', '.join(RULES)}")
+        if self.rule not in RULES:
+            choose = ", ".join(RULES)
+            raise SelectionError(f"there is no period rule {self.rule[:80]!r}: choose one of {choose}")
+        noun = rule_of(self.rule).kind.split()[-1]
+        return rule_of(self.rule, last=_whole(f"how many {noun}s", self.last))
 
     def python(self, catalogue: Catalogue) -> str:
         """Return a program that requests the same and prints the same texts. It contains no token.
@@ -168,8 +168,8 @@ class Question:
         Args:
             catalogue: of the first company.
         """
-        rule = self._periods_code()
-        names = ", ".join(sorted(["Client", "Select", rule.partition("(")[0]]))
+        rule = self.periods.code()
+        names = ", ".join(sorted(["Client", "Select", type(self.periods).__name__]))
         select = f"select = Select.from_json(\n    {self._json(catalogue)!r}\n)"
         if len(self.companies) == 1:
             entity_id = self.companies[0]
@@ -211,20 +211,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-    def _periods_code(self) -> str:
-        match self.periods:
-            case Annual(last=last):
-                return f"Annual(last={last})"
-            case Quarterly(last=last):
-                return f"Quarterly(last={last})"
-            case Trailing(months=months):
-                return f"Trailing({months})"
-            case FiscalRange(start=start, end=end):
-                given = ((name, at) for name, at in (("start", start), ("end", end)) if at is not None)
-                ends = ", ".join(f"{name}=({at.year}, {at.end_month})" for name, at in given)
-                return f"FiscalRange({ends})"
-        raise AssertionError("every rule is written as code")
 
 
 def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:

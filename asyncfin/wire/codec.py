@@ -12,8 +12,9 @@ import msgspec
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
 from asyncfin.model.deviation import Counts, deviations_of
-from asyncfin.model.period import Exact, FiscalRange, Period, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.query import Query
+from asyncfin.model.selection import Exact, FiscalRange, Trailing
 from asyncfin.wire.strict import JsonBytes, decode, json_text
 from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
 

@@ -8,7 +8,7 @@ import pytest
 
 import asyncfin
 from asyncfin import Annual, ArgumentError, Client, Exact, Panel, Select, SelectionError, Trailing
-from asyncfin.model.period import PeriodSelection
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox
 from tests.nights import (
     BEGIN,

@@ -31,7 +31,7 @@ MISTAKES = [
     ("query E --annual --last 2.5", "--last must be a whole number"),
     ("query E --annual --last 0", "--last: last must be a whole number from 1"),
     ("query E --annual --last -1", "--last"),
-    ("query E --last 5", "--last goes with --annual or --quarterly: add one of them"),
+    ("query E --last 5", "--last goes with --annual, --quarterly or --half-yearly: add one of them"),
     ("query E --trailing 12M", "write --trailing 12"),
     ("query E --trailing 2y", "write --trailing 24"),
     ("query E --trailing 1.5", "--trailing must be a whole number"),

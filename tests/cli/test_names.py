@@ -9,8 +9,8 @@ import pytest
 
 from asyncfin.cache.file import FileCache
 from asyncfin.client import Client
-from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command
 

@@ -14,8 +14,8 @@ import pytest
 from asyncfin.cli.output import screen
 from asyncfin.cli.panel import print_panels
 from asyncfin.client import Client
-from asyncfin.model.period import FiscalRange
 from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
 from asyncfin.sandbox import Sandbox, Status
 from tests.cli.conftest import (
     ENTITY,

@@ -9,7 +9,7 @@ import random
 import pytest
 
 from asyncfin import Client, FiscalRange, Panel, Retry, Select, TokenBucket, Trailing
-from asyncfin.model.period import PeriodSelection
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Dialect, Drop, Fault, Hang, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate

@@ -29,7 +29,7 @@ from asyncfin import (
     extract,
     read_changes,
 )
-from asyncfin.model.period import PeriodSelection
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
 from tests.nights import (
     BEGIN,

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Exact, FiscalRange, Period, Quarterly, Select, Trailing
 from asyncfin.extraction.question import SharedQuestion, differences
-from asyncfin.model.period import PeriodSelection
+from asyncfin.model.selection import PeriodSelection
 
 IDS = st.lists(st.text(min_size=1, max_size=3), min_size=1, max_size=4)
 PATHS = st.lists(

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncfin.client import Client
-from asyncfin.model.period import Annual
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual
 from asyncfin.tasks import PerLoop, SingleFlight, bounded, in_thread, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 

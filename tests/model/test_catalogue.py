@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.judge import judge
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, PeriodSelection, Quarterly, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual, Exact, FiscalRange, PeriodSelection, Quarterly, Trailing
 from asyncfin.model.series import CatalogueSeries
 
 AT = datetime(2024, 5, 1, 6, 30, tzinfo=UTC)

@@ -11,8 +11,8 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.judge import judge
-from asyncfin.model.period import FiscalRange
 from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import plan, without_batches
 from asyncfin.plan.question import Question

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.query import (
     LANES,
     VALUE_VERSIONS,
@@ -17,6 +17,7 @@ from asyncfin.model.query import (
     check_value_version,
 )
 from asyncfin.model.scope import ScopeRef
+from asyncfin.model.selection import Annual, Exact, FiscalRange, Quarterly, Trailing
 
 PATH = (ScopeRef("company", "total"),)
 

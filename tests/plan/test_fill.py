@@ -6,8 +6,8 @@ from attrs import evolve
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
-from asyncfin.model.period import Exact, FiscalRange
 from asyncfin.model.scope import ScopeRef
+from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.plan.fill import for_cache
 from tests.plan.test_plan import catalogue, planned as planned_of
 from tests.plan.test_plan_properties import YEARS, Case, cases, matched, planned

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan

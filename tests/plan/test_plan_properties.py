@@ -10,9 +10,10 @@ from attrs import field, frozen
 from hypothesis import event, example, given, strategies as st
 
 from asyncfin.model.catalogue import Catalogue, ReportingGroup
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Batch, Plan, plan
 from asyncfin.plan.question import Question

@@ -23,7 +23,7 @@ from asyncfin import (
     Trailing,
     ValidationFailedError,
 )
-from asyncfin.model.period import PeriodSelection
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox, Switch
 from asyncfin.sandbox.dataset import DatasetFile, Publication
 from tests.conftest import VirtualTimeLoop

@@ -18,7 +18,7 @@ from asyncfin import (
     Select,
     Trailing,
 )
-from asyncfin.model.period import PeriodSelection
+from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox
 from asyncfin.typing import ValueVersion
 from tests.altered import altered

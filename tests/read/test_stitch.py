@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.tasks import decoding_lock
 from tests.answers import EVER, Numbers, Stitched, catalogue_of, encoded, page_json
 

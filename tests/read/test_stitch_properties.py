@@ -10,7 +10,8 @@ from attrs import evolve, frozen
 from hypothesis import given, settings, strategies as st
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved, Trailing
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.table.panel import Panel
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 

@@ -23,7 +23,7 @@ from asyncfin import (
 from asyncfin.cache.base import LeastRecentlyUsed
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Annual
+from asyncfin.model.selection import Annual
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import MAX_KEPT_SERIES, Publications
 from asyncfin.sandbox import Latency, Sandbox, Status

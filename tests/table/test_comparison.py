@@ -10,8 +10,9 @@ from attrs import evolve
 
 from asyncfin import SelectionError, concat
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Exact, FiscalRange, Period
+from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, parse_path
+from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.table import comparison, text
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of

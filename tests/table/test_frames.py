@@ -9,7 +9,8 @@ import pytest
 
 import asyncfin
 from asyncfin.errors import MalformedAnswerError, SelectionError
-from asyncfin.model.period import FiscalRange, Period
+from asyncfin.model.period import Period
+from asyncfin.model.selection import FiscalRange
 from asyncfin.optional import library
 from asyncfin.table.columns import COLUMNS
 from asyncfin.table.panel import Panel, concat

@@ -7,7 +7,8 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.table.gaps import MOST_ROWS
 from tests.answers import EVER, panel_of
 

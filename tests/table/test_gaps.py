@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 
 from asyncfin.client import Client
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Resolved, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual, Exact, FiscalRange, Quarterly, Resolved, Trailing
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of

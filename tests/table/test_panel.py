@@ -7,7 +7,8 @@ import pytest
 from attrs import evolve
 
 from asyncfin.errors import MalformedAnswerError, SelectionError
-from asyncfin.model.period import Annual, Exact, FiscalRange, Period, Quarterly, Trailing
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Annual, Exact, FiscalRange, Quarterly, Trailing
 from asyncfin.table.panel import Panel
 from tests.answers import Stitched, catalogue_of, encoded, page_json, panel_of
 

@@ -10,7 +10,8 @@ import pytest
 from attrs import evolve
 
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import Annual, Exact, Period
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Annual, Exact
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of

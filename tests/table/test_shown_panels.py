@@ -10,8 +10,9 @@ from attrs import evolve
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
-from asyncfin.model.period import Annual, Period
+from asyncfin.model.period import Period
 from asyncfin.model.select import Select
+from asyncfin.model.selection import Annual
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat

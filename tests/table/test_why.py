@@ -10,7 +10,8 @@ from attrs import evolve
 
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import ScopeGroup
-from asyncfin.model.period import Exact, Period, Resolved
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, Resolved
 from asyncfin.table import comparison
 from asyncfin.table.panel import Panel
 from asyncfin.table.why import why_empty
@@ -174,7 +175,7 @@ async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
     )
     why = why_empty(stitched.panel())
     assert why is not None
-    assert "2 of them of duration 0, such as balances: FiscalRange includes these, Annual and" in why
+    assert "2 of them of duration 0, such as balances: FiscalRange includes these, and rules" in why
     whole = await panel_of({"cash.annual": {}}, [*points, *YEARS])
     assert "duration 0" not in str(why_empty(whole))
 

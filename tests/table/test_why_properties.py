@@ -6,7 +6,8 @@ import msgspec
 from attrs import evolve
 from hypothesis import assume, given, settings, strategies as st
 
-from asyncfin.model.period import Exact, FiscalRange, Period, Resolved
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from tests.answers import EVER, panel_of
 
 PERIODS = [

@@ -11,7 +11,8 @@ from attrs import evolve
 
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Scope, ScopeGroup
-from asyncfin.model.period import Annual, Exact, Period, Resolved
+from asyncfin.model.period import Period
+from asyncfin.model.selection import Annual, Exact, Resolved
 from asyncfin.table.panel import Panel, concat
 from tests.answers import EVER, panel_of
 

@@ -43,6 +43,7 @@ from asyncfin import (
     FileCache,
     Finding,
     FiscalRange,
+    HalfYearly,
     IncompleteResultError,
     MalformedAnswerError,
     ManifestMismatchError,
@@ -138,6 +139,7 @@ from asyncfin.typing import (
     PeriodSelection,
     Pointer,
     Resolved,
+    Rule,
     ScopePath,
     SearchResult,
     TokenSource,
@@ -350,6 +352,9 @@ async def reads(client: Client) -> None:
     print(catalogue.to_pandas().columns)
     print(catalogue.to_polars().columns)
     assert_type(Annual(last=2).resolve(catalogue), Exact)
+    rule: Rule = HalfYearly(last=2)
+    assert_type(rule.moves, bool)
+    assert_type(rule.code(), str)
     assert_type(FiscalRange().resolve([catalogue, catalogue]), Exact)
     query = Query(["Revenue"], ["segment=cloud"], Trailing(12))
     async for found in client.query_pages(ENTITY, query, prefetch=True):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.model.period import Trailing
 from asyncfin.model.query import Query
+from asyncfin.model.selection import Trailing
 from asyncfin.wire.pages import planned_pages, query_pages
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.values import QueryPage

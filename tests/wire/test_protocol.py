@@ -22,9 +22,10 @@ from asyncfin.errors import (
     ServiceError,
     ValidationFailedError,
 )
-from asyncfin.model.period import Exact, FiscalRange, Period, PeriodSelection, Trailing
+from asyncfin.model.period import Period
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
+from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Trailing
 from asyncfin.wire.protocol import (
     Request,
     Response,

@@ -1,0 +1,540 @@
+"""Period selections (spec 4.3): which periods a question means, in the words of code and of people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
+
+from attrs import Converter, evolve, field, frozen
+
+from asyncfin import checks
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import LEAST_BARE_YEAR, Period, intended_period, period_hint, read_label
+from asyncfin.model.words import counted, either, listed, spanned
+
+# How many years, and how many of the given labels, an error proposes at most.
+_FEW_YEARS = 3
+_MOST_LABELS = 20
+
+
+def _whole(least: int, most: int) -> checks.Check:
+    return checks.whole_number(least, most).as_selection_error()
+
+
+Bound: TypeAlias = Period | str | tuple[int, int] | int
+
+
+def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = False) -> Period | None:
+    """Return one end of a range as a point in time: of a period, its first month or its last."""
+    match value:
+        case None:
+            return None
+        case str() if period := read_label(value):
+            value = period
+        case (year, end_month):
+            return Period(year, end_month, 0)
+        case int() if type(value) is int:
+            if 0 < value < LEAST_BARE_YEAR:
+                latest = f"Annual(last={value}) or Quarterly(last={value})"
+                raise SelectionError(f"{name} is the year {value}; for the latest {value} write {latest}")
+            return Period(value, 1 if start else 12, 0)
+    if not isinstance(value, Period):
+        raise SelectionError(
+            f"{name} must be a Period or its label (FY2024, 2024-Q3), a pair (year, end_month) of fiscal"
+            f" months or a year, not {checks.short_repr(value)}{period_hint(value)}"
+        )
+    # Fiscal years end in month 12, so the month of the start makes no difference. The period's end month is
+    # kept: it is what the written questions of existing extractions contain.
+    if not start or (whole_years and value.duration_months <= value.end_month):
+        return Period(value.year, value.end_month, 0)
+    return _point(value.fiscal_start)
+
+
+def _point(month: int) -> Period:
+    """Return the point in time of a month counted as in `Period.fiscal_end`; not before month 1 of year 1."""
+    year, index = divmod(max(month, 13) - 1, 12)
+    return Period(year, index + 1, 0)
+
+
+def _start(value: Bound | None, self_: Any) -> Period | None:
+    return _bound("start", value, start=True, whole_years=isinstance(self_, Annual))
+
+
+# Annotated, since pyright takes a Converter for one of Periods only.
+_as_start: Callable[[Bound | None], Period | None] = cast(Any, Converter(_start, takes_self=True))
+
+
+def _end(value: Bound | None) -> Period | None:
+    return _bound("end", value, start=False)
+
+
+class Listing(Protocol):
+    """What lists periods: a `Catalogue`."""
+
+    @property
+    def periods(self) -> tuple[Period, ...]: ...
+
+
+def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
+    if not isinstance(value, (Period, str, Iterable)):
+        raise SelectionError(
+            f"periods must be Periods or their labels, not {checks.short_repr(value)}{period_hint(value)}"
+        )
+    # A label is a str, which is iterable too.
+    given = (value,) if isinstance(value, (Period, str)) else tuple(value)
+    periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
+    for period in periods:
+        if not isinstance(period, Period):
+            raise SelectionError(
+                "periods must contain Periods or their labels,"
+                f" not {checks.short_repr(period)}{period_hint(period)}"
+            )
+    if not periods:
+        raise SelectionError("periods must name at least one period")
+    # The spec does not say what repeating a period means, so it is refused.
+    if len(set(periods)) < len(periods):
+        twice = next(period for period in periods if periods.count(period) > 1)
+        raise SelectionError(f"periods must be distinct: {twice} is named twice")
+    return periods
+
+
+def _shortened(labels: Sequence[object]) -> str:
+    """Return a list of labels as Python, its end left out where it is long."""
+    end = ", ..." if len(labels) > _MOST_LABELS else ""
+    return f"[{', '.join(map(repr, labels[:_MOST_LABELS]))}{end}]"
+
+
+def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    if kwargs or not args:
+        return f'{name}(["FY2023", "FY2024"])'
+    labels = [period.label if (period := intended_period(each)) else each for each in args]
+    return f"{name}({_shortened(labels)})"
+
+
+@checks.explained(_one_collection)
+@frozen
+class Exact:
+    """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
+
+    A panel has all of them, without values where the catalogue does not list the period. If the catalogue
+    lists none of them, planning raises SelectionError.
+
+    Raises:
+        SelectionError: no period is named, or one is named twice.
+
+    >>> Exact(["FY2023", "FY2024"]).periods[0].year
+    2023
+    """
+
+    moves: ClassVar[bool] = False
+
+    periods: tuple[Period, ...] = field(converter=_distinct_periods)
+
+    def code(self) -> str:
+        """Return the Python of this selection."""
+        labels = [period.label for period in self.periods]
+        return f"Exact({labels if len(labels) > 1 else repr(labels[0])})"
+
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
+        """Return these periods, so that every selection but `Trailing` can be resolved. No request.
+
+        Raises:
+            SelectionError: none of the catalogues lists any of them.
+        """
+        if not set(self.periods).intersection(union := _union(catalogues)):
+            raise _unresolved(self, union)
+        return self
+
+
+def _count(kwargs: checks.Keywords) -> object:
+    """Return the only keyword argument if it is a number; None otherwise."""
+    (value,) = kwargs.values() if len(kwargs) == 1 else (None,)
+    return value if type(value) is int else None
+
+
+def _latest(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    return f"{name}(last={count})" if (count := _count(kwargs)) and not args else ""
+
+
+def _start_and_end(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    return f"{name}(2023, 2024), or Annual(last=...) or Quarterly(last=...) for the latest"
+
+
+@checks.explained(_start_and_end)
+@frozen
+class _Bounded:
+    """Periods between two ends."""
+
+    start: Period | None = field(default=None, converter=_as_start)  # type: ignore[misc]
+    end: Period | None = field(default=None, converter=_end)
+
+    def __attrs_post_init__(self) -> None:
+        start, end = self.start, self.end
+        if start is not None and end is not None and end < start:
+            raise SelectionError(
+                f"end must not be before start: {end.year}-{end.end_month:02d} is before"
+                f" {start.year}-{start.end_month:02d}"
+            )
+
+    def admits(self, period: Period) -> bool:
+        """Return whether a period is of the kind that is selected, whatever its end."""
+        raise NotImplementedError
+
+    def code(self) -> str:
+        """Return the Python of this selection, such as ``Annual(last=2)``."""
+        return f"{type(self).__name__}({', '.join(self._arguments())})"
+
+    def _arguments(self) -> list[str]:
+        start, end = _bound_code(self.start, 1), _bound_code(self.end, 12)
+        return [each for each in (start, end if start or not end else f"end={end}") if each]
+
+    def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
+        """Return those of the periods that are selected, oldest first."""
+        return tuple(
+            sorted(
+                period
+                for period in periods
+                if self.admits(period)
+                and (self.start is None or self.start.fiscal_end <= period.fiscal_end)
+                and (self.end is None or period.fiscal_end <= self.end.fiscal_end)
+            )
+        )
+
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
+        """Return the selected periods of one or several catalogues as `Exact`, oldest first. No request.
+
+        Resolve once to compare companies: left as a rule, ``last=2`` selects different years for companies
+        whose latest years differ.
+
+        Args:
+            catalogues: a Catalogue or several; the periods of all of them together count.
+
+        Raises:
+            SelectionError: none of the catalogues has such a period.
+        """
+        if not (periods := self.among(union := _union(catalogues))):
+            raise _unresolved(self, union)
+        return Exact(periods)
+
+
+def _bound_code(bound: Period | None, month: int) -> str:
+    """Return one end of a range as Python; a year, if its month is the one that a year means. "": none."""
+    if bound is None:
+        return ""
+    is_year = bound.end_month == month and bound.year >= LEAST_BARE_YEAR
+    return str(bound.year) if is_year else f"({bound.year}, {bound.end_month})"
+
+
+def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
+    # A Catalogue is iterable too, over its series.
+    several = (catalogues,) if hasattr(catalogues, "periods") else catalogues
+    given = tuple(several) if isinstance(several, Iterable) and not isinstance(several, str) else ()
+    if not given or not all(hasattr(each, "periods") for each in given):
+        raise SelectionError(
+            f"catalogues must be a Catalogue or several, not {checks.short_repr(catalogues)};"
+            " write await client.catalogue(entity_id)"
+        )
+    return {period for each in given for period in each.periods}
+
+
+def _unresolved(selection: object, union: Iterable[Period]) -> SelectionError:
+    return SelectionError(
+        f"periods: no catalogue has any of {describe(selection)}; there are {existing(union, selection)}"
+    )
+
+
+class FiscalRange(_Bounded):
+    """All periods whose fiscal end lies between two ends, both included (spec 4.3, mode ``fiscal_range``).
+
+    Every duration counts: quarters, half years and years side by side.
+
+    Args:
+        start: a Period or its label, meaning its first month (``"FY2024"`` is month 1 of 2024); a pair
+            ``(year, end_month)``, meaning that fiscal end; or a year, meaning its first month. None: the
+            first fiscal end of the catalogue.
+        end: likewise; a Period or a year means its last month, so ``"FY2024"`` to ``"FY2024"`` is the
+            whole year. None: the last fiscal end of the catalogue.
+
+    Raises:
+        SelectionError: the end is before the start, or one is neither a period nor a year; a bare year
+            below 1000 is refused.
+    """
+
+    __slots__ = ()
+    moves: ClassVar[bool] = False
+
+    def admits(self, period: Period) -> bool:
+        return True
+
+
+_IN_MONTHS = {
+    **dict.fromkeys(("y", "yr", "year", "years"), 12),
+    **dict.fromkeys(("q", "quarter", "quarters"), 3),
+    **dict.fromkeys(("m", "month", "months"), 1),
+}
+
+
+def intended_count(value: object, *, months: bool = False) -> int | None:
+    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y"; None for others.
+
+    With `months`, years and quarters are converted: "1Y" is 12, and so is "TTM".
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    text = value.strip().lower() if isinstance(value, str) else ""
+    if months and text in ("ttm", "ltm"):
+        return 12
+    found = re.fullmatch(r"(\d{1,6})\s*([a-z]*)\.?", text, re.ASCII)
+    return found and int(found[1]) * (_IN_MONTHS.get(found[2], 1) if months else 1)
+
+
+def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
+    (unit,) = kwargs if len(kwargs) == 1 else ("",)
+    count = _count(kwargs)
+    in_months = _IN_MONTHS.get(unit)
+    return f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
+
+
+_window = _whole(1, 120_000)
+
+
+def _trailing_hint(value: object) -> str:
+    count = intended_count(value, months=True)
+    return f"; write Trailing({count})" if _window.holds(count) else ""
+
+
+@checks.explained(_months)
+@frozen
+class Trailing:
+    """The last months up to the latest period with a value in a selected series (spec 4.3, ``trailing``).
+
+    A period is in the window if anchor - months < its fiscal end <= anchor, whatever its duration; the
+    anchor is that latest period, in the requested value version.
+
+    Args:
+        months: the length of the window, 1 to 120,000.
+
+    Raises:
+        SelectionError: `months` is not a whole number in that range.
+    """
+
+    moves: ClassVar[bool] = True
+
+    months: int = field(validator=evolve(_window, hint=_trailing_hint).field)
+
+    def code(self) -> str:
+        """Return the Python of this selection."""
+        return f"Trailing({self.months})"
+
+    def contains(self, period: Period, anchor: Period) -> bool:
+        """Return whether a period is in the window that ends at the anchor, whatever its duration."""
+        return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
+
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> NoReturn:
+        """Raise SelectionError: the window ends at a company's latest value, which no catalogue contains."""
+        raise SelectionError(
+            f"Trailing({self.months}) ends at the latest value of one company and cannot be resolved over"
+            " catalogues; write Quarterly(last=...), Annual(last=...) or FiscalRange(start, end)"
+        )
+
+
+_how_many = _whole(1, 9_999)
+
+
+def _last_hint(value: object) -> str:
+    count = intended_count(value)
+    return f"; write last={count}" if _how_many.holds(count) else ""
+
+
+@checks.explained(_latest)
+@frozen
+class Rule(_Bounded):
+    """Periods of one length, found in the catalogue at every planning: the base of the rules.
+
+    A new publication can have other periods, so a restart finds them again.
+
+    Args:
+        start: as for `FiscalRange`, included.
+        end: as for `FiscalRange`, included.
+        last: how many of the latest ones to keep. None: all.
+    """
+
+    # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
+
+    # The length of the periods; the month in which they must end, None: any; what they are called, and the
+    # rule's name in the words of commands, forms and assistants.
+    months: ClassVar[int]
+    end_month: ClassVar[int | None] = None
+    kind: ClassVar[str]
+    name: ClassVar[str]
+
+    last: int | None = field(default=None, validator=evolve(_how_many.optional(), hint=_last_hint).field)
+
+    @property
+    def moves(self) -> bool:
+        """Whether a new period replaces an old one: with `last`."""
+        return self.last is not None
+
+    def admits(self, period: Period) -> bool:
+        return period.duration_months == self.months and self.end_month in (None, period.end_month)
+
+    def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
+        meant = super().among(periods)
+        return meant[-self.last :] if self.last else meant
+
+    def _arguments(self) -> list[str]:
+        return [*super()._arguments(), *([f"last={self.last}"] if self.last else [])]
+
+
+class Annual(Rule):
+    """The catalogue's fiscal years: periods of 12 months that end in fiscal month 12.
+
+    Args:
+        start: as for `FiscalRange`, included.
+        end: as for `FiscalRange`, included.
+        last: how many of the latest ones to keep. None: all.
+    """
+
+    __slots__ = ()
+    months = 12
+    end_month = 12
+    kind = "fiscal year"
+    name = "annual"
+
+
+class Quarterly(Rule):
+    """The catalogue's periods of 3 months, whatever their end month. Arguments as for `Annual`."""
+
+    __slots__ = ()
+    months = 3
+    kind = "fiscal quarter"
+    name = "quarterly"
+
+
+class HalfYearly(Rule):
+    """The catalogue's periods of 6 months, whatever their end month. Arguments as for `Annual`."""
+
+    __slots__ = ()
+    months = 6
+    kind = "fiscal half-year"
+    name = "half-yearly"
+
+
+RULES: tuple[type[Rule], ...] = (Annual, Quarterly, HalfYearly)
+
+Resolved: TypeAlias = Exact | FiscalRange | Trailing
+PeriodSelection: TypeAlias = Resolved | Rule
+
+
+def rule_of(name: str, start: Bound | None = None, end: Bound | None = None, last: int | None = None) -> Rule:
+    """Return the rule with a name, such as ``"annual"``.
+
+    Raises:
+        SelectionError: there is no such rule, or an argument is not as described there.
+    """
+    for rule in RULES:
+        if rule.name == name:
+            return rule(start, end, last)
+    names = either([repr(rule.name) for rule in RULES])
+    raise SelectionError(f"the name of a rule must be {names}, not {checks.short_repr(name)}")
+
+
+def class_names(*kinds: type, word: str = "or") -> str:
+    """Return selections and the rules as a list for messages: ``Exact, Annual, Quarterly or HalfYearly``."""
+    return either([kind.__name__ for kind in (*kinds, *RULES)], word)
+
+
+def check_period_selection(selection: object) -> None:
+    """Refuse anything but a selection; for periods and labels, the error says how to select them."""
+    if not isinstance(selection, (Exact, FiscalRange, Trailing, Rule)):
+        raise SelectionError(
+            f"periods must be {class_names(Exact, FiscalRange, Trailing)},"
+            f" not {checks.short_repr(selection)}{_exact_hint(selection)}"
+        )
+
+
+def _exact_hint(selection: object) -> str:
+    """Return how to select periods that are given without `Exact`, or by a class; "" for anything else."""
+    if isinstance(selection, type) and selection in (*RULES, FiscalRange):
+        return f"; write {selection.__name__}()"
+    given = selection if isinstance(selection, (list, tuple, set, frozenset)) else (selection,)
+    labels = [period.label for each in given if (period := intended_period(each))]
+    if not labels or len(labels) < len(given):
+        return ""
+    return f"; write Exact({_shortened(labels) if len(labels) > 1 else repr(labels[0])})"
+
+
+def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
+    """Return what to request, given the periods of a catalogue; None where none of them is selected.
+
+    A rule becomes `Exact`; the open ends of a range become the first and last fiscal ends of the catalogue.
+    """
+    check_period_selection(selection)
+    match selection:
+        case Exact():
+            return None if set(selection.periods).isdisjoint(periods) else selection
+        case Rule():
+            meant = selection.among(periods)
+            return Exact(meant) if meant else None
+        case FiscalRange(start=start, end=end):
+            # The spec requires both ends of a range (spec 4.3), so open ones are filled in.
+            known = sorted(period.fiscal_end for period in periods)
+            if not known:
+                return None
+            first, last = _point(known[0]), _point(known[-1])
+            start, end = start or first, end or last
+            # A range outside the catalogue's periods would cost a request and contain nothing.
+            return FiscalRange(start, end) if start <= last and first <= end else None
+    return selection
+
+
+def existing(periods: Iterable[Period], selection: object) -> str:
+    """Return which periods there are, for the error about a selection that selects none of them."""
+    known = sorted(periods)
+    if not known:
+        return "no periods"
+    return f"{counted(len(known), 'period')}, {spanned(known)}{_other_kind(selection, known)}"
+
+
+def _other_kind(selection: object, known: Sequence[Period]) -> str:
+    """Return a clause about the kind that a rule selects; "" if there are periods of that kind."""
+    if not isinstance(selection, Rule) or any(map(selection.admits, known)):
+        return ""
+    if not any(period.duration_months for period in known):
+        return "; all of them have duration 0 (points in time): write FiscalRange() to select them"
+    others = [period for period in known if period.duration_months == selection.months]
+    if not others:
+        return f"; none of them has {selection.months} months"
+    months = " and ".join(str(month) for month in sorted({period.end_month for period in others}))
+    latest = Exact(others[-selection.last :] if selection.last else others[-_FEW_YEARS:])
+    return (
+        f"; its periods of {selection.months} months end in fiscal month {months}, from {spanned(others)},"
+        f" and {type(selection).__name__} selects those that end in month {selection.end_month}:"
+        f" write {latest.code()}"
+    )
+
+
+def describe(selection: Any) -> str:
+    """Return a period selection as a short line for people."""
+    match selection:
+        case Exact(periods=periods):
+            return f"exactly {listed([period.label for period in periods])}"
+        case Trailing(months=months):
+            return f"the last {counted(months, 'month')}"
+        case FiscalRange(start=None, end=None):
+            return "all periods"
+        case FiscalRange(start=start, end=end):
+            return f"the periods{_that_end(start, end)}"
+        case Rule(start=start, end=end, last=last, kind=kind):
+            which = f"the last {counted(last, kind)}" if last else f"all {kind}s"
+            return f"{which}{_that_end(start, end)}"
+    return repr(selection)
+
+
+def _that_end(start: Period | None, end: Period | None) -> str:
+    """Return the fiscal ends between which periods lie as a clause; "" without any."""
+    first, last = (point and f"{point.year}-{point.end_month:02d}" for point in (start, end))
+    if first and last:
+        return f" that end from {first} to {last}"
+    return f" that end in {first} or later" if first else f" that end in {last} or earlier" if last else ""

@@ -92,8 +92,8 @@ class Client:
             each question confirms it, with one request for the metadata if it sends no other.
         stale_if_error: for how many seconds after that a kept catalogue and cached values are given, if
             nothing else is needed and the current publication cannot be found out: the allowance is
-            used up, or the service fails or can't be reached. `Panel.confirmed_at` shows how old
-            they are.
+            used up, or the service fails or can't be reached, which is not retried in the interactive lane.
+            `Panel.confirmed_at` shows how old they are.
         ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
         trust_env: whether to use the proxies that the environment names.
         allow_http: whether to accept an http URL of another machine; this warns, and uses no proxy.
@@ -199,7 +199,7 @@ class Client:
         Raises:
             RuntimeError: the client belongs to another event loop that is not closed.
         """
-        await self._transport.aclose()
+        await self._sender.aclose()
 
     @property
     def bucket(self) -> Bucket:
@@ -454,8 +454,9 @@ class Client:
         Raises:
             SelectionError: an argument is not as described; no request was sent.
             AsyncfinError: no further entity can be read: `concerns` is ``"account"`` (a refused token or a
-                used-up allowance) or ``"local"`` (the shared bucket is unreachable). Raised after the answers
-                that are finished.
+                used-up allowance), ``"local"`` (the shared bucket is unreachable), or on the bulk lane
+                ``"service"`` (it has failed for `Retry.max_outage`). Raised after the answers that are
+                finished.
         """
         checks.several("entity_ids", entity_ids, "entity ids", AsyncIterable)
         check_select(select)

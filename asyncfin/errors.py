@@ -119,8 +119,10 @@ class AsyncfinError(Exception):
         operation: the operation that failed, such as ``"query"``; None if the error is not about a request.
         entity_id: the entity; None for usage and limits.
         request_id: the service's id of the request, if it gave one.
-        at: when the error occurred, aware UTC.
-        attempts: how often the request was sent; None if that is not known.
+        at: when the error occurred, aware UTC; with 0 `attempts`, of an error that concerns the service,
+            since when it fails.
+        attempts: how often the request was sent; None if that is not known. 0: not at all, because of another
+            request's failure.
     """
 
     attempts: int | None = None
@@ -155,7 +157,8 @@ class AsyncfinError(Exception):
         return "local"
 
     def __str__(self) -> str:
-        return printable(f"{super().__str__()} ({self._doing()})" if self.operation else super().__str__())
+        doing = f" ({self._doing()})" if self.operation else ""
+        return printable(f"{super().__str__()}{doing}{self._not_sent()}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -185,6 +188,12 @@ class AsyncfinError(Exception):
         return "\n".join(
             f"{name}: {printable(str(fact))}" for name, fact in facts.items() if fact is not None
         )
+
+    def _not_sent(self) -> str:
+        """Return since when the service fails, for the text; nothing unless that is why it was not sent."""
+        if self.attempts != 0 or self.concerns != "service" or self.at is None:
+            return ""
+        return f"; not sent: the service has failed since {utc_text(self.at.replace(microsecond=0))}"
 
     def _doing(self) -> str:
         """Return the operation and the entity, for the text; nothing if they are not known."""
@@ -318,8 +327,8 @@ class ServiceError(AsyncfinError):
         code: the service's error code, on which to base decisions; None if the response had none.
         message: the service's text for people, which may change at any time.
         at: when the response was received, aware UTC.
-        answered: whether it is a response. False: no request was sent, because the token callable failed
-            or the bucket's allowance is used up.
+        answered: whether it is a response. False: no request was sent, because the token callable failed,
+            the bucket's allowance is used up, or the service fails.
         has_error_object: whether the response has the error object of the spec. False: it probably comes
             from something in front of the service, such as a proxy, and `message` is this library's.
 
@@ -386,7 +395,7 @@ class ServiceError(AsyncfinError):
         if more := len(issues) - len(shown):
             shown.append(f"and {more} more")
         details = f" [{'; '.join(shown)}]" if shown else ""
-        return printable(f"{head}{doing}{named}: {self.message or 'no message'}{details}")
+        return printable(f"{head}{doing}{named}: {self.message or 'no message'}{details}{self._not_sent()}")
 
 
 class _Bounded:

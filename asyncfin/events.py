@@ -159,9 +159,11 @@ class Waiting(_Request, frozen=True):
     Attributes:
         reason: what it waits for. ``"token"``: the token callable; ``"connection"``: one of the client's
             `max_in_flight` slots; ``"bucket"``: the bucket's rate, and earlier requests; ``"pause"``: the
-            end of the bucket's pause after a 429; ``"retry"``: its next attempt.
+            end of the bucket's pause after a 429; ``"retry"``: its next attempt; ``"outage"``: that the
+            service responds again, or that it is the next request to find out.
         seconds: how long it has waited so far.
-        until: when the wait ends at the earliest, aware UTC; None if that is not known.
+        until: when the wait ends at the earliest, aware UTC, in an outage the next attempt of any request;
+            None if that is not known.
     """
 
     reason: str
@@ -174,7 +176,7 @@ class Waited(_Request, frozen=True):
 
     Attributes:
         reason: ``"turn"``: for the token, a free connection and the bucket, including shared pauses;
-            ``"retry"``: before its next attempt.
+            ``"retry"``: before its next attempt; ``"outage"``: while the service failed.
         seconds: how long it waited.
     """
 
@@ -208,6 +210,43 @@ class Restarted(_Request, frozen=True):
     restart: int
 
 
+class _Outage(_Request, frozen=True):
+    serial: int
+
+
+class OutageBegan(_Outage, frozen=True):
+    """The service fails: from now on the client sends one request at a time to find out when it responds.
+
+    Exactly one `OutageEnded` of the same `serial` follows. The `operation` and the `entity_id`, of both, are
+    those of the request that failed last.
+
+    Attributes:
+        failure: the name of the class of its error.
+        failures: how many attempts have failed in a row.
+        since: when the first of them failed, aware UTC.
+    """
+
+    failure: str
+    failures: int
+    since: datetime
+
+
+class OutageEnded(_Outage, frozen=True):
+    """The service responds again, or the client was closed.
+
+    Attributes:
+        since: as in `OutageBegan`.
+        seconds: how long that is ago.
+        probes: how many requests were sent to find out.
+        recovered: whether the service responds again. False: the client was closed first.
+    """
+
+    since: datetime
+    seconds: float
+    probes: int
+    recovered: bool
+
+
 class Deviated(_Request, frozen=True):
     """A response violated the spec where no number depends on it, and was repaired.
 
@@ -237,6 +276,8 @@ Event: TypeAlias = (
     | Waited
     | Retrying
     | Restarted
+    | OutageBegan
+    | OutageEnded
     | Deviated
 )
 
@@ -282,9 +323,14 @@ _figures = attrgetter("requests", "retries", "refused", "waits", "received")
 
 @frozen
 class Stats(Counts):
-    """The counts of a client at one moment: of all its requests, and by operation."""
+    """The counts of a client at one moment: of all its requests, and by operation.
+
+    Attributes:
+        outage_since: since when the service fails, aware UTC; None: it does not.
+    """
 
     by_operation: Mapping[str, Counts] = field(kw_only=True)
+    outage_since: datetime | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
         each = ", ".join(f"{counts.requests} {name}" for name, counts in self.by_operation.items())

@@ -93,6 +93,7 @@ async def extract(
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
+    max_outage: float = 900.0,
     lock: bool = True,
     executor: Executor | MakeExecutor | None = None,
     chunk: int = 25,
@@ -129,7 +130,10 @@ async def extract(
         refresh: whether to read unchanged entities again. A file is unchanged if its footer can be read and
             names the question and the publication: damage elsewhere in it is repaired by a refresh only.
         replace: whether the files of another question in the folder are to be deleted first.
-        wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
+        wait: whether to sleep until a used-up allowance returns, and while the service fails; otherwise the
+            run ends.
+        max_outage: for how many seconds the run waits while the service fails, in either lane, counted from
+            the first failure: in place of the client's `Retry.max_outage`.
         lock: whether to lock an object store's prefix against other runs. A folder is always locked.
         executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process pool or
             Dask's, or a function of no arguments that makes one, which is called again when a killed
@@ -177,6 +181,7 @@ async def extract(
         refresh=refresh,
         replace=replace,
         wait=wait,
+        max_outage=None if wait else checks.seconds("max_outage", max_outage),
         lock=lock,
         chunk=chunk,
         history=history,

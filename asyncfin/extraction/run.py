@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Literal, TypeAlias
 
 from attrs import define, field, frozen
@@ -29,6 +30,7 @@ from asyncfin.model.judge import Missing, complaint
 from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, in_thread
+from asyncfin.wire.sender import outlasting
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
@@ -50,6 +52,8 @@ class Options:
     refresh: bool = field(validator=checks.flag.field)
     replace: bool = field(default=False, validator=checks.flag.field)
     wait: bool = field(default=False, validator=checks.flag.field)
+    # None: no limit.
+    max_outage: float | None = field(default=None, validator=checks.seconds_or_none.field)
     lock: bool = field(default=True, validator=checks.flag.field)
     chunk: int = field(default=25, validator=checks.positive_int.field)
     history: bool | None = field(default=None, validator=checks.flag.optional().field)
@@ -99,7 +103,12 @@ class Run:
     def announced(self, entities: int) -> Iterator[None]:
         """Announce the start and the end of the run, which is the block, and count what it sends."""
         serial, failure = next(_serials), None
-        with self._client.observed(self._tracker) as announce, self._tracker.counting():
+        options = self._options
+        with (
+            self._client.observed(self._tracker) as announce,
+            self._tracker.counting(),
+            outlasting(inf if options.max_outage is None else options.max_outage),
+        ):
             announce(ExtractStarted("extract", None, serial, entities))
             try:
                 yield

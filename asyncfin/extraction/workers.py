@@ -53,6 +53,7 @@ class Chunk:
     known: dict[str, Written]
     refresh: bool
     on_error: OnError
+    max_outage: float | None
     feed_run: FeedRun | None = None
     locked_at: int | None = None
 
@@ -114,7 +115,7 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     client = chunk.make_client()
     check_client("what make_client returns", client)
     # The driver waits for an allowance: a worker that sleeps is a worker less.
-    options = Options(on_error=chunk.on_error, refresh=chunk.refresh)
+    options = Options(on_error=chunk.on_error, refresh=chunk.refresh, max_outage=chunk.max_outage)
     async with client:
         files = files_at(chunk.place, chunk.question, lock=False, locked_at=chunk.locked_at)
         try:
@@ -260,6 +261,7 @@ class Driver:
             known,
             self._options.refresh,
             self._options.on_error,
+            self._options.max_outage,
             self._feed_run,
             self._place.locked_at if isinstance(self._place, Folder) else None,
         )

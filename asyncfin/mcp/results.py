@@ -34,6 +34,8 @@ _MAX_NOTE = 600
 # For the line that says how many rows are omitted, and for the braces of structured content.
 _REST = 600
 
+# Seconds: the longest wait until a client finds out that a service that failed responds again.
+_OUTAGE = 30.0
 # What an assistant can do about an error.
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (NoTurnError, "Call again with the same arguments to go on."),
@@ -151,6 +153,9 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         (advice for kind, advice in _ADVICE if isinstance(error, kind)),
         "Tell the user what the message says.",
     )
+    if error.concerns == "service" and error.attempts == 0:
+        wait, since = _OUTAGE, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
+        do = f"The service has failed{since}: do not call again at once, but after retry_after_seconds."
     facts: dict[str, Any] = {
         "error": "RequestLimitError" if isinstance(error, NoTurnError) else type(error).__name__,
         "message": printable(str(error))[:2000],

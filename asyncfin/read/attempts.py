@@ -17,8 +17,6 @@ from asyncfin.errors import (
     DatasetChangedError,
     RateLimitedError,
     SelectionError,
-    ServerFailureError,
-    TransportError,
     ValidationFailedError,
 )
 from asyncfin.events import Restarted
@@ -40,8 +38,11 @@ _FIRST_WAIT = 0.1
 _GROWTH = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
-# Errors that do not show whether the publication is still current, unlike a 401, 403 or 404.
-_INCONCLUSIVE = (RateLimitedError, ServerFailureError, TransportError, BucketUnavailableError)
+
+
+def _is_inconclusive(error: AsyncfinError) -> bool:
+    """Return whether an error does not show if the publication is still current, unlike a 401, 403 or 404."""
+    return error.concerns == "service" or isinstance(error, (RateLimitedError, BucketUnavailableError))
 
 
 class Attempts:
@@ -184,19 +185,20 @@ class Attempt:
             # the whole catalogue since, none is requested.
             return Known(await self._publication(unfinished), unfinished.sent)
         try:
-            current = await self.metadata()
-        except _INCONCLUSIVE:
-            known = await self._known()
-            stale_if_error = self.read.publications.stale_if_error
-            if known is not None and self._is_fresh(known.confirmed, stale_if_error):
-                return Known(known.publication, None)
-            raise
+            current = await self.metadata(once=await self._stale() is not None)
+        except AsyncfinError as error:
+            if not _is_inconclusive(error) or (stale := await self._stale()) is None:
+                raise
+            return stale
         return Known(await self._publication(Unfinished(current.dataset, current.sent)), current.sent)
 
-    async def metadata(self) -> Metadata:
-        """Return the metadata that the attempt begins with, which serve once, or request them."""
+    async def metadata(self, *, once: bool = False) -> Metadata:
+        """Return the metadata that the attempt begins with, which serve once, or request them.
+
+        `once` is that of `Sender.send`.
+        """
         successor, self.successor = self.successor, None
-        return successor or await self.read.metadata(fresh=self.read.stats.restarts > 0)
+        return successor or await self.read.metadata(fresh=self.read.stats.restarts > 0, once=once)
 
     async def _publication(self, unfinished: Unfinished) -> Publication:
         read, dataset, responses = self.read, unfinished.dataset, unfinished.responses
@@ -215,7 +217,7 @@ class Attempt:
                 catalogue = await read_catalogue(send, dataset)
         except AsyncfinError as error:
             # The turn may have ended the read by refusing a retry too.
-            if read.has_turn and (is_ended_by_turn(error) or isinstance(error, _INCONCLUSIVE)):
+            if read.has_turn and (is_ended_by_turn(error) or _is_inconclusive(error)):
                 read.publications.unfinished.put(dataset.entity_id, unfinished)
             raise
         if read.cache is not None and read.fills_cache:
@@ -242,6 +244,16 @@ class Attempt:
             return None
         found = await self._kept_or_cached(pointer.dataset_id)
         return None if found is None else Known(found, pointer.confirmed)
+
+    async def _stale(self) -> Known | None:
+        """Return the publication that counts as the current one if that can't be found out."""
+        # First, since what is known may have to be read.
+        if not (stale_if_error := self.read.publications.stale_if_error):
+            return None
+        known = await self._known()
+        if known is None or not self._is_fresh(known.confirmed, stale_if_error):
+            return None
+        return Known(known.publication, None)
 
     def _is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
         """Return whether a publication confirmed at a moment counts as the current one for this read."""
@@ -337,11 +349,11 @@ class Attempt:
             known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
             if self._may_return(record, dataset_id):
                 return max(filter(None, (known, self.confirmed)), default=None)
+            stale_if_error = self.read.publications.stale_if_error
             try:
-                current = await self.read.metadata()
-            except _INCONCLUSIVE:
-                stale_if_error = self.read.publications.stale_if_error
-                if known is not None and self._is_fresh(known, stale_if_error):
+                current = await self.read.metadata(once=self._is_fresh(known, stale_if_error))
+            except AsyncfinError as error:
+                if _is_inconclusive(error) and self._is_fresh(known, stale_if_error):
                     return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):

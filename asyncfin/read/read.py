@@ -91,21 +91,29 @@ class Read:
         """Whether the service has refused the client's token and has accepted none since."""
         return self._sender.tokens.refused
 
-    async def send(self, request: Request) -> Response:
-        """Send a request as a part of this read, and record it if the service refuses the entity."""
+    async def send(self, request: Request, *, once: bool = False) -> Response:
+        """Send a request as a part of this read, and record it if the service refuses the entity.
+
+        `once` is that of `Sender.send`.
+        """
         try:
             async with taken(self._turn) as may_retry:
-                return await self._sender.send(request, on_attempt=self.stats.count, may_retry=may_retry)
+                return await self._sender.send(
+                    request, on_attempt=self.stats.count, may_retry=may_retry, once=once
+                )
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.
             if refusal.has_error_object:
                 await self.records.mark_refused(self.entity_id)
             raise
 
-    async def metadata(self, *, fresh: bool = False) -> Metadata:
-        """Return the entity's current dataset (spec 4.1); `fresh`: no cache may answer. One request."""
+    async def metadata(self, *, fresh: bool = False, once: bool = False) -> Metadata:
+        """Return the entity's current dataset (spec 4.1). One request.
+
+        With `fresh` no cache may answer; `once` is that of `Sender.send`.
+        """
         sent = self.publications.clock()
         request = dataset_request(self.entity_id, fresh=fresh)
-        dataset = read_dataset(request, await self.send(request))
+        dataset = read_dataset(request, await self.send(request, once=once))
         await self.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
         return Metadata(dataset, sent)

@@ -17,6 +17,8 @@ _log = logging.getLogger("asyncfin")
 
 # Where an error does not say when to come back: a pause of the bucket is over within seconds.
 _RETRY_AFTER = 5
+# Seconds: until a client finds out at the latest that a service that failed responds again.
+_OUTAGE = 30
 
 
 class HttpError(NamedTuple):
@@ -56,6 +58,7 @@ def http_error(error: BaseException) -> HttpError:
     `NotFoundError`                                                           404
     `ArgumentError`                                                           500
     `RateLimitedError`, `AllowanceExhaustedError`, `BucketUnavailableError`   503, Retry-After
+    one that concerns the service, with 0 `attempts`: it fails as a whole     503, Retry-After
     `TimeoutError`, `RequestTimeoutError`                                     504
     every other `AsyncfinError`, 401 and 403 of the service included          502
     ========================================================================= ====================
@@ -70,7 +73,13 @@ def http_error(error: BaseException) -> HttpError:
             return HttpError(400, str(error), {})
         case errors.NotFoundError():
             found = HttpError(404, "no published dataset is available for this entity", {})
-        case errors.RateLimitedError() | errors.BucketUnavailableError():
+        case errors.AsyncfinError(attempts=0, concerns="service"):
+            text = f"the data service is not available at the moment; come back in {_OUTAGE} seconds"
+            found = HttpError(503, text, {"Retry-After": str(_OUTAGE)})
+        case errors.BucketUnavailableError():
+            text = f"the figures can't be requested at the moment; come back in {_RETRY_AFTER} seconds"
+            found = HttpError(503, text, {"Retry-After": str(_RETRY_AFTER)})
+        case errors.RateLimitedError():
             seconds = _retry_after(error)
             text = f"too many requests at the moment; come back in {seconds} seconds"
             found = HttpError(503, text, {"Retry-After": str(seconds)})
@@ -84,12 +93,12 @@ def http_error(error: BaseException) -> HttpError:
     return found
 
 
-def _retry_after(error: errors.AsyncfinError) -> int:
+def _retry_after(error: errors.RateLimitedError) -> int:
     """Return the whole seconds after which a visitor may come back, at least 1."""
     if isinstance(error, errors.AllowanceExhaustedError):
         # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it would be too early.
         return max(1, ceil((error.resume_at - datetime.now(UTC)).total_seconds()))
-    return max(1, ceil(getattr(error, "retry_after", None) or _RETRY_AFTER))
+    return max(1, ceil(error.retry_after or _RETRY_AFTER))
 
 
 async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float) -> T:

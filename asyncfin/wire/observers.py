@@ -13,8 +13,9 @@ import msgspec
 from attrs import astuple, define
 
 from asyncfin import checks, events
-from asyncfin.clock import later
+from asyncfin.clock import later, utc_text
 from asyncfin.errors import printable
+from asyncfin.model.words import lasting
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.wire.protocol import Request, has_spec_form
 
@@ -80,7 +81,7 @@ def log(event: events.Event) -> None:
 
 
 class WarningLog:
-    """An observer that warns of the first deviation at each path, and of the first unusual entity id."""
+    """An observer that warns of outages, of the first deviation at each path, and of an unusual entity id."""
 
     def __init__(self) -> None:
         self._paths: set[str] = set()
@@ -94,6 +95,20 @@ class WarningLog:
                     "responses deviate from the spec and are repaired: %s: %s (see Panel.deviations)",
                     event.path,
                     event.problem,
+                )
+            case events.OutageBegan():
+                _log.warning(
+                    "the service fails since %s: %s, %d failures in a row;"
+                    " one request at a time is sent until it responds",
+                    utc_text(event.since.replace(microsecond=0)),
+                    event.failure,
+                    event.failures,
+                )
+            case events.OutageEnded(recovered=True):
+                _log.warning(
+                    "the service responds again after %s; %d requests were sent in that time",
+                    lasting(event.seconds),
+                    event.probes,
                 )
             case events.RequestStarted(entity_id=str(entity_id)) if not (
                 self._has_unusual_id or has_spec_form(entity_id)
@@ -110,9 +125,16 @@ class Tally:
 
     def __init__(self) -> None:
         self._counts: dict[str, events.Counts] = {}
+        self._outage_since: datetime | None = None
 
     def __call__(self, event: events.Event) -> None:
         match event:
+            case events.OutageBegan():
+                self._outage_since = event.since
+                return
+            case events.OutageEnded():
+                self._outage_since = None
+                return
             case events.RequestStarted():
                 counts = events.Counts(requests=1, retries=int(event.attempt > 1))
             case events.RequestAnswered():
@@ -126,7 +148,8 @@ class Tally:
     def stats(self) -> events.Stats:
         """Return the counts so far."""
         total = sum(self._counts.values(), events.Counts())
-        return events.Stats(*astuple(total), by_operation=dict(self._counts))
+        counts = dict(self._counts)
+        return events.Stats(*astuple(total), by_operation=counts, outage_since=self._outage_since)
 
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
@@ -140,7 +163,8 @@ class Wait:
     """What a request waits for."""
 
     reason: str = ""  # as `Waiting` has it
-    ends_at: float | None = None  # the loop time at which that ends, if it is known
+    # Gives the loop time at which that ends at the earliest, if it is known.
+    ends_at: Callable[[], float | None] = lambda: None
 
 
 @contextmanager
@@ -158,7 +182,7 @@ def announced(
         seconds = now - began_at
         # The intervals double: observers learn of a long wait soon, and it does not fill a log.
         timer = loop.call_later(seconds, again, again)
-        reason, ends_at = wait.reason, wait.ends_at
+        reason, ends_at = wait.reason, wait.ends_at()
         # The end of a pause of the bucket is known, that of the wait in its queue is not.
         if reason == "bucket" and (paused_until := bucket.stats().paused_until) is not None:
             reason, ends_at = "pause", paused_until
@@ -175,5 +199,5 @@ def announced(
     # Not reached by a wait that failed or was cancelled.
     seconds = loop.time() - began_at
     if seconds >= _NOTICEABLE:
-        reason = "retry" if wait.reason == "retry" else "turn"
+        reason = wait.reason if wait.reason in ("retry", "outage") else "turn"
         announce(events.Waited(request.operation, request.entity_id, reason, seconds))

@@ -30,6 +30,9 @@ class Retry:
         wait_max: the limit of that doubling, in seconds.
         max_retry_after: the longest Retry-After to wait for, in seconds. A longer one raises
             `AllowanceExhaustedError` after a 429, and ends the retries after a 5xx.
+        max_outage: while the service fails as a whole, one request at a time is sent. For so many seconds
+            after the first failure the others wait if they are of the bulk lane or of an extraction. Later
+            ones, and those of the interactive lane, raise the last failure at once.
 
     Raises:
         ArgumentError: a number is out of its range.
@@ -40,6 +43,7 @@ class Retry:
     wait_initial: float = field(default=0.5, validator=checks.seconds.field)
     wait_max: float = field(default=20.0, validator=checks.seconds.field)
     max_retry_after: float = field(default=60.0, validator=checks.seconds.field)
+    max_outage: float = field(default=900.0, validator=checks.seconds.field)
 
     def wait(self, attempt: int, retry_after: float | None, source: random.Random) -> float | None:
         """Return the seconds between attempt number `attempt` and the next, at least `retry_after`.
@@ -64,12 +68,12 @@ class Retry:
             wait: what the method `wait` returned.
         """
         shared = isinstance(error, RateLimitedError)  # then the wait is a pause of the bucket
-        if attempt >= self.attempts or not (shared or _is_retryable(error)):
+        if attempt >= self.attempts or not (shared or is_retryable(error)):
             return True
         return elapsed + (0 if shared else wait) > self.max_elapsed
 
 
-def _is_retryable(error: Exception) -> bool:
+def is_retryable(error: Exception) -> bool:
     """Return whether a failure other than a 429 may pass."""
     match error:
         case TransportError():
@@ -119,3 +123,7 @@ class Quota:
     def earn(self) -> None:
         """Record that a request succeeded."""
         self._held = min(self._capacity, self._held + 0.5)
+
+    def refill(self) -> None:
+        """Make it full."""
+        self._held = self._capacity

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from itertools import count
@@ -29,9 +30,10 @@ from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop
 from asyncfin.wire.connection import HeaderValue
-from asyncfin.wire.observers import Announcer, Tally, WarningLog, announced, log
+from asyncfin.wire.gate import Gate
+from asyncfin.wire.observers import Announcer, Tally, Wait, WarningLog, announced, log
 from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
-from asyncfin.wire.retry import Quota, Retry
+from asyncfin.wire.retry import Quota, Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.transport import CLOSED, Transport
@@ -40,12 +42,34 @@ from asyncfin.wire.transport import CLOSED, Transport
 _serials = count(1)
 
 
-@define
+# For how many seconds of an outage the requests of this context wait, in either lane; None: as of the lane.
+_outage_limit: ContextVar[float | None] = ContextVar("asyncfin_outage_limit", default=None)
+
+
+@contextmanager
+def outlasting(seconds: float) -> Iterator[None]:
+    """Let the requests of the block wait so long through an outage, whatever their client's lane."""
+    limit = _outage_limit.set(seconds)
+    try:
+        yield
+    finally:
+        _outage_limit.reset(limit)
+
+
+@define(eq=False)
 class _Sending:
     """The state of one request. It is the `Origin` of its errors, hence `at` and `request_id`."""
 
+    request: Request
     clock: Callable[[], datetime]  # gives the wall time
+    shared: _Shared
+    limit: float | None  # for how many seconds of an outage it waits; None: not at all
+    on_attempt: Callable[[], None]
+    may_retry: Callable[[], bool]
+    once: bool  # whether a failure that concerns the service ends it
+    error: ServiceError | TransportError | None = None  # what the last attempt ended in
     attempts: int = 0  # how often the request was sent
+    probes: int = 0  # how many of these have failed during an outage for whose end it waits
     renewed: bool = False  # whether it was sent again with another token after a 401
     elapsed: float = 0.0  # what `Retry.max_elapsed` bounds, in seconds
     sent_at: float = 0.0  # the loop time of the last attempt's grant
@@ -60,16 +84,29 @@ class _Sending:
     @property
     def counted_attempts(self) -> int:
         """How many attempts count for `Retry.attempts`: the one whose token was replaced does not."""
-        return self.attempts - self.renewed
+        return self.attempts - self.renewed - self.probes
+
+    def completing(self) -> AbstractContextManager[None]:
+        """Complete an error raised within: of which request it is, at which attempt, and when."""
+        return error_context(self.request.operation, self.request.entity_id, self)
 
 
 class _Shared:
     """What the requests of one event loop share."""
 
-    def __init__(self, max_in_flight: int) -> None:
+    def __init__(self, max_in_flight: int, gate: Gate) -> None:
         self.slots = asyncio.Semaphore(max_in_flight)
-        # Set, and replaced, when the allowance is used up: it ends the waits before retries.
-        self.exhausted = asyncio.Event()
+        self.gate = gate
+        self._interrupted = asyncio.Event()
+
+    def interrupt(self) -> None:
+        """End the waits before retries: the allowance is used up, or an outage begins."""
+        self._interrupted.set()
+        self._interrupted = asyncio.Event()
+
+    async def interrupted(self) -> None:
+        """Wait until the waits before retries end."""
+        await self._interrupted.wait()
 
 
 class Sender:
@@ -96,12 +133,27 @@ class Sender:
         self.lane = lane
         self._source = source or random.Random()  # noqa: S311  it only spreads waits
         self._quota = Quota()
-        self._shared = PerLoop(partial(_Shared, transport.max_in_flight))
+        self._gate: Gate | None = None  # of the last event loop
+        self._shared = PerLoop(self._new_shared)
         self._tally = Tally()
         self._warnings = WarningLog()
         self.announce = Announcer(self._tally, log, self._warnings, *observers)
         self.tolerance = Tolerance(checks.flag("strict", strict), self._announce_deviation)
         self._waiting = partial(announced, announce=self.announce, clock=transport.clock, bucket=bucket)
+
+    def _new_shared(self) -> _Shared:
+        self._close_gate()  # of a loop that has ended
+        self._gate = Gate(self.announce, self._source)
+        return _Shared(self._transport.max_in_flight, self._gate)
+
+    def _close_gate(self) -> None:
+        if self._gate is not None:
+            self._gate.close()
+
+    async def aclose(self) -> None:
+        """Close the connections, and end at once what is being sent or waits. A second call does nothing."""
+        await self._transport.aclose()
+        self._close_gate()
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
@@ -113,92 +165,170 @@ class Sender:
         *,
         on_attempt: Callable[[], None] = lambda: None,
         may_retry: Callable[[], bool] = lambda: True,
+        once: bool = False,
     ) -> Response:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
-        If `may_retry` returns False before a further attempt, the last error is raised. A ServiceError is not
-        retryable, or retries did not overcome it. RuntimeError: the client is closed, at once also if that
-        happens while the request waits; or it belongs to another event loop that is not closed.
+        If `may_retry` returns False before a further attempt, the last error is raised. With `once` a failure
+        that concerns the service is not retried, unless requests wait through outages here. A ServiceError is
+        not retryable, or retries did not overcome it. RuntimeError: the client is closed, at once also if
+        that happens while the request waits; or it belongs to another event loop that is not closed.
         """
-        progress = _Sending(self._transport.clock)
-        # Completes an error raised within: of which request it is, at which attempt, and when.
-        completing = partial(error_context, request.operation, request.entity_id, progress)
-        error: ServiceError | TransportError | None = None
         async with self._transport.until_closed():  # closing ends the block, and the last line raises
-            while True:
-                try:
-                    with completing():
-                        response = await self._attempt(request, progress, on_attempt)
-                    self._quota.earn()
-                    tolerance = self.tolerance.of(request.operation, request.entity_id)
-                    return evolve(response, attempts=progress.attempts, tolerance=tolerance)
-                except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
-                    # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here. The
-                    # cause is what the last attempt failed with.
-                    raise refusal from error
-                except (ServiceError, TransportError) as failed:
-                    error = failed
-
-                # The attempt failed. Errors are raised out here, so that they have no context. In this order:
-
-                # 1. The token was refused (401), and may be renewable: retry at once with another one.
-                #    It happens once, and does not count for `Retry.attempts`. Without `answered` the token
-                #    callable has failed, and nothing was sent.
-                unauthorized = isinstance(error, AuthenticationError) and error.answered
-                renewing = unauthorized and self.tokens.renewable and not progress.renewed
-                if renewing and may_retry():
-                    progress.renewed = True
-                    self._announce_retry(request, progress, error, 0.0)
-                    continue
-
-                # The service's Retry-After goes before the growing wait. None: it is too long.
-                wait = self._retry.wait(progress.counted_attempts, progress.retry_after, self._source)
-
-                # 2. The failure concerns all clients of the bucket, whether or not this request is retried.
-                with completing():
-                    await self._report_failure(request, progress, error, wait)
-
-                # 3. It is not retryable, or `Retry` or the caller does not allow another attempt.
-                attempt, elapsed = progress.counted_attempts, progress.elapsed
-                if (
-                    wait is None
-                    or self._retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait)
-                    or not may_retry()
-                ):
-                    raise error
-
-                # 4. Otherwise it is sent again after a wait.
-                await self._back_off(request, progress, error, wait)
+            limit, clock = self._outage_limit(), self._transport.clock
+            once = once and limit is None
+            sending = _Sending(request, clock, self._shared.get(), limit, on_attempt, may_retry, once)
+            try:
+                while True:
+                    await self._pass_gate(sending)
+                    outcome = await self._outcome(sending)
+                    if isinstance(outcome, Response):
+                        self._quota.earn()
+                        tolerance = self.tolerance.of(request.operation, request.entity_id)
+                        return evolve(outcome, attempts=sending.attempts, tolerance=tolerance)
+                    if outcome is not None:
+                        sending.error = outcome
+                        await self._prepare_retry(sending, outcome)
+            finally:
+                sending.shared.gate.withdraw(sending)  # a probe without an outcome
+                sending.error = None  # its frames contain `sending`
         # Only closing ends the block without a return or an error.
         raise RuntimeError(CLOSED)
 
-    async def _attempt(
-        self, request: Request, progress: _Sending, on_attempt: Callable[[], None]
-    ) -> Response:
-        """Wait until the request may be sent, send it once, and return its 2xx response or raise an error."""
-        async with self._permission(request, progress) as token:
-            time = asyncio.get_running_loop().time
-            progress.attempts += 1
-            progress.retry_after = None
-            on_attempt()
-            # The first fields of all events of this attempt.
-            identity = (request.operation, request.entity_id, next(_serials), progress.attempts)
-            url = self._transport.url(request)
-            self.announce(RequestStarted(*identity, method=request.method, url=url))
+    def _outage_limit(self) -> float | None:
+        """Return for how many seconds of an outage a request of this context waits; None: not at all."""
+        limit = _outage_limit.get()
+        return self._retry.max_outage if limit is None and self.lane == "bulk" else limit
+
+    async def _pass_gate(self, sending: _Sending) -> None:
+        """Wait while an outage does not allow the request, or raise the error for that."""
+        gate, request = sending.shared.gate, sending.request
+        if gate.may_send(request, sending):
+            return
+        if sending.limit is None:
+            raise sending.error or gate.not_sent(request)
+        time = asyncio.get_running_loop().time
+        with self._waiting(request) as wait:
+            wait.reason, wait.ends_at = "outage", lambda: gate.next_probe_at
+            while not gate.may_send(request, sending):
+                if time() >= (until := gate.began_at + sending.limit):
+                    raise gate.not_sent(request) from sending.error
+                await gate.wait(request, sending, until)
+
+    async def _outcome(self, sending: _Sending) -> Response | ServiceError | TransportError | None:
+        """Return what the next attempt ends in; None: an outage has begun before it was sent."""
+        # Errors are returned, and raised without a context.
+        try:
+            with sending.completing():
+                response = await self._attempt(sending)
+        except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
+            # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here. The cause is
+            # what the last attempt failed with.
+            raise refusal from sending.error
+        except (ServiceError, TransportError) as error:
+            return error
+        if response is not None:
+            self._record(sending, None)
+        return response
+
+    async def _prepare_retry(self, sending: _Sending, error: ServiceError | TransportError) -> None:
+        """Return when the request may be sent again after a failed attempt, or raise its error."""
+        gate = sending.shared.gate
+        # In this order:
+        # 1. The token was refused (401), and may be renewable: retry at once with another one. It happens
+        #    once, and does not count for `Retry.attempts`. Without `answered` the token callable has failed,
+        #    and nothing was sent.
+        unauthorized = isinstance(error, AuthenticationError) and error.answered
+        renewing = unauthorized and self.tokens.renewable and not sending.renewed
+        was_probe = gate.is_probe(sending)
+        # A 401 of something in front of the service shows nothing: the probe is sent again.
+        if not renewing or (isinstance(error, AuthenticationError) and error.has_error_object):
+            self._record(sending, error)
+        if renewing and sending.may_retry():
+            sending.renewed = True
+            self._announce_retry(sending, error, 0.0)
+            return
+
+        # The service's Retry-After goes before the growing wait. None: it is too long.
+        wait = self._retry.wait(sending.counted_attempts, sending.retry_after, self._source)
+
+        # 2. The failure concerns all clients of the bucket, whether or not this request is retried.
+        with sending.completing():
+            await self._report_failure(sending, error, wait)
+
+        # 3. The service fails as a whole: the request waits until it responds again, or is not retried.
+        fails = was_probe or (gate.is_closed and sending.request.entity_id is not None)
+        if error.concerns == "service" and (sending.once or fails):
+            waits = sending.limit is not None and (was_probe or is_retryable(error))
+            if not waits or not sending.may_retry():
+                raise error
+            sending.probes += was_probe
+            return
+
+        # 4. It is not retryable, or `Retry` or the caller does not allow another attempt.
+        attempt, elapsed = sending.counted_attempts, sending.elapsed
+        if (
+            wait is None
+            or self._retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait)
+            or not sending.may_retry()
+        ):
+            raise error
+
+        # 5. Otherwise it is sent again after a wait.
+        await self._back_off(sending, error, wait)
+
+    def _record(self, sending: _Sending, error: ServiceError | TransportError | None) -> None:
+        """Record how an attempt has ended, for the outage that it may begin or end."""
+        gate = sending.shared.gate
+        if gate.record(sending.request, sending, error, sending.retry_after):
+            if gate.is_closed:
+                sending.shared.interrupt()
+            else:
+                self._quota.refill()
+
+    async def _attempt(self, sending: _Sending) -> Response | None:
+        """Wait until the request may be sent, send it once, and return its 2xx response or raise an error.
+
+        None: it was not sent, because an outage has begun.
+        """
+        request, slots = sending.request, sending.shared.slots
+        with self._waiting(request) as wait:  # ends where sending begins, and the slot stays held
+            # First before the slots: however few there are, all waiting requests share a call for the token.
+            wait.reason = "token"
+            await self.tokens.current()
+            wait.reason = "connection"
+            await slots.acquire()
             try:
-                # The method itself: the transport calls it as it writes the headers.
-                headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
-                response = await self._transport.send(request, headers)
-                if not isinstance(response, Response):  # an error, whose traceback begins here
-                    raise response
-                if ends_within_json(response):
-                    raise TruncatedAnswerError("the response ended within its JSON")
-            except BaseException as failed:  # a cancellation too: what has started must be seen to end
-                seconds = time() - progress.sent_at
-                self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
+                token = await self._granted(sending, wait)
+            except BaseException:
+                slots.release()
                 raise
-            finally:
-                progress.elapsed += time() - progress.sent_at
+        if token is None:
+            slots.release()
+            return None
+        time = asyncio.get_running_loop().time
+        sending.attempts += 1
+        sending.retry_after = None
+        sending.on_attempt()
+        # The first fields of all events of this attempt.
+        identity = (request.operation, request.entity_id, next(_serials), sending.attempts)
+        url = self._transport.url(request)
+        self.announce(RequestStarted(*identity, method=request.method, url=url))
+        try:
+            # The method itself: the transport calls it as it writes the headers.
+            headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
+            response = await self._transport.send(request, headers)
+            if not isinstance(response, Response):  # an error, whose traceback begins here
+                raise response
+            if ends_within_json(response):
+                raise TruncatedAnswerError("the response ended within its JSON")
+        except BaseException as failed:  # a cancellation too: what has started must be seen to end
+            seconds = time() - sending.sent_at
+            self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
+            raise
+        finally:
+            sending.elapsed += time() - sending.sent_at
+            slots.release()
         # The response is redacted before it is used: errors, events and data contain no echoed token. The
         # slot is free by now, so other requests are sent during this.
         response = self.tokens.redact(response)
@@ -208,7 +338,7 @@ class Sender:
                 *identity,
                 status=response.status,
                 received=len(response.body),
-                seconds=time() - progress.sent_at,
+                seconds=time() - sending.sent_at,
                 request_id=error.request_id if error else None,
             )
         )
@@ -217,38 +347,33 @@ class Sender:
             return response
         if response.status == 401:
             self.tokens.record_401(token)
-        progress.retry_after = retry_after(response)
+        sending.retry_after = retry_after(response)
         raise error
 
-    @asynccontextmanager
-    async def _permission(self, request: Request, progress: _Sending) -> AsyncIterator[Secret]:
-        """Wait for a token, a slot and the bucket's grant; yield the token while the slot is held."""
-        async with AsyncExitStack() as held:  # the wait ends where sending begins, and the slot stays held
-            with self._waiting(request) as wait:
-                # `current` is awaited only so that there is a token; which one is sent is decided last, since
-                # it can be refused during each of these waits. First before the slots: however few there
-                # are, all waiting requests share one call for the token.
-                wait.reason = "token"
-                await self.tokens.current()
-                wait.reason = "connection"
-                await held.enter_async_context(self._shared.get().slots)
-                while True:
-                    # The grant is last, so that a granted request is sent at once: the pace is that of the
-                    # requests, not only of the grants.
-                    wait.reason = "token"
-                    await self.tokens.current()
-                    wait.reason = "bucket"
-                    progress.sent_at = await self._bucket.acquire(lane=self.lane, counts=request.counts)
-                    if (token := self.tokens.held) is not None:
-                        break
-                    # The token was refused during the wait. A grant that does not count stays used: giving it
-                    # back would take one off the day's spending.
-                    if request.counts:
-                        await self._bucket.give_back()
-            yield token
+    async def _granted(self, sending: _Sending, wait: Wait) -> Secret | None:
+        """Wait for the bucket's grant, and return the token to send; None: an outage has begun."""
+        gate, request = sending.shared.gate, sending.request
+        while gate.may_send(request, sending):
+            # The grant is last, so that a granted request is sent at once: the pace is that of the
+            # requests, not only of the grants. `current` is awaited only so that there is a token; which one
+            # is sent is decided last, since it can be refused during each of these waits.
+            wait.reason = "token"
+            await self.tokens.current()
+            wait.reason = "bucket"
+            sending.sent_at = await self._bucket.acquire(lane=self.lane, counts=request.counts)
+            token = self.tokens.held
+            if token is not None and not self._transport.is_closed and gate.may_send(request, sending):
+                return token
+            # The token was refused, an outage began, or the client was closed during the wait. A grant that
+            # does not count stays used: giving it back would take one off the day's spending.
+            if request.counts:
+                await self._bucket.give_back()
+            if self._transport.is_closed:
+                raise RuntimeError(CLOSED)
+        return None
 
     async def _report_failure(
-        self, request: Request, progress: _Sending, error: ServiceError | TransportError, wait: float | None
+        self, sending: _Sending, error: ServiceError | TransportError, wait: float | None
     ) -> None:
         """Report a failed attempt to the bucket; `wait` is None if its Retry-After is too long."""
         try:
@@ -256,32 +381,28 @@ class Sender:
                 # After a long Retry-After the allowance is used up (spec 8); otherwise the bucket pauses all
                 # requests until the wait is over.
                 if wait is None:
-                    raise await self._exhaust(request, progress, error)
-                await self._bucket.refused(sent_at=progress.sent_at, retry_after=wait)
-            elif isinstance(error, TransportError) and not error.sent and request.counts:
+                    raise await self._exhaust(sending, error)
+                await self._bucket.refused(sent_at=sending.sent_at, retry_after=wait)
+            elif isinstance(error, TransportError) and not error.sent and sending.request.counts:
                 # It did not reach the service, so it does not count against the day's allowance.
-                await self._bucket.unspend(sent_at=progress.sent_at)
+                await self._bucket.unspend(sent_at=sending.sent_at)
         except BucketUnavailableError as unavailable:
             raise unavailable from error
 
-    async def _exhaust(
-        self, request: Request, progress: _Sending, error: RateLimitedError
-    ) -> AllowanceExhaustedError:
+    async def _exhaust(self, sending: _Sending, error: RateLimitedError) -> AllowanceExhaustedError:
         """Record that the allowance is used up, and return the error that says so."""
-        seconds = progress.retry_after
+        seconds = sending.retry_after
         assert seconds is not None  # only a Retry-After can be too long
-        if request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
+        if sending.request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
             await self._bucket.exhaust(seconds)
-            shared = self._shared.get()
-            shared.exhausted.set()
-            shared.exhausted = asyncio.Event()
+            sending.shared.interrupt()
         resume_at = later(error.at or self._transport.clock(), seconds)
         return AllowanceExhaustedError(resume_at=resume_at, retry_after=seconds, **error.facts())
 
     async def _back_off(
-        self, request: Request, progress: _Sending, error: ServiceError | TransportError, seconds: float
+        self, sending: _Sending, error: ServiceError | TransportError, seconds: float
     ) -> None:
-        """Wait, at most until the allowance is used up: then the next attempt raises the error."""
+        """Wait, at most until the allowance is used up or an outage begins: then the next attempt ends it."""
         # After a 429 the bucket grants the next attempt once its pause is over. After any other failure the
         # request waits by itself, and the quota bounds what all requests of the client spend on this, so that
         # an outage does not multiply traffic.
@@ -289,16 +410,17 @@ class Sender:
         if waits and not self._quota.spend():
             error.add_note("not retried: retry budget exhausted")
             raise error
-        self._announce_retry(request, progress, error, seconds)
+        self._announce_retry(sending, error, seconds)
         if not waits:
             return
-        # A used-up allowance does not concern usage and limits (spec 8): their event is never set.
-        exhausted = self._shared.get().exhausted if request.counts else asyncio.Event()
+        request, loop = sending.request, asyncio.get_running_loop()
+        began_at = loop.time()
         with self._waiting(request) as wait, suppress(TimeoutError):
-            wait.reason, wait.ends_at = "retry", asyncio.get_running_loop().time() + seconds
-            async with asyncio.timeout_at(wait.ends_at):
-                await exhausted.wait()
-        progress.elapsed += seconds
+            wait.reason, wait.ends_at = "retry", lambda: began_at + seconds
+            async with asyncio.timeout_at(began_at + seconds):
+                # Neither concerns usage and limits (spec 8).
+                await (sending.shared.interrupted() if request.counts else loop.create_future())
+        sending.elapsed += loop.time() - began_at
 
     def _announce_deviation(self, event: Event) -> None:
         try:
@@ -309,14 +431,12 @@ class Sender:
         else:
             self.announce(event)
 
-    def _announce_retry(
-        self, request: Request, progress: _Sending, error: ServiceError | TransportError, wait: float
-    ) -> None:
+    def _announce_retry(self, sending: _Sending, error: ServiceError | TransportError, wait: float) -> None:
         self.announce(
             Retrying(
-                request.operation,
-                request.entity_id,
-                progress.attempts,
+                sending.request.operation,
+                sending.request.entity_id,
+                sending.attempts,
                 failure=type(error).__name__,
                 wait=wait,
                 request_id=error.request_id,

@@ -81,6 +81,11 @@ class Transport:
         self._open: _LoopState | None = None
         self._closed = False
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether `aclose` was called."""
+        return self._closed
+
     def url(self, request: Request) -> str:
         """Return the whole URL of a request."""
         query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""

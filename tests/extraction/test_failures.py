@@ -23,6 +23,7 @@ from asyncfin import (
     Retry,
     Select,
     SelectionError,
+    ServerFailureError,
     extract,
 )
 from asyncfin.events import Event, Restarted
@@ -42,6 +43,31 @@ async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: P
     assert failed.failure.request_id
     assert failed.failure.request_id in str(report)
     assert rows(folder) == annual(*FIRST[:2])
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("minutes", [2, 20])
+async def test_a_run_waits_through_an_outage_for_max_outage(folder: Path, minutes: float) -> None:
+    """In the interactive lane too; when that is over, the error ends the run, and nothing has failed."""
+    loop = asyncio.get_running_loop()
+    async with (
+        Sandbox(*COMPANIES) as sandbox,
+        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=1, max_outage=0)) as client,
+    ):
+        sandbox.inject(Status(status=503))
+        loop.call_later(60 * minutes, sandbox.clear_faults)
+        # Eight failures: those of the run alone are not enough.
+        await asyncio.gather(*(client.dataset(each) for each in (*IDS, *IDS)), return_exceptions=True)
+        report = await extract(client, IDS, Select(), Annual(), to=folder, max_outage=600)
+        refused = [served.status for served in sandbox.log].count(503)
+    assert not report.failed
+    assert refused <= 8 + 8 + 3 + 60 * minutes / 15
+    if minutes == 2:
+        assert (len(report.done), report.stopped) == (len(IDS), None)
+    else:
+        assert isinstance(report.stopped, ServerFailureError)
+        assert report.stopped.attempts == 0
+        assert loop.time() < 700
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")

@@ -521,7 +521,7 @@ async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
 def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
     question = SharedQuestion(Select(), Annual())
-    chunk = Chunk(make_killing_client, IDS, question, Folder.at(folder), {}, False, "continue")
+    chunk = Chunk(make_killing_client, IDS, question, Folder.at(folder), {}, False, "continue", 900.0)
     sent = pickle.dumps(chunk)
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent

@@ -180,6 +180,24 @@ async def test_a_query_whose_retries_exceed_the_limit_says_what_failed(sandbox: 
     assert "Call again in a minute" in text_of(answer)
 
 
+async def test_a_service_that_fails_as_a_whole_is_left_alone_for_half_a_minute(sandbox: Sandbox) -> None:
+    """The result says since when, and nothing is sent for it."""
+    async with assistant(sandbox, retry=Retry(attempts=1)) as call:
+        sandbox.inject(Status(status=503))
+        for _ in range(8):
+            await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+        before = len(sandbox.log)
+        answer = await call("find_series", entities=["Apple"], words="revenue")
+        assert len(sandbox.log) == before
+    facts = answer.structured_content
+    assert (facts["error"], facts["retry_after_seconds"]) == ("ServerFailureError", 30)
+    since = facts["message"].rpartition("since ")[2]
+    assert facts["do"] == (
+        f"The service has failed since {since}: do not call again at once, but after retry_after_seconds."
+    )
+    assert since.endswith("Z")
+
+
 async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
     """The first one is found now, the second is named as not read yet."""
     async with assistant(sandbox, max_requests=5) as call:

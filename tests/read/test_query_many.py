@@ -568,3 +568,39 @@ async def test_catalogue_pages_are_kept_where_a_turn_refuses_the_renewal_of_the_
             with pytest.raises(AuthenticationError):
                 await limited
     assert [served.operation for served in sandbox.log] == ["dataset", *["catalogue"] * 4]
+
+
+@pytest.mark.parametrize("lane", ["interactive", "bulk"])
+async def test_an_outage_ends_the_iteration_on_the_bulk_lane_only(lane: Any) -> None:
+    """There it has been waited for; on the interactive lane each entity has its error, without a request."""
+    loop = asyncio.get_running_loop()
+    retry = Retry(max_outage=300)
+    async with session(faults=[Status(status=503)], lane=lane, retry=retry, max_in_flight=4) as (
+        sandbox,
+        client,
+    ):
+        if lane == "interactive":
+            answers = await collected(client)
+            assert [type(answer.error) for answer in answers] == [ServerFailureError] * 30
+            assert [answer.entity_id for answer in answers if answer.error and answer.error.attempts == 0]
+            assert loop.time() < 10
+            assert len(sandbox.log) <= 12
+        else:
+            with pytest.raises(ServerFailureError, match="not sent: the service has failed since") as caught:
+                await collected(client)
+            assert caught.value.attempts == 0
+            assert loop.time() == pytest.approx(300, abs=10)
+            assert len(sandbox.log) <= 12 + 3 + 300 / 15
+
+
+async def test_a_list_on_the_bulk_lane_waits_through_an_outage() -> None:
+    """Two minutes of 503 cost a few requests, and every entity has its answer."""
+    fault = Status(status=503)
+    async with session(faults=[fault], lane="bulk", retry=Retry(attempts=2, max_elapsed=5)) as (
+        sandbox,
+        client,
+    ):
+        asyncio.get_running_loop().call_later(120, sandbox.clear_faults)
+        answers = await collected(client)
+    assert [answer.error for answer in answers] == [None] * 30
+    assert [served.status for served in sandbox.log].count(503) <= 16 + 3 + 120 / 15

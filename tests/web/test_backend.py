@@ -49,6 +49,29 @@ def test_retry_after_is_what_the_error_says_in_whole_seconds() -> None:
     assert http_error(limited).headers == {"Retry-After": "3"}
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ServerFailureError(status=503, answered=False, attempts=0),
+        errors.ServiceError(status=408, answered=False, attempts=0),
+        errors.RequestTimeoutError("nothing arrived", sent=False, attempts=0),
+        errors.ConnectionFailedError("no connection", sent=False, attempts=0),
+    ],
+)
+def test_a_service_that_fails_as_a_whole_is_a_503_for_half_a_minute(error: errors.AsyncfinError) -> None:
+    """Nothing was sent for this visitor, whatever the last failure was."""
+    status, text, headers = http_error(error)
+    assert (status, headers) == (503, {"Retry-After": "30"})
+    assert text == "the data service is not available at the moment; come back in 30 seconds"
+
+
+def test_a_bucket_that_is_away_does_not_claim_too_many_requests() -> None:
+    """It is not the visitors' doing."""
+    answer = http_error(errors.BucketUnavailableError("the bucket is away"))
+    assert answer.text == "the figures can't be requested at the moment; come back in 5 seconds"
+    assert answer.headers == {"Retry-After": "5"}
+
+
 @pytest.mark.parametrize("error", [ValueError("a defect"), KeyboardInterrupt(), ClientGoneError()])
 def test_what_is_no_error_of_the_library_is_raised_again(error: BaseException) -> None:
     """A defect of the backend is not hidden behind a status."""

@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from asyncfin.events import Event
+from asyncfin.model.query import Lane
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
@@ -30,6 +31,7 @@ async def sending(
     bucket: TokenBucket | None = None,
     retry: Retry | None = None,
     token: Any = "some-token",
+    lane: Lane = "interactive",
     **options: Any,
 ) -> AsyncIterator[tuple[Scripted, Sender, list[Event]]]:
     """A sender to a scripted server, and the events it announces."""
@@ -41,13 +43,14 @@ async def sending(
             token,
             bucket=bucket or TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON),
             retry=retry or Retry(),
+            lane=lane,
             observers=[events.append],
             source=random.Random(1),
         )
         try:
             yield server, sender, events
         finally:
-            await transport.aclose()
+            await sender.aclose()
 
 
 def of_kind(events: list[Event], kind: type[Any]) -> list[Any]:

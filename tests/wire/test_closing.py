@@ -99,3 +99,24 @@ def test_a_client_that_had_to_wait_in_one_loop_waits_in_the_next() -> None:
     for _ in range(2):
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             assert runner.run(twice()) == [200, 200]
+
+
+@pytest.mark.virtual
+async def test_a_request_that_has_its_grant_when_the_client_is_closed_gives_it_back() -> None:
+    """Nothing is sent on it, so the day's spending does not count it."""
+    closing: list[asyncio.Task[None]] = []
+
+    class Bucket(TokenBucket):
+        async def acquire(self, *args: Any, **options: Any) -> float:
+            granted = await super().acquire(*args, **options)
+            closing.append(asyncio.ensure_future(sender.aclose()))
+            await asyncio.sleep(0)  # it begins, and would end this request in the next step
+            return granted
+
+    bucket = Bucket(clock=lambda: NOON)
+    async with sending(answer(), bucket=bucket) as (server, sender, _):
+        with pytest.raises(RuntimeError, match="the client is closed"):
+            await sender.send(READ)
+        await asyncio.gather(*closing)
+        assert bucket.stats().spent_today == 0
+    assert not server.requests

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,8 @@ COMPARED = (
     "value_version",
     "value_number_format",
 )
-CHANGE, BEFORE, BEFORE_DATASET, KNOWN_FROM, RUN = "change", "before", "before_dataset_id", "known_from", "run"
+CHANGE, BEFORE, BEFORE_TEXT, BEFORE_DATASET = "change", "before", "before_text", "before_dataset_id"
+KNOWN_FROM, RUN = "known_from", "run"
 _check_panel = checks.instance_of(Panel)
 
 # A series: its id, and its metric, reporting group and scope path.
@@ -51,6 +52,8 @@ class Snapshot:
             publication.
         asked: the resolved periods of the question. None: all that the question admits.
         listed: the periods of the catalogue.
+        absent: for each row, which of the compared columns its file does not have (`absent_columns`), since
+            an earlier version of the library wrote it. None: each file has all.
     """
 
     table: Any
@@ -58,6 +61,7 @@ class Snapshot:
     ambiguous: frozenset[SeriesKey] = frozenset()
     asked: frozenset[Period] | None = None
     listed: frozenset[Period] = frozenset()
+    absent: Any = None
 
     @classmethod
     @cache
@@ -101,12 +105,12 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     """Return the changes from one publication of an entity to another one.
 
     Returns:
-        The long table and `change`, `before` and `before_dataset_id`: first the rows of `new`, in its order,
-        then those that vanished, in the order of `old`.
+        The long table and `change`, `before`, `before_text` and `before_dataset_id`: first the rows of
+        `new`, in its order, then those that vanished, in the order of `old`.
     """
     if old is Snapshot.empty():  # a first run has thousands of these
         words = pa.repeat(pa.scalar("appeared"), len(new.table))
-        return _with_changes(new.table, words, pa.nulls(len(new.table), pa.float64()), old.dataset_id)
+        return _with_changes(new.table, words, old, pa.nulls(len(new.table), pa.int64()))
     series = _same_series(old, new)
     both = stacked([old.table, new.table], PERIOD_FIELDS)
     cells = combined(series, numbered(both, PERIOD_FIELDS))
@@ -114,7 +118,7 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     at = compute.index_in(after, value_set=before)  # the row of the same cell in the old table
     appeared = compute.indices_nonzero(compute.and_(compute.is_null(at), _covered(new.table, old)))
     kept = compute.indices_nonzero(compute.is_valid(at))
-    restated, relabelled = _altered(old.table, new.table, kept, at.take(kept))
+    restated, relabelled = _altered(old, new.table, kept, at.take(kept))
     is_gone = compute.invert(compute.is_in(before, value_set=after))
     covered = compute.and_(_covered(old.table, old), _covered(old.table, new))
     vanished = compute.indices_nonzero(compute.and_(is_gone, covered))
@@ -123,15 +127,10 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     words = pa.array([word for word, rows in changed.items() for _ in range(len(rows))], pa.string())
     order = compute.sort_indices(rows)
     rows, words = rows.take(order), words.take(order)
-    numbers = plain(old.table.column("number"))
+    gone = pa.repeat(pa.scalar("vanished"), len(vanished))
     tables = [
-        _with_changes(new.table.take(rows), words, numbers.take(at.take(rows)), old.dataset_id),
-        _with_changes(
-            old.table.take(vanished),
-            pa.array(["vanished"] * len(vanished), pa.string()),
-            numbers.take(vanished),
-            old.dataset_id,
-        ),
+        _with_changes(new.table.take(rows), words, old, at.take(rows)),
+        _with_changes(old.table.take(vanished), gone, old, vanished),
     ]
     return pa.concat_tables(tables).unify_dictionaries()
 
@@ -159,18 +158,27 @@ def _same_series(old: Snapshot, new: Snapshot) -> Any:
     return pa.array([number_of[head] for head in heads], pa.int64()).take(numbers)
 
 
-def _altered(old: Any, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
+def absent_columns(names: Collection[str]) -> int:
+    """Return which of the compared columns a file of these columns does not have, a bit for each."""
+    return sum(1 << at for at, name in enumerate(COMPARED) if name not in names)
+
+
+def _altered(old: Snapshot, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
     """Return which of these rows of the new table have another number, and which only another label."""
 
     def differs(name: str) -> Any:
-        now, then = plain(new.column(name)).take(rows), plain(old.column(name)).take(before)
+        now, then = plain(new.column(name)).take(rows), plain(old.table.column(name)).take(before)
         # A field that the service did not state is null, and equal to null.
         unequal = compute.fill_null(compute.not_equal(now, then), False)
         return compute.or_(unequal, compute.xor(compute.is_null(now), compute.is_null(then)))
 
-    number, label = differs("number"), differs(COMPARED[0])
-    for name in COMPARED[1:]:
-        label = compute.or_(label, differs(name))
+    number, label = differs("number"), pa.repeat(pa.scalar(False), len(rows))
+    for at, name in enumerate(COMPARED):
+        found = differs(name)
+        if old.absent is not None:
+            absent = compute.bit_wise_and(old.absent.take(before), 1 << at)
+            found = compute.and_(found, compute.equal(absent, 0))
+        label = compute.or_(label, found)
     return rows.filter(number), rows.filter(compute.and_not(label, number))
 
 
@@ -181,12 +189,15 @@ def _covered(table: Any, snapshot: Snapshot) -> Any:
     return pa.array(covered, pa.bool_()).take(numbers)
 
 
-def _with_changes(rows: Any, words: Any, before: Any, dataset_id: str) -> Any:
-    """Return rows with the columns that say what changed."""
-    datasets = compute.if_else(compute.is_valid(before), pa.scalar(dataset_id), pa.scalar(None, pa.string()))
+def _with_changes(rows: Any, words: Any, old: Snapshot, at: Any) -> Any:
+    """Return rows with the columns that say what changed; `at` are the rows of the old table, or null."""
+    before, texts = (plain(old.table.column(name)).take(at) for name in ("number", "text"))
+    dataset_id, none = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
+    datasets = compute.if_else(compute.is_valid(before), dataset_id, none)
     return (
         rows.append_column(CHANGE, words.dictionary_encode())
         .append_column(BEFORE, before)
+        .append_column(BEFORE_TEXT, texts)
         .append_column(BEFORE_DATASET, datasets.dictionary_encode())
     )
 
@@ -212,7 +223,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         - `change`: ``"appeared"``; ``"restated"``: another number; ``"relabelled"``: an equal number with
           another text, fill type, report period, value version or value format; ``"vanished"``: a cell
           without a value now, whose row is the old one.
-        - `before`: the old number, null for a cell that appeared; `before_dataset_id`: its publication.
+        - `before`: the old number, null for a cell that appeared; `before_text`: its text, null where
+          `before` is; `before_dataset_id`: its publication.
         - `known_from`: when the new publication was created, aware UTC; a microsecond after the old one
           where the service dates it no later.
 

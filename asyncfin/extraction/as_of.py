@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import checks
-from asyncfin.analysis.cells import SERIES, TRIPLE, numbered, plain
+from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plain
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
 from asyncfin.clock import utc_now, utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-from asyncfin.extraction.feed import Feed, empty_rows, is_run, part_name, run_time
+from asyncfin.extraction.feed import Feed, Recorded, RunFooter, empty_rows, is_run, part_name, run_time
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.tree import tree_at
 from asyncfin.optional import compute, library, pa
@@ -29,6 +29,7 @@ Moment: TypeAlias = str | date | datetime
 # A cell of the state: where a metric, group and path are unique, the id does not belong to it.
 _CELL = ("entity_id", "asked_version", *TRIPLE, *PERIOD_FIELDS)
 _NEEDED = (*SERIES, *PERIOD_FIELDS, CHANGE, KNOWN_FROM)
+_NAMES = ("entity_id", "entity_name")
 _ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *PERIOD_FIELDS)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
@@ -37,7 +38,9 @@ _READ_AT_ONCE = 16
 _PRESENT = timedelta(minutes=1)
 
 
-def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> pyarrow.Table:
+def read_changes(
+    to: str | os.PathLike[str], *, since: Moment | None = None, last: bool = False
+) -> pyarrow.Table:
     """Return the change feed that `extract` with ``history=True`` keeps (extra ``arrow``).
 
     Only whole runs are read: the changes of a run that has not finished follow once it, or the next one, has.
@@ -48,11 +51,13 @@ def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> 
         since: a run, as in the column `run`: only later runs; or a date or datetime: only runs that began
             then or later. As text too: ``"20250131T060000.000000Z"``, ``"2025-01-31"``,
             ``"2025-01-31T06:00:00Z"``. Times are UTC, and a date is its first moment. None: all runs.
+        last: only the newest run of the feed; not with `since`.
 
     Returns:
         The long table (docs/schema.md), with one row for each change, oldest runs first, and the columns
 
-        - `change`, `before`, `before_dataset_id`: as for `changes`.
+        - `change`, `before`, `before_text`, `before_dataset_id`: as for `changes`. A column that an earlier
+          version of the library did not write is null in its rows.
         - `known_from`: when the publication became known, aware UTC: when it was created, or when the run
           began that read it, if that is earlier, or if it was created before what was known already. It
           increases with each publication of an entity.
@@ -64,11 +69,15 @@ def read_changes(to: str | os.PathLike[str], *, since: Moment | None = None) -> 
         OSError: it can't be read.
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
+    if checks.flag("last", last) and since is not None:
+        raise ArgumentError("last=True is the newest run alone: leave out since, or last")
     feed = _feed_at(to)
     run, moment = _since(feed, since)
     footers = feed.chain(run)
     _check_entity_files(feed)
     wanted = [each for each in footers if moment is None or run_time(each.run) >= moment]
+    if last:
+        wanted = wanted[-1:]
     tables = [table for footer in wanted for table in feed.tables(footer)]
     return _joined(tables or [empty_rows()], {"runs": [each.run for each in wanted]})
 
@@ -89,7 +98,9 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
 
     Returns:
         The long table (docs/schema.md), ordered by entity, requested version, metric, reporting group,
-        scope path, series id and period.
+        scope path, series id and period. The entry `not_kept` of its metadata (the JSON under ``asyncfin``)
+        lists the entities that the feed has only from a later time on, of which nothing earlier is known:
+        `entity_id`, `entity_name` and `kept_from` of each.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -113,7 +124,9 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
         for table in feed.tables(footer, needed)
     )
     state = folded(pieces, {one.entity_id for one in publications if one.ambiguous}, needed)
-    return _joined([_ordered(state).select(wanted)], {"as_of": utc_text(moment)})
+    not_kept = _not_kept(feed, footers, moment, ahead)
+    about = {"as_of": utc_text(moment), "not_kept": not_kept}
+    return _joined([_ordered(state).select(wanted)], about)
 
 
 def _known_at(rows: Any, moment: datetime, ahead: Collection[str]) -> Any:
@@ -125,6 +138,25 @@ def _known_at(rows: Any, moment: datetime, ahead: Collection[str]) -> Any:
         )
         known = compute.or_(known, always)
     return rows.filter(known)
+
+
+def _not_kept(
+    feed: Feed, footers: Sequence[RunFooter], moment: datetime, ahead: Collection[str]
+) -> list[dict[str, str | None]]:
+    """Return the entities that became known only after a time, with that time; those of `ahead` are known."""
+    first: dict[str, Recorded] = {}
+    names: dict[str, str | None] = {}
+    for footer in footers:
+        new = {one.entity_id: one for one in footer.publications if one.entity_id not in first}
+        first |= new
+        if any(one.moment > moment for one in new.values()):
+            for table in feed.tables(footer, _NAMES):
+                names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
+    return [
+        {"entity_id": each, "entity_name": names[each], "kept_from": utc_text(one.moment)}
+        for each, one in first.items()
+        if one.moment > moment and each not in ahead
+    ]
 
 
 def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]) -> Any:

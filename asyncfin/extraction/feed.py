@@ -19,7 +19,16 @@ from typing import IO, Any, Literal, TypeVar
 
 from attrs import asdict, define, evolve, field, frozen
 
-from asyncfin.analysis.changes import BEFORE, BEFORE_DATASET, CHANGE, KNOWN_FROM, RUN, SeriesKey
+from asyncfin.analysis.cells import SERIES
+from asyncfin.analysis.changes import (
+    BEFORE,
+    BEFORE_DATASET,
+    BEFORE_TEXT,
+    CHANGE,
+    KNOWN_FROM,
+    RUN,
+    SeriesKey,
+)
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.folder import file_name
 from asyncfin.extraction.parquet import ROWS_A_GROUP
@@ -28,9 +37,14 @@ from asyncfin.extraction.strict import structure
 from asyncfin.extraction.tree import Tree, entity_path
 from asyncfin.optional import pa, parquet
 from asyncfin.table.arrow import METADATA, empty_table
+from asyncfin.table.columns import PERIOD_FIELDS
 
 FORMAT = 1
 T = TypeVar("T")
+# The columns that each file of a feed has, whatever version of the library wrote it.
+_REQUIRED = (*SERIES, *PERIOD_FIELDS, "number", CHANGE, BEFORE, KNOWN_FROM, RUN)
+# Tables of a few rows that are gathered before their dictionaries become one.
+_AT_ONCE = 256
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -202,22 +216,28 @@ class Feed:
     def tables(
         self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
     ) -> Iterator[Any]:
-        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it."""
+        """Yield the rows of a run's file, as `stored` does; columns that it does not have are null."""
+        for table in self.stored(footer, columns, entity_id):
+            yield with_nulls(table, columns or empty_rows().column_names)
+
+    def stored(
+        self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
+    ) -> Iterator[Any]:
+        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it.
+
+        They have those of the columns that the file has: an earlier version of the library may not have
+        written all, and a later one others too.
+        """
         name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
-        expected = empty_rows().schema
-        if columns is not None:
-            expected = pa.schema([expected.field(name) for name in columns])
         with self._opened(f"{self._folder}/{name}") as file:
             found = file.metadata.num_rows
             if found != sum(each.rows for each in footer.publications):
                 raise ValueError(f"it has {found} rows")
+            known = _known_columns(file.schema_arrow, _REQUIRED)
+            wanted = known if columns is None else [name for name in columns if name in known]
             for group in range(file.num_row_groups):
                 if entity_id is None or _may_have(file.metadata.row_group(group), entity_id):
-                    table = _read(file, [group], columns)
-                    # Only pages have checksums: a damaged schema gives columns of other names or types.
-                    if not table.schema.equals(expected):
-                        raise ValueError("its columns are not those of a feed")
-                    yield table
+                    yield _read(file, [group], wanted)
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Any]:
@@ -301,11 +321,13 @@ class Feed:
         return self.describe_file(entity_path(self.tree, entity_id))
 
     def entity_table(self, entity_id: str) -> Any:
-        """Return the rows of an entity's file; None if it can't be read."""
+        """Return the rows of an entity's file, with the columns that it has; None if it can't be read."""
 
         def rows(stream: IO[bytes]) -> Any:
-            file = _parquet_file(stream)
-            return _read(file, range(file.num_row_groups)).replace_schema_metadata(None)
+            file, long = _parquet_file(stream), empty_table().column_names
+            required = [name for name in _REQUIRED if name in long]
+            known = [name for name in _known_columns(file.schema_arrow, required) if name in long]
+            return _read(file, range(file.num_row_groups), known).replace_schema_metadata(None)
 
         return self._of_file(entity_path(self.tree, entity_id), rows)
 
@@ -334,6 +356,22 @@ def _read(file: Any, groups: Iterable[int], columns: Iterable[str] | None = None
     return file.read_row_groups(list(groups), columns=wanted, use_threads=False)
 
 
+def _known_columns(schema: Any, required: Iterable[str]) -> list[str]:
+    """Return the columns of a file that a feed has too, in the feed's order.
+
+    ValueError: a required one is missing, or one is of another type. Only pages have checksums, so a
+    damaged schema gives columns of other names or types.
+    """
+    for name in required:
+        if name not in schema.names:
+            raise ValueError(f"it does not have the column {name}")
+    known = [field for field in empty_rows().schema if field.name in schema.names]
+    for field_ in known:
+        if schema.field(field_.name).type != field_.type:
+            raise ValueError(f"its column {field_.name} is of another type")
+    return [each.name for each in known]
+
+
 def _described(file: Any) -> dict[str, Any]:
     """Return the feed's entry of the metadata of a file."""
     described = json.loads((file.metadata.metadata or {})[METADATA])
@@ -354,18 +392,23 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
     metadata = {METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
     schema = empty_rows().schema.with_metadata(metadata)
     waiting: list[Any] = []
+    rows = 0
     with parquet.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
 
         def flush() -> None:
             table = pa.concat_tables(waiting).unify_dictionaries().replace_schema_metadata(metadata)
             writer.write_table(table, row_group_size=ROWS_A_GROUP)
-            waiting.clear()
 
         for table in tables:
             waiting.append(table.replace_schema_metadata(None))
-            if sum(map(len, waiting)) >= ROWS_A_GROUP:
+            rows += len(table)
+            if rows >= ROWS_A_GROUP:
                 flush()
-        if any(map(len, waiting)):
+                waiting, rows = [], 0
+            elif len(waiting) >= _AT_ONCE:
+                # Each has dictionaries of its own, which take more memory than a few rows.
+                waiting = [pa.concat_tables(waiting).unify_dictionaries().combine_chunks()]
+        if rows:
             flush()
 
 
@@ -374,9 +417,19 @@ def empty_rows() -> Any:
     """Return the table of a feed without changes."""
     word = pa.dictionary(pa.int32(), pa.string())
     long = empty_table().schema
-    added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_DATASET, word)]
+    added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_TEXT, pa.string()), (BEFORE_DATASET, word)]
     added += [(KNOWN_FROM, pa.timestamp("us", "UTC")), (RUN, word)]
     return pa.schema([*long, *(pa.field(*each) for each in added)]).empty_table()
+
+
+def with_nulls(table: Any, names: Iterable[str]) -> Any:
+    """Return these columns of a table of a feed; those that it does not have are null."""
+    schema = pa.schema([empty_rows().schema.field(name) for name in names])
+    columns = [
+        table.column(each.name) if each.name in table.column_names else pa.nulls(len(table), each.type)
+        for each in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def part_name(entity_id: str, number: int) -> str:

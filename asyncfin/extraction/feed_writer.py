@@ -13,8 +13,15 @@ from typing import Any
 
 from attrs import define, frozen
 
-from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered
-from asyncfin.analysis.changes import KNOWN_FROM, SeriesKey, Snapshot, compare, known_from_column
+from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plain
+from asyncfin.analysis.changes import (
+    KNOWN_FROM,
+    SeriesKey,
+    Snapshot,
+    absent_columns,
+    compare,
+    known_from_column,
+)
 from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.as_of import folded
@@ -27,6 +34,7 @@ from asyncfin.extraction.feed import (
     part_name,
     run_name,
     run_time,
+    with_nulls,
     with_run,
 )
 from asyncfin.extraction.folder import Folder
@@ -36,7 +44,7 @@ from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.selection import PeriodSelection
-from asyncfin.optional import compute
+from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
 
@@ -45,6 +53,7 @@ _MICROSECOND = timedelta(microseconds=1)
 # By how much a run is named after a later time than it began, until that is logged.
 _MOST_MOVED = timedelta(minutes=5)
 _READ_AT_ONCE = 16
+_ABSENT = "absent"
 
 
 def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | None) -> Feed | None:
@@ -157,7 +166,7 @@ class FeedWriter:
         """Return the state of an entity in the feed: from its file if that has it, else from the changes."""
         if not before:
             return Snapshot.empty()
-        last = before[-1][1]
+        last, names = before[-1][1], empty_table().column_names
         # Series that share all but the id are in the feed under the ids that they had when it was written.
         if (
             file is not None
@@ -165,17 +174,18 @@ class FeedWriter:
             and not (ambiguous or last.ambiguous)
             and (table := self._feed.entity_table(entity_id)) is not None
         ):
-            return Snapshot(table, last.dataset_id)
-        names = empty_table().schema.names
+            absent = pa.repeat(pa.scalar(absent_columns(table.column_names)), len(table))
+            return Snapshot(with_nulls(table, names), last.dataset_id, absent=absent)
         footers = {footer.run + "".join(footer.parts[:1]): footer for footer, _ in before}.values()
         pieces = (
-            table.filter(compute.equal(table.column("entity_id"), entity_id))
+            _with_absent(table.filter(compute.equal(table.column("entity_id"), entity_id)))
             for footer in footers
-            for table in self._feed.tables(footer, None, entity_id)
+            for table in self._feed.stored(footer, None, entity_id)
         )
         is_ambiguous = any(recorded.ambiguous for _, recorded in before)
-        state = folded(pieces, [entity_id] if is_ambiguous else [], empty_rows().schema.names)
-        return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous))
+        state = folded(pieces, [entity_id] if is_ambiguous else [], empty_rows().column_names)
+        absent = plain(state.column(_ABSENT)) if len(state) else None
+        return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous), absent=absent)
 
     def _known_from(self, last: Recorded | None, created: datetime) -> datetime:
         """Return when a publication became known that was created at a time: never later than the run.
@@ -239,7 +249,8 @@ class FeedWriter:
             if entity_id in self._publications or file is None or table is None or not len(table):
                 continue
             self._before(entity_id, file)
-            new = Snapshot(table, str(file["dataset_id"]), _ambiguous_in(table))
+            whole = with_nulls(table, empty_table().column_names)
+            new = Snapshot(whole, str(file["dataset_id"]), _ambiguous_in(table))
             created = datetime.fromisoformat(str(file["created_timestamp"]))
             rows = compare(Snapshot.empty(), new)
             self._write(entity_id, new, rows, self._known_from(None, created))
@@ -316,6 +327,12 @@ def parts_in_effect(parts: list[RunFooter], file: Mapping[str, Any] | None) -> l
 
     last = max((at for at, part in enumerate(parts, 1) if took_effect(part)), default=0)
     return parts[:last]
+
+
+def _with_absent(rows: Any) -> Any:
+    """Return rows of a feed's file with all columns, and with which of the compared ones it does not have."""
+    absent = pa.repeat(pa.scalar(absent_columns(rows.column_names)), len(rows))
+    return with_nulls(rows, empty_rows().column_names).append_column(_ABSENT, absent)
 
 
 def _ambiguous_in(table: Any) -> frozenset[SeriesKey]:

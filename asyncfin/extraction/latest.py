@@ -9,14 +9,23 @@ from typing import Any
 from attrs import frozen
 
 from asyncfin.analysis.cells import SERIES, plain
-from asyncfin.analysis.changes import BEFORE, CHANGE
+from asyncfin.analysis.changes import BEFORE, BEFORE_TEXT, CHANGE
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.feed import Feed, RunFooter
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.optional import compute, pa
 from asyncfin.table.columns import PERIOD_FIELDS
 
-_COLUMNS = (*SERIES, *PERIOD_FIELDS, "series_label", "scope_names", "period_label", CHANGE, BEFORE)
+_COLUMNS = (
+    *SERIES,
+    *PERIOD_FIELDS,
+    "series_label",
+    "scope_names",
+    "period_label",
+    CHANGE,
+    BEFORE,
+    BEFORE_TEXT,
+)
 
 
 @frozen

@@ -17,7 +17,6 @@ from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import Exact, PeriodSelection, check_period_selection, describe
 from asyncfin.plan.question import Question
-from asyncfin.table.columns import COLUMNS
 
 AskedVersion: TypeAlias = ValueVersion | Literal["both"]
 _check_version = checks.one_of(*VALUE_VERSIONS, "both").as_selection_error()
@@ -59,8 +58,6 @@ class SharedQuestion:
             "select": _described(self.select),
             "periods": {type(self.periods).__name__: _plain(self.periods)},
             "value_version": self.value_version,
-            # A later version of the library may write other columns: its files are of another table.
-            "columns": {column.name: column.type for column in COLUMNS},
         }
         return canonical(described)
 
@@ -111,12 +108,12 @@ def _plain(periods: PeriodSelection) -> Any:
 def differences(text: str, other: str) -> str:
     """Return how the question of one text differs from that of another, for people."""
     now, before = json.loads(text), json.loads(other)
-    named = []
-    for field in sorted(now.keys() | before.keys()):
-        if now.get(field) != before.get(field):
-            change = f" ({_short(before.get(field))}, now {_short(now.get(field))})"
-            named.append(field if field == "columns" else field + change)
-    return ", ".join(named)
+    differing = [
+        f"{field} ({_short(before.get(field))}, now {_short(now.get(field))})"
+        for field in sorted(now.keys() | before.keys())
+        if now.get(field) != before.get(field)
+    ]
+    return ", ".join(differing)
 
 
 def _short(value: Any) -> str:

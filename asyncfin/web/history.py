@@ -140,7 +140,7 @@ def _changed(
 def _mark(row: Mapping[str, Any]) -> str:
     before = row["before"]
     if row["change"] in ("restated", "vanished") and before is not None:
-        return f"was {number_text(before)}"
+        return f"was {row['before_text'] or number_text(before)}"
     return _WORDS[row["change"]]
 
 

@@ -62,6 +62,7 @@ async def test_each_kind_of_change_is_named_with_the_number_before() -> None:
             ("vanished", "FY2023", 4.0, 4.0, dataset_id(1)),
         )
     ]
+    assert table.column("before_text").to_pylist() == ["2 filed", "3 filed", None, "4 filed"]
     assert table.column("dataset_id").to_pylist() == [dataset_id(2)] * 3 + [dataset_id(1)]
     assert set(table.column("known_from").to_pylist()) == {new.dataset.created_timestamp}
     assert "run" not in table.column_names

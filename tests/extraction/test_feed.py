@@ -114,7 +114,9 @@ async def test_the_first_run_writes_everything_as_appeared(night: Nights) -> Non
     assert table.column("known_from").to_pylist() == [BEGIN + timedelta(days=1)] * 2
     assert files(night.to.parent / "night.changes") == ["20250102T070000.000000Z.parquet", "head"]
     assert set(table.column("run").to_pylist()) == {"20250102T070000.000000Z"}
-    assert table.column_names[30:] == ["change", "before", "before_dataset_id", "known_from", "run"]
+    assert table.column_names[30:] == [
+        *("change", "before", "before_text", "before_dataset_id", "known_from", "run")
+    ]
 
 
 async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
@@ -127,6 +129,7 @@ async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
     table = read_changes(night.to)
     assert changes_in(table)[2:] == [("restated", REVENUE.triple, "FY2020", 3, 1)]
     assert table.column("before_dataset_id").to_pylist() == [None, None, dataset_id(1)]
+    assert table.column("before_text").to_pylist() == [None, None, "1 filed"]
     assert len(list((night.to.parent / "night.changes").glob("*.parquet"))) == 2
     for when, expected in ((1, ONE), (2, TWO)):
         known = as_of(night.to, BEGIN + timedelta(days=when))
@@ -321,8 +324,8 @@ async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str)
             first.write_bytes(b"")
         case "flipped":
             first.write_bytes(content_of_it[:60] + bytes([content_of_it[60] ^ 255]) + content_of_it[61:])
-        case "renamed":  # a bit of a column's name, which is in no page
-            first.write_bytes(content_of_it.replace(b"report_year", b"report_yeas", 1))
+        case "renamed":  # a bit of a required column's name, which is in no page
+            first.write_bytes(content_of_it.replace(b"known_from", b"known_frol"))
         case "parts":  # an object in place of an array
             table = pq.read_table(first)
             footer = json.loads(table.schema.metadata[b"asyncfin"])
@@ -492,6 +495,41 @@ async def test_bad_arguments_are_refused(night: Nights, call: Callable[[Any], An
     await night.run(history=True)
     with pytest.raises(ValueError, match=message):
         call(night.to)
+
+
+async def test_only_the_newest_run_is_read_with_last(night: Nights) -> None:
+    """Also if a run after it changed nothing; a time or run is not given with it."""
+    for content in (ONE, TWO):
+        night.publish(content)
+        await night.run(history=True)
+    await night.run()
+    assert changes_in(read_changes(night.to, last=True)) == [("restated", REVENUE.triple, "FY2020", 3, 1)]
+    with pytest.raises(ArgumentError, match="leave out since, or last"):
+        read_changes(night.to, since="2025-01-01", last=True)
+    with pytest.raises(ArgumentError, match="last"):
+        read_changes(night.to, last=1)  # type: ignore[arg-type]
+
+
+async def test_as_of_names_the_companies_that_were_not_kept_yet(night: Nights) -> None:
+    """With the time from which on they are known; nothing is said of what was known and pruned."""
+    both = (entity(1), entity(2))
+    night.publish(ONE)
+    await night.run(history=True)
+    night.publish({COST: {"FY2020": Cell(1)}}, of=entity(2), number=5)
+    night.now += timedelta(days=5)
+    await night.run(both)
+    await night.run(prune=True)
+
+    def not_kept(when: datetime) -> Any:
+        return json.loads(as_of(night.to, when).schema.metadata[b"asyncfin"])["not_kept"]
+
+    expected = [
+        {"entity_id": each, "entity_name": f"Company {each[-4:]}", "kept_from": since}
+        for each, since in zip(both, ("2025-01-02T06:00:00Z", "2025-01-06T06:00:00Z"), strict=True)
+    ]
+    assert not_kept(BEGIN) == expected
+    assert not_kept(BEGIN + timedelta(days=1)) == expected[1:]
+    assert not_kept(BEGIN + timedelta(days=5)) == not_kept(night.now) == []
 
 
 async def test_as_of_returns_the_chosen_columns_in_order(night: Nights) -> None:

@@ -91,8 +91,8 @@ async def test_values_of_the_last_publication_are_marked_with_what_they_were(nig
     await night.run()
     html = unescape(await night.answer())
     assert cells(html) == {
-        ("Revenue", "FY2020"): ("1,250.5 filed", "was 1,000"),
-        ("Revenue", "FY2022"): ("", "was 3"),
+        ("Revenue", "FY2020"): ("1,250.5 filed", "was 1,000 filed"),
+        ("Revenue", "FY2022"): ("", "was 3 filed"),
         ("Revenue", "FY2023"): ("4 filed", "new"),
         ("Revenue", "FY2024"): ("5 filed", "new"),
         ("Cost", "FY2020"): ("7 refiled", "relabelled"),
@@ -100,8 +100,8 @@ async def test_values_of_the_last_publication_are_marked_with_what_they_were(nig
     assert "6 changes here with the publication of 2025-01-03: 2 new, 1 restated, 1 relabelled, 2 van" in html
     listed = re.findall(r"<li><bdi>(.*?)</bdi></li>", html.partition("Vanished with")[2])
     assert listed == [
-        "Company 0001: Revenue as S-1 (all), FY2022: was 3",
-        "Company 0001: Gone as S-3 (all), FY2020: was 5",
+        "Company 0001: Revenue as S-1 (all), FY2022: was 3 filed",
+        "Company 0001: Gone as S-3 (all), FY2020: was 5 filed",
     ]
 
 
@@ -212,7 +212,7 @@ async def test_a_url_of_cached_values_shows_the_marks_without_a_request(night: N
     page = Page(explorer(night.client, [entity(1)], history=night.to), night.client, (entity(1),))
     series = "&".join(f"series={row}" for row in ROWS)
     html = (await page.http.get(f"/company/{entity(1)}?{series}&rule=all")).text
-    assert cells(html)["Revenue", "FY2020"] == ("1,250.5 filed", "was 1,000")
+    assert cells(html)["Revenue", "FY2020"] == ("1,250.5 filed", "was 1,000 filed")
     assert len(night.sandbox.log) == sent
 
 

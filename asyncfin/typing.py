@@ -21,6 +21,8 @@ from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
 from asyncfin.table.panel import Cut
+from asyncfin.table.show import Shown
+from asyncfin.table.unit import Unit
 from asyncfin.wire.token import TokenSource
 
 __all__ = [
@@ -53,7 +55,9 @@ __all__ = [
     "Rule",
     "ScopePath",
     "SearchResult",
+    "Shown",
     "TokenSource",
+    "Unit",
     "ValueVersion",
     "Wanted",
 ]

@@ -12,7 +12,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Periods, Selection, Service, choose_one, require
 from asyncfin.cli.output import print_json, screen
-from asyncfin.cli.panel import Unit, print_panels, print_panels_csv, print_panels_json
+from asyncfin.cli.panel import print_panels, print_panels_csv, print_panels_json
 from asyncfin.cli.session import Progress, progress
 from asyncfin.cli.several import Answers, plan_several, read_several
 from asyncfin.cli.streams import print_error
@@ -28,6 +28,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
 from asyncfin.table.comparison import entity_names
 from asyncfin.table.panel import Panel
+from asyncfin.table.unit import Unit
 from asyncfin.table.why import why_empty as why_no_value
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")

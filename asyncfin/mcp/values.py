@@ -13,7 +13,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, Trailing
 from asyncfin.model.series import Series, further_description
-from asyncfin.model.value import Value
+from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import listed, spanned
 from asyncfin.table import comparison
 from asyncfin.table.notes import shortened
@@ -117,7 +117,7 @@ def text_of(value: Value | None) -> str:
     """Return a value as a cell: its text, or its number if the text is empty; "" for no value."""
     if value is None:
         return ""
-    return value.text if value.text.strip() else str(value.number)
+    return shown_text(value)
 
 
 def rows_of(part: Part) -> Iterator[Row]:

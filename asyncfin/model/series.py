@@ -12,7 +12,7 @@ from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period, period_hint
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
-from asyncfin.model.value import Value
+from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import counted, spanned
 
 
@@ -150,12 +150,12 @@ class Series:
             return printable(head)
         period, latest = found[-1]
         span = spanned([period for period, _ in found])
-        return printable(f"{head}, {span}; in {period} {latest.text}")
+        return printable(f"{head}, {span}; in {period} {shown_text(latest)}")
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        rows = [(period.label, value.text, value.fill_type) for period, value in self.observations()]
+        rows = [(period.label, shown_text(value), value.fill_type) for period, value in self.observations()]
         return document([str(self)], [Table(("period", "value", "fill type"), rows)] if rows else [])
 
     def observations(self) -> Iterator[tuple[Period, Value]]:

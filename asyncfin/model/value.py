@@ -31,7 +31,7 @@ class Source(Struct, frozen=True, gc=False):
 
 # gc=False: an answer has millions, none in a cycle, and each collection would walk through them.
 class Value(Struct, frozen=True, gc=False):
-    """One observation (spec 2.4). ``str(value)`` is its text.
+    """One observation (spec 2.4). ``str(value)`` is its text, or its number if the text is blank.
 
     Attributes:
         number: the value. A reported zero is 0. Whole numbers stay exact; one that a float can't
@@ -56,4 +56,9 @@ class Value(Struct, frozen=True, gc=False):
     sources: tuple[Source, ...]
 
     def __str__(self) -> str:
-        return printable(self.text)
+        return printable(shown_text(self))
+
+
+def shown_text(value: Value) -> str:
+    """Return the text of a value; its number if the text is blank, which would read as a gap."""
+    return value.text if value.text.strip() else str(value.number)

@@ -87,6 +87,7 @@ def names_of(
     always: Collection[str] = (),
     grids: Sequence[Grid] = (),
     reserved: Collection[str] = (),
+    ids: Sequence[str] = ("metric", "group id", "series id"),
 ) -> SeriesNames:
     """Return the names of series: those of entity, publication, version, label, scopes and group that differ.
 
@@ -98,6 +99,7 @@ def names_of(
         always: columns that are needed even if all series share them.
         grids: panels that are shown, with series or not: their entities are told apart too.
         reserved: names that no series may have.
+        ids: what names that are alike get, one after the other.
     """
     entities = notes.entity_names([*grids, *(row.grid for row in rows)])
     columns = {
@@ -119,7 +121,7 @@ def names_of(
     differing = {head: texts for head, texts in columns.items() if head not in shared}
     # A single series needs a name in its row too.
     columns = differing or {"series": columns["series"]}
-    columns |= _ids(rows, list(zip(*columns.values(), strict=True)), reserved)
+    columns |= _ids(rows, list(zip(*columns.values(), strict=True)), reserved, ids)
     texts = zip(*columns.values(), strict=True)
     return SeriesNames(shared, tuple(columns), dict(zip(rows, texts, strict=True)))
 
@@ -130,14 +132,15 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def _ids(
-    rows: Sequence[Row], texts: Sequence[tuple[str, ...]], reserved: Collection[str]
+    rows: Sequence[Row], texts: Sequence[tuple[str, ...]], reserved: Collection[str], wanted: Sequence[str]
 ) -> dict[str, list[str]]:
     """Return columns of the ids that distinguish series whose texts do not; "" for the other series."""
-    ids = {
+    known = {
         "metric": [row.series.metric_id for row in rows],
         "group id": [row.series.reporting_group_id for row in rows],
         "series id": [row.series.series_id for row in rows],
     }
+    ids = {head: known[head] for head in wanted}
     each_has = list(zip(*ids.values(), strict=True))
     used = [0] * len(rows)
     # "Revenue, net" of Europe is joined like "Revenue" of "net, Europe": what is compared is the whole name.

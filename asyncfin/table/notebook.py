@@ -7,6 +7,7 @@ from asyncfin.html import Table, document
 from asyncfin.table.excerpt import Section, SeriesNames, excerpt
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import NOT_REQUESTED
+from asyncfin.table.unit import Unit, heading, in_unit
 
 # Tables scroll, and ten years of quarters are still readable.
 _PERIODS = 40
@@ -14,23 +15,26 @@ _SERIES = 12
 _SECTIONS = 4
 
 
-def panel_html(grid: Grid, lines: Sequence[str]) -> str:
+def panel_html(grid: Grid, lines: Sequence[str], unit: Unit | None = None) -> str:
     """Return a panel's lines, a table for each duration of its periods, and what these leave out."""
     whole = excerpt([grid]).first_sections(_SECTIONS)
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
-    heading = shown.names().heading
+    above = heading(shown.names(), unit)
     return document(
-        [*lines, *([heading] if heading else [])], [_table(*each) for each in shown.tables()], shown.notes()
+        [*lines, *([above] if above else [])],
+        [_table(*each, unit) for each in shown.tables()],
+        shown.notes(),
     )
 
 
-def _table(section: Section, caption: str, names: SeriesNames) -> Table:
+def _table(section: Section, caption: str, names: SeriesNames, unit: Unit | None) -> Table:
     rows = []
     for row in section.rows:
         values = row.values()
+        text = in_unit(values.values(), unit)
         # A gap is blank, as markup needs no sign to keep columns apart.
         texts = (
-            values[period].text if period in values else ("" if row.grid.covers(period) else NOT_REQUESTED)
+            text(values[period]) if period in values else ("" if row.grid.covers(period) else NOT_REQUESTED)
             for period in section.periods
         )
         rows.append([*names.texts[row], *texts])

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 from attrs import evolve, frozen
@@ -21,7 +20,7 @@ from asyncfin.model.words import counted, listed
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import about, facts, notes_of, title
+from asyncfin.table.notes import about, notes_of
 from asyncfin.table.why import span, why
 from asyncfin.wire.values import series_of
 
@@ -32,10 +31,8 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import polars
     import pyarrow
 
-# Limits of `str(panel)`: it fits a terminal, and is an overview.
-_TEXT_WIDTH = 100
-_TEXT_SECTIONS = 4
-_TEXT_SERIES = 10
+    from asyncfin.table.show import Shown
+    from asyncfin.table.unit import Unit
 
 _indent = checks.whole_number(0).optional()
 _SELECTIONS = (Exact, FiscalRange, Trailing, Rule)
@@ -493,22 +490,25 @@ class Panel:
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
-    def __str__(self) -> str:
-        from asyncfin.table import text
-        from asyncfin.table.excerpt import excerpt
+    def show(self, unit: "Unit | None" = None, width: int | None = None) -> "Shown":
+        """Return the table that `str` and notebooks show, with large numbers divided, or of another width.
 
-        # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
-        whole = excerpt([self._grid]).first_sections(_TEXT_SECTIONS)
-        # Widths follow from a few series: decoding the texts of all would take long for a large panel.
-        few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * _TEXT_SERIES)
-        shown = text.latest(few, _TEXT_WIDTH, clip=True).first(_TEXT_SERIES)
-        lines = [title(self)]
-        if heading := shown.names().heading:
-            lines.append(printable(heading))
-        for table in text.tables(shown, _TEXT_WIDTH, clip=True):
-            lines += ["", *table]
-        lines += ["", *shown.notes(), *facts(self)]
-        return "\n".join(wrapped for line in lines for wrapped in _wrapped(line))
+        Prints nothing: the result's ``str`` and ``repr`` are the text, and a notebook shows it as HTML.
+
+        Args:
+            unit: divide the series whose numbers are whole, and of which one is at least a tenth of it, with
+                one decimal: ``"thousands"``, ``"millions"`` or ``"billions"``. None: the service's texts.
+            width: of the text, in columns, 40 at least. None: 100.
+
+        Raises:
+            ArgumentError: `unit` or `width` is not one of these.
+        """
+        from asyncfin.table.show import show
+
+        return show(self, unit, width)
+
+    def __str__(self) -> str:
+        return str(self.show())
 
     def __repr__(self) -> str:
         # asyncio.run formats its result and discards the text: nothing is counted or decoded here.
@@ -518,9 +518,7 @@ class Panel:
         )
 
     def _repr_html_(self) -> str:
-        from asyncfin.table.notebook import panel_html
-
-        return panel_html(self._grid, [title(self), *facts(self)])
+        return self.show()._repr_html_()
 
 
 def concat(
@@ -565,13 +563,6 @@ def concat(
     return frames.concat(
         [panel._grid for panel in panels], layout, columns, abouts, labels=labels, complete=complete
     )
-
-
-def _wrapped(line: str) -> list[str]:
-    """Return a line of text as lines that fit; the lines of tables do, and their blanks count."""
-    if len(line) <= _TEXT_WIDTH:
-        return [line]
-    return wrap(line, _TEXT_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _period(given: Period | str) -> Period:

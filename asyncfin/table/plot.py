@@ -6,6 +6,7 @@ has no field for the unit, and the number format is what differs between amounts
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from textwrap import fill
@@ -17,6 +18,8 @@ from attrs import frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period
+from asyncfin.model.query import VERSION_WORDS
+from asyncfin.model.words import spanned
 from asyncfin.optional import library
 from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
@@ -87,6 +90,8 @@ class TooManyLinesError(SelectionError):
 
 # What was drawn by which artist: titles, legends and ticks hold for all panels on the same axes.
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
+# The labels of x axes that were written here: another one is the user's.
+_DATES: "WeakKeyDictionary[Axes, str]" = WeakKeyDictionary()
 
 
 def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
@@ -133,8 +138,10 @@ def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
         inches = each.get_window_extent().width / each.figure.dpi
         _name(each, drawn[each], inches)
         _label_ends(each, every, inches)
-        each.yaxis.set_major_formatter(lambda number, _: _short(number))
+        percent = any("%" in line.number_format for line in drawn[each].values())
+        each.yaxis.set_major_formatter(partial(_tick, each, percent))
         each.grid(alpha=0.3)
+    _date(drawn)
     return ax
 
 
@@ -187,16 +194,24 @@ def _lines(grid: Grid) -> Iterator[_Line]:
 
 
 def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
-    """Write what the lines share into the title, and the rest into the legend."""
-    names = names_of(list(dict.fromkeys(line.row for line in drawn.values())))
+    """Write what the lines share into the title, and the rest into the legend of several lines."""
+    rows = list(dict.fromkeys(line.row for line in drawn.values()))
+    names = names_of(rows, group_names=True, ids=("metric", "series id"))
     mixed = len({line.duration for line in drawn.values()}) > 1
     for artist, line in drawn.items():
-        texts = [*names.texts[line.row], *([f"{line.duration} months"] if mixed else [])]
+        own = zip(names.heads, names.texts[line.row], strict=True)
+        texts = [VERSION_WORDS[text] if head == "values" else text for head, text in own]
+        texts += [f"{line.duration} months"] if mixed else []
         artist.set_label(_plain(joined(texts)))
-    shared = [text for head, text in names.shared.items() if (head, text) != ("values", "original")]
-    title = fill(", ".join(filter(None, shared)), max(1, int(inches * _CHARACTERS)))
+    versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
+    shared = [text for head, text in names.shared.items() if head not in ("values", "group")]
+    title = fill(joined([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS)))
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
     ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
+    if len(drawn) == 1:
+        if (legend := ax.get_legend()) is not None:
+            legend.remove()
+        return
     # Without a layout engine the figure has no room for a legend below the axes.
     below: dict[str, Any] = {}
     if ax.figure.get_layout_engine():
@@ -209,7 +224,9 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
 
 def _units(lines: Sequence[_Line]) -> str:
     """Return the descriptions of the lines, which state their units, as the label of an axis."""
-    rows = {line.row: line.row.series.reporting_group_id for line in lines}
+    rows = {
+        line.row: line.row.grid.catalogue.by_group[line.row.series.reporting_group_id].name for line in lines
+    }
     # With one description the title or the legend names what it is of.
     alone = {row.series.description.strip() for row in rows}
     found = list(alone if len(alone) == 1 else descriptions(rows))
@@ -241,8 +258,40 @@ def _plain(text: str) -> str:
     return f" {text}" if text.startswith("_") else text
 
 
-def _short(number: float) -> str:
+def _date(drawn: "Mapping[Axes, Mapping[Line2D, _Line]]") -> None:
+    """Write the dates of the publications below the lowest axes, unless the user has written a label."""
+    rows = [line.row for lines in drawn.values() for line in lines.values()]
+    dates = sorted({f"{row.grid.catalogue.created_timestamp:%Y-%m-%d}" for row in rows})
+    several = "s" if len(dates) > 1 else ""
+    text = f"fiscal periods; publication{several} of {spanned(dates)}"
+    with_lines = [ax for ax in drawn if drawn[ax]]
+    lowest = min(with_lines, key=lambda ax: _place(ax).y0)
+    for ax in with_lines:
+        if ax.get_xlabel() in ("", _DATES.get(ax)):
+            _DATES[ax] = text if ax is lowest else ""
+            ax.set_xlabel(_DATES[ax], fontsize="small")
+
+
+def _place(ax: "Axes") -> Any:
+    """Return where the axes are in their figure, before a layout engine has moved them."""
+    place = ax.get_subplotspec()
+    return ax.get_position() if place is None else place.get_position(ax.figure)  # type: ignore[arg-type]
+
+
+def _tick(ax: "Axes", percent: bool, number: float, _: object = None) -> str:
+    """Return the label of a tick, with as many digits as distinguish the labels of the axis."""
+    ticks = {*ax.yaxis.get_majorticklocs(), number}
+    for digits in range(4, 17):
+        labels = {each: _short(each, digits, percent) for each in ticks}
+        if len(set(labels.values())) == len(ticks):
+            break
+    return labels[number]
+
+
+def _short(number: float, digits: int, percent: bool) -> str:
+    if percent:
+        return f"{number * 100:,.{digits}g}%"
     for size, letter in _MAGNITUDES:
         if abs(number) >= size:
-            return f"{number / size:,.4g} {letter}"
-    return f"{number:,.4g}"
+            return f"{number / size:,.{digits}g} {letter}"
+    return f"{number:,.{digits}g}"

@@ -1,43 +1,42 @@
 """Plain text: panels as tables of the values' texts that fit a width, and tables of names."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from operator import attrgetter
 from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable
-from asyncfin.model.value import Value
 from asyncfin.table.excerpt import Excerpt, Section, SeriesNames
 from asyncfin.table.notes import sign
+from asyncfin.table.unit import Unit, in_unit
 
 _COLUMN_GAP = "  "
 _CUT = "…"
 # A whole page of figures would not be an overview.
 MOST_PERIODS = 12
 
-Text = Callable[[Value], str]
-_text: Text = attrgetter("text")
 
-
-def tables(excerpt: Excerpt, width: int, text: Text = _text, *, clip: bool = False) -> Iterator[list[str]]:
+def tables(
+    excerpt: Excerpt, width: int, unit: Unit | None = None, *, clip: bool = False
+) -> Iterator[list[str]]:
     """Yield the lines of each table: of each section as many tables as it takes to fit all periods in.
 
     Args:
+        unit: what whole numbers are divided by.
         clip: give names one line and a third of the width. False: long names are wrapped, within half of it.
     """
     for table in excerpt.tables():
-        columns = _Columns(*table, width, text, clip)
+        columns = _Columns(*table, width, unit, clip)
         for start, end in columns.runs():
             yield columns.lines(start, end)
 
 
 def latest(
-    excerpt: Excerpt, width: int, text: Text = _text, *, empty: bool = False, clip: bool = False
+    excerpt: Excerpt, width: int, unit: Unit | None = None, *, empty: bool = False, clip: bool = False
 ) -> Excerpt:
     """Return the excerpt of the latest periods that fit into one table for each section, of 12 at most."""
     few = excerpt.latest([MOST_PERIODS] * len(excerpt.sections), empty=empty)
-    fitting = [_Columns(*table, width, text, clip).latest() for table in few.tables()]
+    fitting = [_Columns(*table, width, unit, clip).latest() for table in few.tables()]
     return few.latest(fitting, empty=empty)
 
 
@@ -55,7 +54,7 @@ class _Columns:
     """The texts of a section: columns that name the series, and a column for each period."""
 
     def __init__(
-        self, section: Section, caption: str, names: SeriesNames, width: int, text: Text, clip: bool
+        self, section: Section, caption: str, names: SeriesNames, width: int, unit: Unit | None, clip: bool
     ) -> None:
         self._caption, self._width, self._clip = caption, width, clip
         texts = (names.texts[row] for row in section.rows)
@@ -66,7 +65,7 @@ class _Columns:
         share = width // (3 if clip else 2)
         self._left_widths = _shrunk(widest, share)
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
-        values = [(row.grid, row.values()) for row in section.rows]
+        values = [(row.grid, row.values(), in_unit(row.values().values(), unit)) for row in section.rows]
         self._right = [
             # Only a single figure that is wider than the whole table is cut.
             [
@@ -75,7 +74,7 @@ class _Columns:
                     _clipped(printable(text(found[period])), self._room)
                     if period in found
                     else sign(grid, period)
-                    for grid, found in values
+                    for grid, found, text in values
                 ),
             ]
             for period in section.periods

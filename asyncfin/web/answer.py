@@ -6,13 +6,13 @@ from attrs import field, frozen
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
+from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.series import Series, further_description
-from asyncfin.model.value import Value
+from asyncfin.model.value import Value, shown_text
 from asyncfin.table import comparison
 from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
 from asyncfin.web.history import Marks
-from asyncfin.web.question import VERSIONS
 
 # How much of a large answer a page shows; the rest is counted.
 MAX_ROWS = 200
@@ -59,7 +59,7 @@ class Row:
         if value is None:
             asked = comparison.sign(self.panel, period) != NOT_REQUESTED
             return Cell(kind="gap" if asked else "unasked", change=change)
-        return Cell(value.text, value.number, "negative" if value.number < 0 else "", change)
+        return Cell(shown_text(value), value.number, "negative" if value.number < 0 else "", change)
 
 
 @frozen
@@ -110,7 +110,7 @@ def _row(panel: Panel, series: Series, marks: Marks) -> Row:
         catalogue.name,
         series.label,
         " / ".join(catalogue.scope_names(series.scopes)),
-        VERSIONS[panel.value_version],
+        VERSION_WORDS[panel.value_version],
         further_description(catalogue[series.series_id]),
         series.number_format,
     )

@@ -9,7 +9,7 @@ from attrs import frozen
 from asyncfin.errors import SelectionError
 from asyncfin.model import selection
 from asyncfin.model.catalogue import Catalogue, written_triple
-from asyncfin.model.query import ValueVersion
+from asyncfin.model.query import VERSION_WORDS, ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange, PeriodSelection, Trailing, rule_of
 from asyncfin.model.series import CatalogueSeries, triple
@@ -20,11 +20,7 @@ RULES = {
     "range": "fiscal years from ... to ...",
     "all": "all periods",
 }
-VERSIONS = {
-    "original": "as first reported",
-    "latest_restated": "as last restated",
-    "both": "both, side by side",
-}
+VERSIONS = {**VERSION_WORDS, "both": "both, side by side"}
 VIEWS = {"values": "values", "growth": "growth over a year", "index": "index, start = 100"}
 SCALES = {"linear": "linear", "log": "logarithmic"}
 MAX_COMPANIES = 20

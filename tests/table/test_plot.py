@@ -1,6 +1,7 @@
 """The quick look."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -50,18 +51,18 @@ async def test_each_series_has_a_line_for_each_duration() -> None:
     """Lines go through the numbers at their fiscal ends; a series without values has none."""
     axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()
     assert drawn(axes) == {
-        "annual, 12 months": ([FY23.fiscal_end, FY24.fiscal_end], [2.5e9, 0.0]),
-        "quarterly, 3 months": ([Q1.fiscal_end, Q2.fiscal_end], [1.5, -2.5]),
-        "quarterly, 12 months": ([FY24.fiscal_end], [3.0]),
+        "Group annual, 12 months": ([FY23.fiscal_end, FY24.fiscal_end], [2.5e9, 0.0]),
+        "Group quarterly, 3 months": ([Q1.fiscal_end, Q2.fiscal_end], [1.5, -2.5]),
+        "Group quarterly, 12 months": ([FY24.fiscal_end], [3.0]),
     }
-    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company"
+    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
 
 
 async def test_what_all_lines_share_is_in_the_title() -> None:
     """What all lines share is in the title, and periods of one duration go by their labels."""
     panel = await panel_of({"sales.annual": NUMBERS["sales.annual"]}, [FY23, FY24])
     axes = panel.during(Annual()).plot()
-    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, annual"
+    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["FY2023", "FY2024"]
     assert axes.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
 
@@ -92,10 +93,10 @@ async def test_panels_on_the_same_axes_share_title_legend_and_ticks() -> None:
     """What holds for all lines is in the title; the names of the entities are in the legend."""
     one = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     axes = one.plot()
-    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, annual"
+    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
     other = renamed(await panel_of({"sales.annual": {FY24: 3, FY25: 4}}, [FY24, FY25]), "Other")
     assert other.plot(axes) is axes
-    assert axes.get_title(loc="left") == "Label of sales, Whole company, annual"
+    assert axes.get_title(loc="left") == "Label of sales, Whole company, as first reported"
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["Example Company", "Other"]
     assert ticks(axes) == ["FY2023", "FY2024", "FY2025"]
     axes.lines[0].remove()
@@ -212,7 +213,8 @@ async def test_number_formats_do_not_share_a_scale(pyplot: Any) -> None:
     assert [list(line.get_ydata()) for line in second.lines] == [[0.2, 0.3]]
     assert second.get_ylim()[1] < 1
     assert [each.get_title(loc="left") for each in (first, second)] == [
-        f"Example Company, Label of {metric}, Whole company, annual" for metric in ("sales", "rate")
+        f"Example Company, Label of {metric}, Whole company, as first reported"
+        for metric in ("sales", "rate")
     ]
     assert ticks(first) == ticks(second) == ["FY2023", "FY2024"]
     assert len(pyplot.get_fignums()) == 1
@@ -305,3 +307,70 @@ async def test_a_quarter_that_no_series_has_breaks_the_line() -> None:
     ((months, numbers),) = drawn(panel.plot()).values()
     assert months[4] == Period(2025, 3, 3).fiscal_end
     assert [number == 1 for number in numbers] == [True] * 4 + [False] + [True] * 2
+
+
+async def test_the_title_says_which_version_and_the_legend_if_there_are_both() -> None:
+    """Of the group it has no id, and its name only where that distinguishes."""
+    original = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
+    restated = evolve(original, grid=evolve(original._grid, value_version="latest_restated"))
+    axes = restated.plot()
+    assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as last restated"
+    assert axes.get_legend() is None
+    original.plot(axes)
+    title = axes.get_title(loc="left").replace("\n", " ")
+    assert title.endswith("Whole company, as last restated and as first reported")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "as last restated",
+        "as first reported",
+    ]
+    axes.lines[0].remove()
+    axes.lines[0].remove()
+    original.plot(axes)
+    assert axes.get_legend() is None
+
+
+async def test_a_format_with_a_percent_sign_has_percent_ticks() -> None:
+    """Amounts on the axes above have none."""
+    first, second = (await amounts_and_rates()).plot().figure.axes
+    assert second.yaxis.get_major_formatter()(0.25, 0) == "25%"
+    assert first.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "form"),
+    [
+        ((15_118_000_000, 15_121_000_000), "#,##0"),
+        ((0.25001, 0.25002), "0.0%"),
+        ((-3.00001, -3), "0"),
+        ((1e15, 1e15 + 2), "0"),
+    ],
+)
+async def test_the_labels_of_ticks_are_distinct(numbers: tuple[float, float], form: str) -> None:
+    """With as many digits as that takes, and no more."""
+    panel = await panel_of({"sales.annual": dict(zip((FY23, FY24), numbers, strict=True))}, [FY23, FY24])
+    axes = formatted(panel, {"sales.annual": form}).plot()
+    axes.figure.canvas.draw()
+    labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert len(labels) > 2
+    assert len(set(labels)) == len(labels)
+
+
+async def test_the_lowest_axes_say_which_publications_are_drawn(pyplot: Any) -> None:
+    """A label that the user has written stays."""
+    axes = (await amounts_and_rates()).plot()
+    text = "fiscal periods; publication of 2026-02-03"
+    assert [each.get_xlabel() for each in axes.figure.axes] == ["", text]
+    other = await amounts_and_rates("Other")
+    later = evolve(other.catalogue, created_timestamp=datetime(2026, 5, 21, tzinfo=UTC))
+    evolve(other, grid=evolve(other._grid, catalogue=later)).plot(axes)
+    both = "fiscal periods; publications of 2026-02-03 to 2026-05-21"
+    assert [each.get_xlabel() for each in axes.figure.axes] == ["", both]
+    _, mine = pyplot.subplots()
+    amounts = other.where(lambda series: series.number_format == "#,##0")
+    amounts.plot(mine)
+    assert mine.get_xlabel() == text
+    other.plot(mine)
+    assert [each.get_xlabel() for each in mine.figure.axes] == ["", text]
+    mine.figure.axes[1].set_xlabel("years")
+    other.plot(mine)
+    assert [each.get_xlabel() for each in mine.figure.axes] == ["", "years"]

@@ -142,7 +142,9 @@ from asyncfin.typing import (
     Rule,
     ScopePath,
     SearchResult,
+    Shown,
     TokenSource,
+    Unit,
     ValueVersion,
     Wanted,
 )
@@ -425,6 +427,10 @@ def panels(panel: Panel, layout: Layout) -> None:
     panel.to_numpy().mean()
     concat([panel, panel])
     concat([panel], "wide", labels=True, columns=["year"])
+    unit: Unit = "millions"
+    assert_type(panel.show(unit, width=80), Shown)
+    assert_type(panel.notes, tuple[str, ...])
+    concat([panel], complete=True)
     assert_type(panel.why("a", "FY2024"), str | None)
     assert_type(panel.covers("FY2024"), bool)
     assert_type(panel.gaps, tuple[Period, ...])

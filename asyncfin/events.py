@@ -64,6 +64,7 @@ class QuestionFinished(_Question, frozen=True):
         periods: how many periods it has. None: no result.
         requests: the attempts that were sent for it; 0 if it shared those of an equal question.
         cached: how many of the series were cached, and not requested.
+        stale: whether the result is of a publication that could not be confirmed (`stale_if_error`).
         restarts: how often it started over because the publication changed.
         dataset_id: the publication of the result. None: no result.
         failure: the name of the class of the error that ended it, such as ``"CancelledError"``. None: no
@@ -75,6 +76,7 @@ class QuestionFinished(_Question, frozen=True):
     periods: int | None
     requests: int
     cached: int
+    stale: bool
     restarts: int
     dataset_id: str | None
     failure: str | None
@@ -366,6 +368,7 @@ class BucketStats:
         spent_today: weight granted since midnight UTC, without requests that never reached the service; None:
             shared, and this process never read it.
         daily_budget: the bound on `spent_today`; None: no bound.
+        fallback: whether the fallback paces at the moment, because the server that is shared is away.
     """
 
     rate: float | None
@@ -379,6 +382,7 @@ class BucketStats:
     exhausted_until: datetime | None
     spent_today: float | None
     daily_budget: float | None
+    fallback: bool = False
 
     @property
     def left_today(self) -> float | None:

@@ -154,6 +154,19 @@ class OpenTelemetryObserver:
             "duration of attempts",
             explicit_bucket_boundaries_advisory=_BOUNDARIES,
         )
+        self._questions = meter.create_histogram(
+            "asyncfin.question.duration",
+            "s",
+            "duration of questions",
+            explicit_bucket_boundaries_advisory=_BOUNDARIES,
+        )
+        self._outages: set[int] = set()  # the serials of those that have begun and not ended
+        meter.create_observable_gauge(
+            "asyncfin.outage",
+            [lambda _: [metrics.Observation(int(bool(self._outages)))]],
+            "1",
+            "whether the service fails, by any observed client",
+        )
         counter = partial(_Counter, meter)
         self._requests = counter("requests", "{request}", "attempts that have ended", *_OUTCOME)
         self._retries = counter("retries", "{request}", "attempts after a failed one", "error.type")
@@ -173,12 +186,26 @@ class OpenTelemetryObserver:
             state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
             left = "what is left of the daily budget"
             state.gauge("bucket.left_today", "{request}", left, lambda stats, _: stats.left_today)
+            meter.create_observable_gauge(
+                "asyncfin.bucket.fallback",
+                [lambda _: [metrics.Observation(int(bucket.stats().fallback))]],
+                "1",
+                "whether the fallback paces",
+            )
             self._inspected.append(state)
         if cache is not None:
             checks.instance_of(Cache)("cache", cache)
             size: _Inspected[CacheStats] = _Inspected(meter, cache)
             size.gauge("cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes)
             self._inspected.append(size)
+            counted: dict[str, tuple[str, str]] = {
+                "hits": ("{series}", "wanted series that were cached"),
+                "misses": ("{series}", "wanted series that had to be requested"),
+                "broken": ("{fault}", "damaged parts, and outages of the disk or server"),
+            }
+            for name, (unit, description) in counted.items():
+                observe = partial(_counted, cache, name)
+                meter.create_observable_counter(f"asyncfin.cache.{name}", [observe], unit, description)
         # By the class of the event that begins them, and its serial.
         self._spans: dict[tuple[type[events.Event], int], tuple[Span, Context]] = {}
         self._attempts: dict[int, tuple[events.RequestStarted, int]] = {}
@@ -210,6 +237,7 @@ class OpenTelemetryObserver:
                     figures["asyncfin.periods"] = event.periods
                     figures["asyncfin.dataset_id"] = event.dataset_id
                 self._end((events.QuestionStarted, event.serial), figures, event.failure)
+                self._questions.record(event.seconds, _outcome(event))
             case events.ExtractStarted():
                 self._begin(event, "asyncfin.extract", {"asyncfin.entities": event.entities})
             case events.ExtractFinished():
@@ -229,6 +257,10 @@ class OpenTelemetryObserver:
                 self._retries.add(1, event.operation, event.failure)
                 attributes = {"error.type": event.failure, "asyncfin.wait": event.wait}
                 _add_event(event, "asyncfin.retrying", attributes)
+            case events.OutageBegan():
+                self._outages.add(event.serial)
+            case events.OutageEnded():
+                self._outages.discard(event.serial)
             case events.Restarted():
                 self._restarts.add(1, event.operation)
                 _add_event(event, "asyncfin.restarted", {})
@@ -291,6 +323,22 @@ class OpenTelemetryObserver:
         if failure is not None:
             span.set_status(trace.StatusCode.ERROR)
         span.end()
+
+
+def _counted(cache: Cache, name: str, options: CallbackOptions) -> list[Observation]:
+    return [metrics.Observation(getattr(cache.stats(), name))]
+
+
+def _outcome(event: events.QuestionFinished) -> Attributes:
+    """Return the attributes of a question's duration."""
+    attributes: Attributes = {"asyncfin.operation": event.operation}
+    if event.failure == "CancelledError":
+        attributes["asyncfin.outcome"] = "cancelled"
+    elif event.failure is not None:
+        attributes |= {"asyncfin.outcome": "error", "error.type": event.failure}
+    else:
+        attributes["asyncfin.outcome"] = "stale" if event.stale else "ok"
+    return attributes
 
 
 def _add_event(event: events.Event, name: str, attributes: Attributes) -> None:

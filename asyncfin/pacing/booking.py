@@ -88,6 +88,11 @@ class SharedLedger(ABC):
         """Return the state without waiting for anything, or None."""
         return None
 
+    @property
+    def uses_fallback(self) -> bool:
+        """Whether a fallback paces at the moment."""
+        return False
+
     def unbooked(self, loop_time: float) -> tuple[float, float]:
         """Return what a fallback has granted and is still to be charged: to the pace, and to the day."""
         return 0.0, 0.0
@@ -204,6 +209,7 @@ class SharedBucket(Bucket):
             exhausted_until=None if seen is None or seen.resume_at is None else wall_time(seen.resume_at),
             spent_today=None if seen is None else seen.spent + owed,
             daily_budget=self._given.daily_budget if seen is None else seen.daily_budget,
+            fallback=self._ledger.uses_fallback,
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:

@@ -392,6 +392,10 @@ class RedisLedger(SharedLedger):
             await cancel_and_wait([self._retrying])
         await self._clients.aclose()
 
+    @property
+    def uses_fallback(self) -> bool:
+        return self._away_since is not None
+
     def unbooked(self, loop_time: float) -> tuple[float, float]:
         debt = 0.0
         if self._state is not None and self._state.rate is not None and self._away_since is not None:

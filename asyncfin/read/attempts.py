@@ -354,6 +354,7 @@ class Attempt:
                 current = await self.read.metadata(once=self._is_fresh(known, stale_if_error))
             except AsyncfinError as error:
                 if _is_inconclusive(error) and self._is_fresh(known, stale_if_error):
+                    self.read.stats.stale = True
                     return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):

@@ -194,8 +194,8 @@ class Publications:
         self.stale_if_error = stale_if_error
         # The catalogues being read, for all reads that need one.
         self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()
-        # The questions in progress, for all that are equal.
-        self.panels: SingleFlight[Hashable, Panel] = SingleFlight()
+        # The questions in progress, for all that are equal: the result, and whether it is stale.
+        self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
         # Not shared by the clients of a cache, whose event loops and lifetimes differ. So all that wait for
         # pending series are in one lane, the client's.
         self.pending = PendingSeries()

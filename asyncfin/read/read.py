@@ -26,6 +26,7 @@ class ReadStats:
     requests: int = 0  # attempts, each of which counts against the allowance
     restarts: int = 0  # how often it has started over
     cached: int = 0  # how many of the wanted series were cached
+    stale: bool = False  # whether the result is of a publication that could not be confirmed
     received_at: datetime | None = None  # when the last page was received, aware UTC
     # The question that the read is a part of, which counts too; None: there is none.
     span: QuestionSpan | None = field(factory=current_span.get)

@@ -95,19 +95,20 @@ class Reads:
         read = self.read(question, "query", turn)
         leads = False
 
-        async def lead() -> Panel:
+        async def lead() -> tuple[Panel, bool]:
             nonlocal leads
             leads = True
-            return await answer(read, plan)
+            return await answer(read, plan), read.stats.stale
 
         def is_private(error: Exception) -> bool:
             # An equal question has a separate turn, and may refuse what the catalogue does not have.
             return is_ended_by_turn(error) or (question.known_only and isinstance(error, SelectionError))
 
-        panel = await self.publications.panels.share(question.key, lead, is_private=is_private)
+        panel, stale = await self.publications.panels.share(question.key, lead, is_private=is_private)
         if not leads and not question.known_only:
             question.wanted(panel.catalogue)  # raises the SelectionError that a separate read would raise
         span.add(panel, cached=read.stats.cached)
+        span.stale = span.stale or stale
         # The requests count for the one whose question it was that sent them.
         return panel if panel.requests == read.stats.requests else evolve(panel, requests=read.stats.requests)
 

@@ -76,7 +76,7 @@ async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
                     attempt.commit()  # from here on the consumer has values of this publication
                     if (span := read.stats.span) is not None:
                         span.add(panel)
-                        span.cached = read.stats.cached
+                        span.cached, span.stale = read.stats.cached, read.stats.stale
                     yield panel
 
 

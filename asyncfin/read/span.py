@@ -33,6 +33,7 @@ class QuestionSpan:
     requests: int = 0  # the attempts of all of its reads
     restarts: int = 0  # how often it has started over
     cached: int = 0  # how many of the result's series were cached
+    stale: bool = False  # whether the result is of a publication that could not be confirmed
     series: int = 0  # how many series its result contains
     periods: set[Period] = field(factory=set)
     dataset_id: str | None = None  # the publication of its result; None: not known yet
@@ -83,6 +84,7 @@ class QuestionSpan:
                 periods=len(self.periods) if has_result else None,
                 requests=self.requests,
                 cached=self.cached,
+                stale=self.stale,
                 restarts=self.restarts,
                 dataset_id=self.dataset_id,
                 failure=None if kind is None else kind.__name__,

@@ -221,19 +221,30 @@ def _without_error_object(response: Response) -> str:
     return not_from_service("the response has no error object", response.body)
 
 
-# Seconds; a longer Retry-After is treated as this.
-_FOREVER = 1e12
+# Seconds. Allowances reset at midnight UTC (spec 8), so a longer Retry-After cannot be meant.
+_LONGEST_WAIT = 24 * 3600 + 5 * 60
 
 
 def retry_after(response: Response) -> float | None:
     """Return the seconds to wait that a response states (spec 7, 8); None if it states no valid time.
 
-    An HTTP date is measured against the response's own Date, so that a wrong local clock does no harm.
+    More than 24 hours and 5 minutes are not valid. An HTTP date is measured against the response's own Date,
+    so that a wrong local clock does no harm.
     """
+    seconds = _stated_wait(response)
+    return None if seconds is None or seconds > _LONGEST_WAIT else seconds
+
+
+def excessive_wait(response: Response) -> str | None:
+    """Return the Retry-After of a response, as it is written, if it is longer than can be meant."""
+    seconds = _stated_wait(response)
+    return response.headers["retry-after"] if seconds is not None and seconds > _LONGEST_WAIT else None
+
+
+def _stated_wait(response: Response) -> float | None:
     text = response.headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
-        # Bounded, since a float can be larger than any moment of the calendar.
-        return min(float(text), _FOREVER)
+        return float(text)
     # Without a Date header, the time at which the response was received.
     then, now = _http_date(text), _http_date(response.headers.get("date", "")) or response.at
     return max(0.0, (then - now).total_seconds()) if then else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,6 +25,8 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
     error_context,
+    printable,
+    shorten,
 )
 from asyncfin.events import Event, Observer, RequestAnswered, RequestFailed, RequestStarted, Retrying, Stats
 from asyncfin.model.query import Lane, check_lane
@@ -32,12 +35,20 @@ from asyncfin.tasks import PerLoop
 from asyncfin.wire.connection import HeaderValue
 from asyncfin.wire.gate import Gate
 from asyncfin.wire.observers import Announcer, Tally, Wait, WarningLog, announced, log
-from asyncfin.wire.protocol import Request, Response, ends_within_json, failure, retry_after
+from asyncfin.wire.protocol import (
+    Request,
+    Response,
+    ends_within_json,
+    excessive_wait,
+    failure,
+    retry_after,
+)
 from asyncfin.wire.retry import Quota, Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.transport import CLOSED, Transport
 
+_log = logging.getLogger("asyncfin")
 # Unique in the process, so that one observer may watch several clients.
 _serials = count(1)
 
@@ -348,6 +359,11 @@ class Sender:
         if response.status == 401:
             self.tokens.record_401(token)
         sending.retry_after = retry_after(response)
+        if (text := excessive_wait(response)) is not None:
+            _log.warning(
+                "a Retry-After of more than 24 hours and 5 minutes is treated as missing: %s",
+                printable(shorten(text, 100)),
+            )
         raise error
 
     async def _granted(self, sending: _Sending, wait: Wait) -> Secret | None:

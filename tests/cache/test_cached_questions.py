@@ -379,7 +379,7 @@ async def test_cached_values_are_given_for_a_while_when_the_metadata_cannot_be_h
 
 UNTOLD = {
     "failure": Status(status=503, operation="dataset"),
-    "allowance": Status(status=429, retry_after=90_000, operation="dataset"),
+    "allowance": Status(status=429, retry_after=80_000, operation="dataset"),
     "no connection": Drop(operation="dataset"),
 }
 untold = pytest.mark.parametrize("fault", UNTOLD.values(), ids=UNTOLD)

@@ -94,11 +94,13 @@ async def test_stats_show_what_a_fallback_has_granted(line: RedisLine, tmp_path:
     async with aclosing(bucket):
         await bucket.acquire()
         level = bucket.stats().level
+        assert not bucket.stats().fallback
         line.cut = True
         for _ in range(10):
             await bucket.acquire()
         stats = bucket.stats()
         assert stats.spent_today == 11
+        assert stats.fallback
         assert level is not None
         assert stats.level == pytest.approx(level - 3)
 

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import copy_context
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader, MetricReader
@@ -44,6 +45,8 @@ from asyncfin.events import (
     Event,
     ExtractFinished,
     ExtractStarted,
+    OutageBegan,
+    OutageEnded,
     QuestionFinished,
     QuestionStarted,
     RequestAnswered,
@@ -68,6 +71,13 @@ LIMITS = Request("limits", "GET", "/v1/limits")
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "events.md"
+
+
+# Read as they are exported, not after a question.
+OF_THIS_PROCESS = {
+    "asyncfin.bucket.fallback",
+    *(f"asyncfin.cache.{name}" for name in ("hits", "misses", "broken")),
+}
 
 
 class Recorder:
@@ -103,10 +113,10 @@ class Recorder:
         return {metric.name: list(metric.data.data_points) for metric in scope.metrics}
 
     def gauges(self) -> dict[str, Any]:
-        """Return the values of the gauges; those by lane as a dict."""
+        """Return the values of the gauges that are inspected; those by lane as a dict."""
         found: dict[str, Any] = {}
         for name, points in self.metrics().items():
-            if name.startswith(("asyncfin.bucket", "asyncfin.cache")):
+            if name.startswith(("asyncfin.bucket", "asyncfin.cache")) and name not in OF_THIS_PROCESS:
                 by_lane = {point.attributes.get("asyncfin.lane"): point.value for point in points}
                 found[name] = by_lane.get(None, by_lane)
         return found
@@ -116,7 +126,7 @@ class Recorder:
         sums: Counter[tuple[str, str]] = Counter()
         for name, points in self.metrics().items():
             for point in points:
-                if hasattr(point, "value"):
+                if hasattr(point, "value") and "asyncfin.operation" in point.attributes:
                     sums[name, point.attributes["asyncfin.operation"]] += point.value
         return sums
 
@@ -746,6 +756,78 @@ async def test_an_observer_s_failure_after_a_question_is_logged(caplog: pytest.L
     assert "an observer failed after a question" in caplog.text
 
 
+async def test_a_question_s_duration_says_how_it_ended(recorder: Recorder) -> None:
+    """Once for each question: with its result, a stale one, an error, or cancelled."""
+    async with service(recorder, cache=MemoryCache(), stale_if_error=60) as (sandbox, client):
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        with pytest.raises(SelectionError):
+            await client.query(BOTH.entity_id, Select("no such metric"), FiscalRange())
+        sandbox.inject(Status(operation="dataset", status=503))
+        same = [client.query(BOTH.entity_id, Select(), FiscalRange()) for _ in range(2)]
+        await asyncio.gather(*same)  # one of them leads
+        async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
+            async for _ in pieces:
+                pass
+        sandbox.inject(Latency(seconds=50))
+        task = asyncio.ensure_future(client.query(BOTH.entity_id, Select(), Annual(), max_age=0))
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.wait([task])
+    keys = ("asyncfin.operation", "asyncfin.outcome", "error.type")
+    points = recorder.metrics()["asyncfin.question.duration"]
+    counts = {tuple(map(point.attributes.get, keys)): point.count for point in points}
+    assert counts == {
+        ("query", "ok", None): 1,
+        ("query", "error", "SelectionError"): 1,
+        ("query", "stale", None): 2,
+        ("stream", "stale", None): 1,
+        ("query", "cancelled", None): 1,
+    }
+
+
+async def test_the_figures_of_this_process_are_read_as_they_are_exported() -> None:
+    """Hits, misses and faults of the cache, and whether a fallback paces."""
+
+    class Away(TokenBucket):
+        away = False
+
+        def stats(self) -> BucketStats:
+            return evolve(super().stats(), fallback=self.away)
+
+    bucket, cache = Away(1e6, burst=10), MemoryCache()
+    recorder = Recorder(bucket=bucket, cache=cache)
+
+    def figures() -> dict[str, Any]:
+        metrics = recorder.metrics()
+        return {name.rpartition(".")[2]: metrics[name][0].value for name in OF_THIS_PROCESS}
+
+    async with service(recorder, bucket=bucket, cache=cache) as (_, client):
+        assert figures() == {"hits": 0, "misses": 0, "broken": 0, "fallback": 0}
+        panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
+        await client.query(BOTH.entity_id, Select(), FiscalRange())
+        bucket.away = True
+        assert figures() == {"hits": len(panel), "misses": len(panel), "broken": 0, "fallback": 1}
+
+
+async def test_the_gauge_of_outages_is_1_while_any_client_is_in_one(recorder: Recorder) -> None:
+    """Two clients share an observer; it is 0 again when the second one is closed."""
+
+    def shown() -> int:
+        return int(recorder.metrics()["asyncfin.outage"][0].value)
+
+    def outage(serial: int, *, ends: bool) -> Event:
+        since = datetime(2026, 1, 1, tzinfo=UTC)
+        if ends:
+            return OutageEnded("query", ENTITY, serial, since, 1.0, 1, recovered=False)
+        return OutageBegan("query", ENTITY, serial, "ServerFailureError", 8, since)
+
+    expected = {(1, False): 1, (2, False): 1, (1, True): 1, (2, True): 0}
+    assert shown() == 0
+    for (serial, ends), value in expected.items():
+        recorder.observer(outage(serial, ends=ends))
+        assert shown() == value
+
+
 async def test_the_prometheus_exporter_has_every_instrument() -> None:
     """Under Prometheus's names; requests by status."""
     reader = PrometheusMetricReader()
@@ -767,6 +849,12 @@ async def test_the_prometheus_exporter_has_every_instrument() -> None:
         "asyncfin_bucket_left_today",
         "asyncfin_bucket_paused_seconds",
         "asyncfin_cache_bytes",
+        "asyncfin_question_duration_seconds_bucket",
+        "asyncfin_cache_hits_total",
+        "asyncfin_cache_misses_total",
+        "asyncfin_cache_broken_total",
+        "asyncfin_bucket_fallback",
+        "asyncfin_outage",
     ):
         assert re.search(rf"^{name}[{{ ]", text, re.MULTILINE), (name, text)
     found = re.search(r"^asyncfin_requests_total\{[^}]*status_code=\"503\"[^}]*\} (\S+)$", text, re.MULTILINE)

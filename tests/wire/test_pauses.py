@@ -123,12 +123,49 @@ async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_wait_beyond_the_calendar_is_no_crash() -> None:
-    """A Retry-After of thirty thousand years is as good as never."""
-    async with sending(refusal(429, retry_after="999999999999")) as (_, sender, _events):
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"retry_after": "86701"},
+        {"retry_after": "99999999999999999999"},
+        {"retry_after": "Fri, 31 Dec 9999 23:59:59 GMT"},
+        {"retry_after": "Mon, 02 Mar 2026 00:05:01 GMT", "date": "Sun, 01 Mar 2026 00:00:00 GMT"},
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_wait_of_more_than_a_day_is_treated_as_missing(
+    status: int, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Allowances reset at midnight (spec 8), so it cannot be meant: the next attempt is soon."""
+    loop = asyncio.get_running_loop()
+    bucket = TokenBucket(clock=lambda: NOON)
+    async with sending(refusal(status, **headers), answer(), bucket=bucket) as (server, sender, _):
+        await sender.send(READ)
+        assert loop.time() < 30
+        assert bucket.stats().exhausted_until is None
+    assert len(server.requests) == 2
+    assert caplog.messages == [
+        "a Retry-After of more than 24 hours and 5 minutes is treated as missing: " + headers["retry_after"]
+    ]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("text", ["86700", "Mon, 02 Mar 2026 12:05:00 GMT"])
+async def test_a_wait_of_a_day_is_obeyed_to_the_second(text: str) -> None:
+    """A service whose clock is five minutes late counts to the next midnight."""
+    async with sending(refusal(429, retry_after=text)) as (_, sender, _events):
         with pytest.raises(AllowanceExhaustedError) as caught:
             await sender.send(READ)
-    assert caught.value.resume_at.year == 9999
+    assert caught.value.resume_at == NOON + timedelta(seconds=86_700)
+
+
+@pytest.mark.virtual
+async def test_the_logged_text_of_a_wait_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """A hundred characters of it, whatever the service sends."""
+    async with sending(refusal(429, retry_after="9" * 5000), answer()) as (_, sender, _events):
+        await sender.send(READ)
+    (message,) = caplog.messages
+    assert len(message) < 180
 
 
 @pytest.mark.virtual

@@ -2,7 +2,8 @@
 
 Run from the root of the repository: ``python -m benchmarks.planner``. It prints a Markdown table. Real
 catalogues are read from ``../shared/data`` where that is. Generated ones show how the time grows; dense ones
-are of the kind that analysts ask for: some metrics by some segments. A block of the grid is one query, whose
+are of the kind that analysts ask for: some metrics by some segments; made tables are those that a heuristic
+plans badly (tests/plan/tables.py). A block of the grid is one query, whose
 pages follow its cursor; the planner's batches are a page each.
 """
 
@@ -29,6 +30,7 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question
 from tests.generate import generate
+from tests.plan.tables import TABLES, Triples
 
 REAL = Path(__file__).parents[2] / "shared" / "data"
 YEARS = FiscalRange(2020, 2024)
@@ -38,7 +40,7 @@ ROUNDS = 3
 
 @define
 class Row:
-    """Sums over the catalogues of one line of the table; the time is that of the slowest plan."""
+    """Sums over the catalogues of one line of the table; the times are those of the slowest plans."""
 
     plans: int = 0
     series: int = 0
@@ -47,6 +49,7 @@ class Row:
     grid: int = 0
     bound: int = 0
     slowest: float = 0.0
+    a_series: float = 0.0
 
     def add(self, made: Plan, grid: int, seconds: float) -> None:
         self.plans += 1
@@ -56,20 +59,21 @@ class Row:
         self.grid += grid
         self.bound += made.lower_bound
         self.slowest = max(self.slowest, seconds)
+        self.a_series = max(self.a_series, seconds / len(made.series))
 
     def __str__(self) -> str:
         return " | ".join(
             [
                 f"{self.plans} | {self.series:,} | {self.requests:,} | {self.bound:,}",
                 f"{self.requests / self.bound:.3f} | {self.grid:,} | {self.grid / self.bound:.3f}",
-                f"{self.batches} | {self.slowest * 1000:.0f}",
+                f"{self.batches} | {self.slowest * 1000:.0f} | {self.a_series * 1e6:.0f}",
             ]
         )
 
 
 HEAD = (
     "| catalogues, wanted | plans | series | requests | bound | x bound | grid | grid x bound"
-    " | batches | slowest, ms CPU |\n|---|---|---|---|---|---|---|---|---|---|"
+    " | batches | slowest, ms CPU | slowest, us CPU a series |\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
@@ -164,24 +168,23 @@ def dense(fill: float, blocks: int) -> Iterator[Catalogue]:
             if random.random() < fill and metric * blocks // metrics == path * blocks // paths
             for group in range(groups)
         ]
-        yield catalogue(
-            {
-                "reporting_group_id": f"g{group}",
-                **dict.fromkeys(("name", "description", "basis", "cadence"), ""),
-                "series": [_dense_series(*triple) for triple in triples if triple[2] == group],
-            }
-            for group in range(groups)
-        )
+        yield of_triples([(f"m{metric}", str(path), f"g{group}") for metric, path, group in triples])
 
 
-def _dense_series(metric: int, path: int, group: int) -> dict[str, Any]:
-    return {
-        "series_id": f"{metric}/{path}/{group}",
-        "reporting_group_id": f"g{group}",
-        "metric_id": f"m{metric}",
-        "scopes": [{"scope_group_id": "segment", "scope_id": str(path)}],
-        **dict.fromkeys(("label", "description", "basis", "number_format", "period_meaning"), ""),
-    }
+def of_triples(triples: Triples) -> Catalogue:
+    """Return a catalogue with a series for each metric, path and group."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for at, (metric, path, group) in enumerate(triples):
+        series = {
+            "series_id": f"s{at}",
+            "reporting_group_id": group,
+            "metric_id": metric,
+            "scopes": [{"scope_group_id": "segment", "scope_id": path}],
+            **dict.fromkeys(("label", "description", "basis", "number_format", "period_meaning"), ""),
+        }
+        groups.setdefault(group, []).append(series)
+    heads = dict.fromkeys(("name", "description", "basis", "cadence"), "")
+    return catalogue({"reporting_group_id": name, **heads, "series": each} for name, each in groups.items())
 
 
 def lines() -> Iterator[str]:
@@ -189,7 +192,7 @@ def lines() -> Iterator[str]:
     if REAL.is_dir():
         yield from table("real", real())
     else:
-        yield "| real: skipped, ../shared/data is not there | | | | | | | | | |"
+        yield "| real: skipped, ../shared/data is not there | | | | | | | | | | |"
     for series in (300, 3_000, 30_000):
         # The publication is dropped: a full collection would walk over it while a plan is timed.
         known = catalogue(generate(1, series=series, publications=1).publications[-1].groups)
@@ -199,6 +202,10 @@ def lines() -> Iterator[str]:
         for known in dense(fill, blocks):
             row.add(*_planned_and_grid(known))
         yield f"| {name}, all series | {row} |"
+    for name, (triples, _) in TABLES.items():
+        row = Row()
+        row.add(*_planned_and_grid(of_triples(triples)))
+        yield f"| made: {name} | {row} |"
 
 
 def run() -> str:

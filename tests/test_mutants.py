@@ -1,10 +1,11 @@
 """The program that plants defects: what it finds, and what it does not take for a finding."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.mutants import main
+from tests.mutants import DEFECTS, PROJECT, Mutant, main
 
 ENTRY = '[[mutant]]\nname = "{name}"\nroom = "room"\nfile = "code.py"\nold = "{old}"\nnew = "{new}"\n'
 
@@ -54,3 +55,13 @@ def test_a_name_that_is_not_in_the_list_is_refused(project: Path, capsys: pytest
     defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3"))
     assert main(["other"], project=project, defects=defects) == 1
     assert capsys.readouterr().out == "not in mutants.toml: other\n"
+
+
+def test_each_listed_defect_has_a_name_a_room_and_a_file() -> None:
+    """Whether its text occurs in the file is for the session to say."""
+    entries = tomllib.loads(DEFECTS.read_text(encoding="utf-8"))["mutant"]
+    assert len({entry["name"] for entry in entries}) == len(entries)
+    for mutant in (Mutant(**entry) for entry in entries):
+        assert (PROJECT / "tests" / mutant.room).is_dir(), mutant.name
+        assert (PROJECT / mutant.file).is_file(), mutant.name
+        assert mutant.old != mutant.new

@@ -8,8 +8,8 @@ order, which are cheap to compare and make equal plans of equal questions, in wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from functools import cache, cached_property
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -28,6 +28,9 @@ MAX_LINES = (MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS)
 Cell: TypeAlias = tuple[int, int]
 SeriesByCell: TypeAlias = dict[Cell, list[CatalogueSeries]]
 CountsByLine: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
+
+
+_FURTHER_SET = 0.002
 
 
 class CrossProduct(NamedTuple):
@@ -163,6 +166,27 @@ class Cells:
                 if some:
                     yield View(by_line(known), some)
 
+    def views_by_groups(self, wanted: SeriesByCell) -> list[View]:
+        """Return a view for each set of groups that fill pages of a few cells; none if all fill one page.
+
+        A cell with more groups than half a page leaves the rest of its page empty. A query that names only
+        some groups excludes the others of its cells: 60 groups are 50, two cells a page, and 10, ten cells a
+        page.
+        """
+        sets: list[set[str]] = []
+        named: set[str] = set()
+        # The cells with the most groups first: those of others are among theirs, or begin sets of their size.
+        for several in sorted(wanted.values(), key=len, reverse=True):
+            groups = [group for group in _groups([several]) if group not in named]
+            named.update(groups)
+            for size in _sizes(len(groups)):
+                sets.append({*groups[:size]})
+                del groups[:size]
+        if len(sets) < 2:
+            return []
+        views = ((_of_groups(self.known, groups), _of_groups(wanted, groups)) for groups in sets)
+        return [View(by_line(known), some) for known, some in views]
+
     @cached_property
     def _paths_of(self) -> Mapping[int, list[int]]:
         paths: dict[int, list[int]] = {}
@@ -182,11 +206,7 @@ class Cells:
             _groups(self.known.values())
         ):
             return self.known
-        named = (
-            (cell, [series for series in known if series.reporting_group_id in self._named])
-            for cell, known in self.known.items()
-        )
-        return {cell: series for cell, series in named if series}
+        return _of_groups(self.known, self._named.keys())
 
     def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
@@ -215,6 +235,28 @@ class Cells:
                 sets.append(found := set())
             found.add(group)
         return sets if len(sets) > 1 else []
+
+
+@cache
+def _sizes(count: int) -> tuple[int, ...]:
+    """Return the sizes of the sets into which that many groups of a cell are cut, the largest first.
+
+    A page has room for `page // size` cells with a set of that size. The sizes are those that take the least
+    of a page in all; one set more must save more than `_FURTHER_SET` of a page for each cell.
+    """
+    if not count:
+        return ()
+    ways = ((*_sizes(count - size), size) for size in range(1, min(count, MAX_REPORTING_GROUP_IDS) + 1))
+    best = min(ways, key=lambda sizes: sum(1 / (MAX_PAGE_SIZE // size) + _FURTHER_SET for size in sizes))
+    return tuple(sorted(best, reverse=True))
+
+
+def _of_groups(cells: SeriesByCell, groups: Set[str]) -> SeriesByCell:
+    named = (
+        (cell, [series for series in several if series.reporting_group_id in groups])
+        for cell, several in cells.items()
+    )
+    return {cell: several for cell, several in named if several}
 
 
 def by_line(cells: SeriesByCell) -> CountsByLine:

@@ -28,17 +28,19 @@ _PARTNERS_WEIGHED = 1000
 
 
 def grow(
-    cells: Cells, wanted: SeriesByCell, *, enough: int, limit: float = inf
+    cells: Cells, wanted: SeriesByCell, *, enough: int, limit: float = inf, spare: int = 0
 ) -> list[Sequence[CatalogueSeries]] | None:
     """Return the home series of batches of a page each that together hold the wanted series.
 
-    A batch with `enough` home series is not grown in further views. None: more than `limit` batches would be
-    needed, if the next ones are like the last two. No cell of the wanted series is larger than a page.
+    A batch with `enough` home series is not grown in further views. The partners of its first hub leave
+    `spare` lines of each side free, so that a hub of the other side can cross it. None: more than `limit`
+    batches would be needed, if the next ones are like the last two. No cell of the wanted series is larger
+    than a page.
     """
     # A copy, from which assigned series are removed: the caller continues with the original.
     unassigned = dict(wanted)
     left = sum(map(len, unassigned.values()))
-    views = map(_Growth, cells.views(unassigned))
+    views = (_Growth(view, spare) for view in cells.views(unassigned))
     growths = [next(views)]
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE
@@ -67,8 +69,8 @@ def grow(
 class _Growth:
     """The unassigned series of one view, and the batch that would take most of them."""
 
-    def __init__(self, view: View) -> None:
-        self._unassigned = view.wanted
+    def __init__(self, view: View, spare: int) -> None:
+        self._unassigned, self._spare = view.wanted, spare
         # A cell with more series than a page fits into no batch of one page, so it must not attract one.
         fitting = {
             (metric, path): series
@@ -80,7 +82,7 @@ class _Growth:
 
     def batch(self) -> list[Cell]:
         if self._batch is None:
-            self._batch = _GrowingBatch(self._table).cells()
+            self._batch = _GrowingBatch(self._table, self._spare).cells()
         return self._batch
 
     def series(self) -> list[CatalogueSeries]:
@@ -168,8 +170,9 @@ class _Counts:
 class _GrowingBatch:
     """A batch while it grows: the lines chosen so far, and the room left on its page."""
 
-    def __init__(self, table: _Counts) -> None:
+    def __init__(self, table: _Counts, spare: int) -> None:
         self._table = table
+        self._spare = spare  # the lines of each side that are left free for now
         self._chosen: tuple[dict[int, None], dict[int, None]] = ({}, {})
         # What a line that is not chosen would add, and the same as a heap of (waste, -gain, side, line).
         self._gain: tuple[dict[int, int], dict[int, int]] = ({}, {})
@@ -181,6 +184,7 @@ class _GrowingBatch:
         while hub is not None:
             self.start(*hub)
             self._fill()
+            self._spare = 0  # only the first hub leaves lines to another
             hub = self.next_hub()
         for hubs in self._hubs:
             hubs.close()
@@ -191,7 +195,7 @@ class _GrowingBatch:
         return [(m, p) for m in self._chosen[0] for p in unassigned.get(m, ()) if p in paths]
 
     def _free(self, side: int) -> int:
-        return MAX_LINES[side] - len(self._chosen[side])
+        return MAX_LINES[side] - len(self._chosen[side]) - self._spare
 
     def _cost(self, side: int, line: int) -> int:
         """Return how many more series the batch would match with this line."""

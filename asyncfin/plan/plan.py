@@ -1,8 +1,9 @@
 """Plan a question: batches that together return every wanted series, in nearly the fewest requests.
 
 A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be in
-flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`. Only a single metric,
-path and group of more than a page of series, and a question that is one query of two pages, follow a cursor.
+flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`, and where neither comes
+close to the lower bound, both are tried. Only a single metric, path and group of more than a page of series,
+and a question that is one query of two pages, follow a cursor.
 
 Trailing months are requested as the catalogue's whole span, and the client cuts the window: the service would
 anchor it at each batch, and a foreign series can move it.
@@ -20,12 +21,13 @@ from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
-from asyncfin.plan.cells import Cells, CrossProduct, lower_bound
+from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
 from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
 
-# With fewer of its cells wanted, a table is too thin for strips: most of a page would be foreign series.
+# With fewer of its cells wanted, a table is grown first: most of a page of a strip would be foreign series,
+# unless the cells lie in blocks.
 _DENSE = 0.05
 # Another way to plan takes as long as the first: it is not tried where so little can be gained.
 _CLOSE = 1.1
@@ -195,6 +197,9 @@ def requested_periods(catalogue: Catalogue, periods: Resolved) -> Resolved:
 
 def _cross_products(cells: Cells) -> list[CrossProduct]:
     """Return what the batches name, in the fewest requests that were found."""
+    single = cells.single_query()
+    if single and single.requests == 1:
+        return [single]
     # What follows a cursor is planned first: neither strips nor grown batches can contain it.
     oversized = cells.oversized_cells()
     rest = cells.wanted
@@ -202,20 +207,31 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
         left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in rest.items())
         rest = {cell: several for cell, several in left if several}
     bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(oversized)
-    homes: list[Sequence[CatalogueSeries]] | None = None
-    if rest and cells.density > _DENSE:
-        homes = strips(cells, rest, enough=bound + bound // _FEW)
-    if homes is None or len(homes) > _CLOSE * bound:
-        # Quickly first, by the first view alone; with all views, which takes longer, only if it may pay.
-        grown = grow(cells, rest, enough=1)
-        assert grown is not None  # no limit is set
-        if len(grown) > _CLOSE * bound:
-            grown = grow(cells, rest, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
-        homes = grown if homes is None else min(homes, grown, key=len)
-    products = [*oversized, *map(cells.cross_product, homes)]
-    single = cells.single_query()
+    products = [*oversized, *map(cells.cross_product, _homes(cells, rest, bound))]
     # Two pages in a row take twice as long as batches at once: worth it where it saves one request of three.
     return [single] if single and single.requests <= 2 < _requests(products) else products
+
+
+def _homes(cells: Cells, wanted: SeriesByCell, bound: int) -> list[Sequence[CatalogueSeries]]:
+    """Return the home series of batches of a page each: the fewest of several ways, until they are close."""
+    homes: list[Sequence[CatalogueSeries]] | None = None
+    few = bound + bound // _FEW
+    if wanted and cells.density > _DENSE:
+        homes = strips(cells, wanted, enough=few)
+    if homes is None or len(homes) > _CLOSE * bound:
+        # Quickly first, by the first view alone; with all views, which takes longer, only if it may pay.
+        grown = grow(cells, wanted, enough=1)
+        assert grown is not None  # no limit is set
+        if len(grown) > _CLOSE * bound:
+            grown = grow(cells, wanted, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
+        homes = grown if homes is None else min(homes, grown, key=len)
+    # What is left are tables of small dense blocks, of cells with many groups, and of hubs that cross.
+    if len(homes) > _CLOSE * bound:
+        homes = min(homes, strips(cells, wanted, enough=few, sparse=True), key=len)
+    if len(homes) > _CLOSE * bound:
+        crossed = grow(cells, wanted, enough=1, limit=len(homes) - 1, spare=1)
+        homes = homes if crossed is None else min(homes, crossed, key=len)
+    return homes
 
 
 def _requests(products: Iterable[CrossProduct]) -> int:

@@ -8,7 +8,7 @@ squares of a dense table, which leave ragged remainders: up to two fifths more r
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import ceil
 from typing import TypeAlias
 
@@ -19,16 +19,20 @@ from asyncfin.plan.cells import MAX_LINES, Cells, SeriesByCell, View, by_line
 CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
 
 
-def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[CatalogueSeries]]:
+def strips(
+    cells: Cells, wanted: SeriesByCell, *, enough: int, sparse: bool = False
+) -> list[Sequence[CatalogueSeries]]:
     """Return the home series of batches of a page each that together hold the wanted series.
 
-    Either side is cut, over all groups at once and over sets of groups that share no cell. The way with the
-    fewest batches is taken, or the first with at most `enough`.
+    Either side is cut, over all groups at once and over sets of groups that share no cell; of a `sparse`
+    table also over sets of groups that fill pages, with lines next to each other that share crossing lines.
+    The way with the fewest batches is taken, or the first with at most `enough`.
     """
     views = cells.views(wanted)
+    made = chain(map(list, (islice(views, 1), views)), [cells.views_by_groups(wanted)] if sparse else [])
     ways = (
-        [home for view in together for home in _homes(view, side)]
-        for together in map(list, (islice(views, 1), views))
+        [home for view in together for home in _homes(view, side, sparse)]
+        for together in made
         if together
         for side in (0, 1)
     )
@@ -38,20 +42,21 @@ def strips(cells: Cells, wanted: SeriesByCell, *, enough: int) -> list[Sequence[
     return best
 
 
-def _homes(view: View, side: int) -> Iterator[Sequence[CatalogueSeries]]:
+def _homes(view: View, side: int, sparse: bool) -> Iterator[Sequence[CatalogueSeries]]:
     """Yield the home series of each page, with the lines of one side cut into strips."""
     by_side = by_line(view.wanted)[side]
-    for lines, pages in _strips(view.matched[side], by_side, side):
+    # The lines of a block share their first crossing line, wherever they are in the catalogue.
+    order = sorted(by_side, key=lambda line: (min(by_side[line]), line) if sparse else (0, line))
+    for lines, pages in _strips(view.matched[side], by_side, order, side):
         for page in pages:
             cells = [(line, other) for line in lines for other in page if other in by_side[line]]
             yield [series for cell in cells for series in view.wanted[cell if side == 0 else cell[::-1]]]
 
 
 def _strips(
-    matched: CountsOfLines, wanted: CountsOfLines, side: int
-) -> Iterator[tuple[list[int], list[list[int]]]]:
+    matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int], side: int
+) -> Iterator[tuple[Sequence[int], list[list[int]]]]:
     """Yield the lines of each strip, and the lines of the other side on each of its pages."""
-    lines = sorted(wanted)
     max_others = MAX_LINES[1 - side]
     start = 0
     while start < len(lines):
@@ -71,7 +76,7 @@ def _strips(
 
 
 def _widths(
-    matched: CountsOfLines, wanted: CountsOfLines, lines: list[int]
+    matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int]
 ) -> Iterator[tuple[int, int, dict[int, int]]]:
     """Yield each possible width of a strip, its wanted series, and what each crossing line matches in it."""
     # A crossing line without a wanted cell in the strip is on none of its pages, and costs nothing. It is

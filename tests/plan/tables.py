@@ -31,7 +31,7 @@ TABLES: dict[str, tuple[Triples, float]] = {
     "3 such crosses": (crosses(3, 1500), 1.03),
     "30 columns and 30 rows of 51": (crosses(30, 51), 1.03),
     "20 blocks of 11 x 11": (blocks(20, 11), 1.05),
-    "30 blocks of 8 x 8": (blocks(30, 8), 1.05),
+    "30 blocks of 8 x 8": (blocks(30, 8), 1.1),
     "40 cells of 60 groups on a path": (many_groups(40, 1, 60), 1.05),
     "40 cells of 60 groups on a diagonal": (many_groups(40, 40, 60, diagonal=True), 1.05),
     "40 cells of 60 groups in a rectangle": (many_groups(8, 5, 60), 1.05),

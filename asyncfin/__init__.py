@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from asyncfin.pacing.redis import RedisBucket as RedisBucket
     from asyncfin.plan.plan import Batch as Batch, Plan as Plan
     from asyncfin.read.entity import EntityAnswer as EntityAnswer
+    from asyncfin.table.comparison import Comparison as Comparison
     from asyncfin.table.panel import Panel as Panel, concat as concat
     from asyncfin.wire.retry import Retry as Retry, Timeouts as Timeouts
     from asyncfin.wire.values import QueryPage as QueryPage
@@ -124,6 +125,7 @@ _NAMES = {
     "pacing.redis": "RedisBucket",
     "plan.plan": "Batch Plan",
     "read.entity": "EntityAnswer",
+    "table.comparison": "Comparison",
     "table.panel": "Panel concat",
     "wire.retry": "Retry Timeouts",
     "wire.values": "QueryPage",

@@ -37,6 +37,8 @@ from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
 from asyncfin.read.reads import Reads, everything, planned
 from asyncfin.read.run import pieces
+from asyncfin.read.several import SeveralQuestion, check_any, compare
+from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import Block, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages
@@ -426,7 +428,9 @@ class Client:
         ahead: int | None = None,
         max_age: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[EntityAnswer]]:
-        """Yield what each of several entities has of a question, in the order in which they finish.
+        """Yield what each of several entities has of a question, in the order of arrival.
+
+        For the order of the question, use `compare`.
 
         It is an async context manager that gives an async iterator of `EntityAnswer`:
 
@@ -472,6 +476,45 @@ class Client:
             answers_of(self._reads, entity_ids, question, ahead=ahead),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
+
+    async def compare(
+        self,
+        entity_ids: Iterable[str],
+        select: Select,
+        periods: PeriodSelection,
+        *,
+        value_version: ValueVersion = "original",
+        max_age: float | None = None,
+    ) -> Comparison:
+        """Return what several entities have of a question, side by side, in the order of the ids.
+
+        Each entity is read as `query` reads it, at once, with at most `max_in_flight` requests. A rule, such
+        as `Annual`, is resolved once over the catalogues of all entities that can be read, so that one period
+        is one row for all. Other periods are passed as given.
+
+        Ids, words and periods that an entity does not have are in `missing`; one with nothing of the question
+        has a panel without series. An entity that cannot be read is in `failed`, also one with a malformed
+        id; the others continue. If an entity is published again during the read so that a rule selects
+        other periods, all are read once more.
+
+        Requests: those of `query` for each entity, and for a rule at most one more for the metadata of an
+        entity whose catalogue was cached.
+
+        Args:
+            entity_ids: any iterable of entity ids, read once. Repeated ids are one.
+            select, periods, value_version, max_age: as for `plan`.
+
+        Raises:
+            ArgumentError: `entity_ids` is a single text, or one of them is not a text.
+            SelectionError: another argument is not as described, or there is no id; no request was sent. Or
+                no entity failed, and none has a series of the question; or a rule selects no period of any.
+            AsyncfinError: all entities failed: the error of the first, or what ended the reading.
+        """
+        checks.several("entity_ids", entity_ids, "entity ids")
+        question = SeveralQuestion(tuple(entity_ids), select, periods, value_version, max_age)
+        comparison = await compare(self._reads, question)
+        check_any(comparison)
+        return comparison
 
     # The default is refused: it makes the error of a call without days say what to write.
     async def usage(self, start_date: date | str = "", end_date: date | str = "") -> tuple[UsageWindow, ...]:

@@ -14,8 +14,10 @@ from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import Service, cached, entity_group
 from asyncfin.cli.output import print_csv, print_text, replace_file
 from asyncfin.cli.session import connected
-from asyncfin.cli.several import Each, check_failed, read_each
+from asyncfin.cli.several import check_failed
+from asyncfin.client import reads_of
 from asyncfin.model.words import counted
+from asyncfin.read.several import Each, datasets_of
 
 
 async def names(
@@ -52,14 +54,14 @@ async def names(
 
         # As the account of the token sees it.
         found = await datasets(cache, *service.identity())
-        each = Each({dataset.entity_id: dataset for dataset in found}, {}, None)
+        each = Each({dataset.entity_id: dataset for dataset in found}, {})
         given: list[str] = []
     else:
         # Each id once, in the order given: a file of ids may repeat them.
         given = names.given(entity_ids, ids)
         new = [entity_id for entity_id in dict.fromkeys(given) if entity_id not in known]
         async with connected(service, "Reading", names) as client:
-            each = await read_each(client, new, client.dataset)
+            each = await datasets_of(reads_of(client), new)
     added = [
         {"id": entity_id, "name": dataset.name}
         for entity_id, dataset in each.found.items()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from asyncfin.cli.output import print_csv, print_table, print_text
+from asyncfin.cli.output import print_csv, print_table
 from asyncfin.errors import printable
 from asyncfin.model.words import counted
 from asyncfin.table import text
@@ -13,12 +13,6 @@ from asyncfin.table.csv import csv_rows
 from asyncfin.table.notes import facts, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import Unit, heading
-
-
-def print_panels_json(panels: Sequence[Panel], *, several: bool) -> None:
-    """Print the document of the panel; of several entities, a list."""
-    documents = [panel.to_json(indent=2) for panel in panels]
-    print_text("[\n" + ",\n".join(documents) + "\n]" if several else documents[0])
 
 
 def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several: bool) -> None:

@@ -1,7 +1,7 @@
 """`asyncfin query`: one question to one entity or several, its result in several forms, or only its plan."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,21 +11,19 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Periods, Selection, Service, choose_one, require
-from asyncfin.cli.output import print_json, screen
-from asyncfin.cli.panel import print_panels, print_panels_csv, print_panels_json
+from asyncfin.cli.output import print_json, print_text, screen
+from asyncfin.cli.panel import print_panels, print_panels_csv
 from asyncfin.cli.session import Progress, progress
-from asyncfin.cli.several import Answers, plan_several, read_several
+from asyncfin.cli.several import check_all, check_any, check_failed
 from asyncfin.cli.streams import print_error
-from asyncfin.client import Client
+from asyncfin.client import Client, reads_of
 from asyncfin.errors import SelectionError
-from asyncfin.extraction.report import named
-from asyncfin.extraction.unknown import without_periods
+from asyncfin.model.judge import Missing, named, without_periods
 from asyncfin.model.period import intended_period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
-from asyncfin.plan.question import Question
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.several import SeveralQuestion, catalogues_of, compare, plans_of
 from asyncfin.table.comparison import entity_names
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import Unit
@@ -78,24 +76,19 @@ async def query(
     if not (entities := list(dict.fromkeys(_entity_ids(entity_ids, names)))):
         raise UsageError("no entity is given: give an entity id, or several to compare them")
     version: ValueVersion = "latest_restated" if restated else "original"
-    question = Question(entities[0], selection.select(), periods.selection(), version)
+    question = SeveralQuestion(entities, selection.select(), periods.selection(), version)
     several = len(entities) > 1
     with progress("Reading") as shown, names.annotate():
         async with service.client(observers=[shown]) as client:
             if explain:
-                await _explain(client, entities, question, names, shown, json=json)
+                await _explain(client, question, names, shown, json=json)
                 return
-            answers = await _read(client, entities, question, shown)
-    if several:
-        answers.check_any()
-    # The count includes metadata, catalogue and planning.
-    panels = [
-        evolve(each.panel, requests=shown.by_entity[each.entity_id])
-        for each in answers.answers
-        if each.panel is not None
-    ]
+            comparison = await compare(reads_of(client), question) if several else None
+            panels = [*comparison] if comparison else [await _read(client, question, shown)]
+    if comparison:
+        check_any(comparison, names)
     if json:
-        print_panels_json(panels, several=several)
+        print_text((comparison or panels[0]).to_json(indent=2))
     elif csv or csv_raw:
         print_panels_csv(panels, raw=csv_raw, empty=all, several=several)
     elif plot is not None:
@@ -103,9 +96,9 @@ async def query(
     else:
         print_panels(panels, screen(), latest=periods == Periods(), empty=all, unit=unit)
     # A table says itself why it is empty.
-    print_missing(answers.answers, why_empty=form is not None)
-    if several:
-        answers.check_all(names)
+    print_missing(panels, comparison.missing if comparison else {}, why_empty=form is not None)
+    if comparison:
+        check_all(comparison, names)
 
 
 def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
@@ -125,49 +118,53 @@ def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
         raise UsageError(complaint)
 
 
-def print_missing(answers: Sequence[EntityAnswer], *, why_empty: bool) -> None:
+def print_missing(panels: Sequence[Panel], missing: Mapping[str, Missing], *, why_empty: bool) -> None:
     """Print, on standard error, what entities do not have, and why a panel has no value."""
-    names = entity_names(each.panel for each in answers if each.panel is not None)
-    for each in answers:
-        if each.panel is None:
-            continue
-        name = names[each.entity_id]
+    names = entity_names(panels)
+    for panel in panels:
+        entity_id = panel.dataset.entity_id
+        of_one = missing.get(entity_id, {})
         # Where there are series, the table shows which periods have no value.
-        if missing := without_periods(each.missing) if len(each.panel) else each.missing:
-            print_error(f"asyncfin: {name} has no {named(missing)}")
-        elif why_empty and (why := why_no_value(each.panel)):
-            print_error(f"asyncfin: {name}: {why}")
+        if of_one := without_periods(of_one) if len(panel) else of_one:
+            print_error(f"asyncfin: {names[entity_id]} has no {named(of_one)}")
+        elif why_empty and (why := why_no_value(panel)):
+            print_error(f"asyncfin: {names[entity_id]}: {why}")
 
 
-async def _read(client: Client, entities: Sequence[str], question: Question, shown: Progress) -> Answers:
-    # A single entity is planned first, so that progress can say how many queries there will be, and what
-    # it does not have is an error. Of several, each result has what the entity has.
-    if len(entities) > 1:
-        return await read_several(client, entities, question)
+async def _read(client: Client, question: SeveralQuestion, shown: Progress) -> Panel:
+    # Planned first, so that progress can say how many queries there will be. What the entity does not have
+    # is an error; of several, each result has what the entity has.
     plan = await _plan(client, question)
     shown.expected = plan.requests
-    return Answers((EntityAnswer(entities[0], await client.run(plan)),), 1)
+    panel = await client.run(plan)
+    # The count includes metadata, catalogue and planning.
+    return evolve(panel, requests=shown.by_entity.total())
 
 
-async def _plan(client: Client, question: Question) -> Plan:
+async def _plan(client: Client, question: SeveralQuestion) -> Plan:
+    (entity_id,) = question.entity_ids
     return await client.plan(
-        question.source, question.select, question.periods, value_version=question.value_version
+        entity_id, question.select, question.periods, value_version=question.value_version
     )
 
 
 async def _explain(
-    client: Client, entities: Sequence[str], question: Question, names: Names, shown: Progress, *, json: bool
+    client: Client, question: SeveralQuestion, names: Names, shown: Progress, *, json: bool
 ) -> None:
     """Print the plans, and how many requests planning has spent."""
-    if len(entities) == 1:
-        plans, answers = [await _plan(client, question)], Answers((), 1)
+    entities, several = question.entity_ids, len(question.entity_ids) > 1
+    if several:
+        reads, version = reads_of(client), question.value_version
+        each = await catalogues_of(reads, entities)
+        found = each.found.values()
+        plans = await plans_of(reads, found, question.select, question.periods, [version]) if found else []
     else:
-        plans, answers = await plan_several(client, entities, question)
-    print_plans(plans, json=json, several=len(entities) > 1)
+        plans = [await _plan(client, question)]
+    print_plans(plans, json=json, several=several)
     if not json:
         screen().print(f"planning has spent {counted(shown.by_entity.total(), 'request')}", style="dim")
-    if answers.answers:
-        answers.check_all(names)
+    if several:
+        check_failed(each.failed, each.ended, len(entities), names)
 
 
 def print_plans(plans: Sequence[Plan], *, json: bool, several: bool) -> None:

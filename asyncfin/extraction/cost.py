@@ -26,9 +26,9 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
 from asyncfin.extraction.report import EntityReport, Failure, UnknownToAllError, failures
-from asyncfin.extraction.unknown import sample, unknown_names
+from asyncfin.extraction.unknown import sample
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import Missing, complaint, has_nothing
+from asyncfin.model.judge import Missing, complaint, has_nothing, unknown_names
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias, get_args
 from attrs import field, frozen
 
 from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, Concern, SelectionError, shorten
-from asyncfin.model.judge import Missing
-from asyncfin.model.words import counted, lasting, listed
+from asyncfin.model.judge import Missing, named
+from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 
@@ -231,22 +231,6 @@ class UnknownToAllError(SelectionError):
             )
         who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
         return cls(f"{who} {named(report.unknown)}{near}", report=report)
-
-
-def named(missing: Missing) -> str:
-    """Return ids and words with their fields, for people."""
-    return "; ".join(f"{field} {listed(list(map(repr, names)))}" for field, names in missing.items())
-
-
-def missing_in_all(each: Iterable[Missing]) -> Missing:
-    """Return the names that are missing in all of these, by field, in the order of the first."""
-    first, *others = [*each] or [{}]
-    sets = [{field: set(names) for field, names in other.items()} for other in others]
-    common = {
-        field: tuple(name for name in names if all(name in other.get(field, ()) for other in sets))
-        for field, names in first.items()
-    }
-    return {field: names for field, names in common.items() if names}
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:

@@ -24,9 +24,9 @@ from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure
-from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample, without_periods
+from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import Missing, complaint
+from asyncfin.model.judge import Missing, complaint, without_periods
 from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, in_thread

@@ -7,25 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.report import EntityReport, missing_in_all, named
-from asyncfin.model.judge import Missing, has_nothing
-from asyncfin.model.select import Select
+from asyncfin.extraction.report import EntityReport
+from asyncfin.model.judge import Missing, has_nothing, missing_in_all, named, unknown_names
 from asyncfin.model.selection import Exact
 
 _log = logging.getLogger("asyncfin")
-
-
-def unknown_names(select: Select, missing: Collection[Missing]) -> Missing:
-    """Return the ids and words that are missing in all; if no entity has anything, all that are missing."""
-    names = [without_periods(each) for each in missing]
-    common = missing_in_all(names)
-    if common or not all(has_nothing(select, each) for each in names):
-        return common
-    union: dict[str, dict[str, None]] = {}
-    for each in names:
-        for named_field, values in each.items():
-            union.setdefault(named_field, {}).update(dict.fromkeys(values))
-    return {named_field: tuple(values) for named_field, values in union.items()}
 
 
 def unknown_to_all(question: SharedQuestion, entities: Sequence[EntityReport], *, has_rows: bool) -> Missing:
@@ -40,11 +26,6 @@ def unknown_to_all(question: SharedQuestion, entities: Sequence[EntityReport], *
     if not has_rows and all(_has_no_periods(question, each.missing) for each in entities):
         return missing_in_all({"periods": each.missing["periods"]} for each in entities)
     return {}
-
-
-def without_periods(missing: Missing) -> Missing:
-    """Return the ids and words alone: periods that do not exist yet are not a mistake."""
-    return {name: values for name, values in missing.items() if name != "periods"}
 
 
 def _has_no_periods(question: SharedQuestion, missing: Missing) -> bool:

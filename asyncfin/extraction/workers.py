@@ -27,8 +27,8 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.tree import tree_at
-from asyncfin.extraction.unknown import unknown_names, unknown_to_all, unknown_to_sample, unread_sample
-from asyncfin.model.judge import Missing
+from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
+from asyncfin.model.judge import Missing, unknown_names
 from asyncfin.model.select import Select
 from asyncfin.tasks import in_thread, wait_for_all
 

@@ -39,10 +39,9 @@ from asyncfin.model.search import Found, Match, Matches as Searched, Rank, by_me
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
-from asyncfin.plan.question import Question as Wanted
-from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.many import answers_of
+from asyncfin.read.several import SeveralQuestion, catalogues_of, compare, plans_of
 from asyncfin.read.turn import NoTurnError
+from asyncfin.table.comparison import Comparison
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
 
@@ -321,32 +320,25 @@ class _Tools:
             AsyncfinError: no further request can be sent, and `all_of_them` is set or the token was refused;
                 or the read of each of them failed, at least one for this reason.
         """
-        read, notes = list[Catalogue](), list[str]()
-        failures = list[AsyncfinError]()
-        for entity_id in entity_ids:
-            try:
-                async for attempt in reads_of(self._client).attempts(
-                    entity_id, "catalogue", call.turn, max_age=max_age
-                ):
-                    async with attempt:
-                        catalogue = await attempt.catalogue()
-            except NoTurnError as limit:
-                if all_of_them:
-                    raise
-                names = ", ".join(map(self._named, entity_ids[entity_ids.index(entity_id) :]))
-                notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
-                break
-            except AsyncfinError as error:
-                if ends_all(error, waits=False) and (all_of_them or not _keeps(error)):
-                    raise
-                failures.append(error)
+        each = await catalogues_of(reads_of(self._client), entity_ids, turn=call.turn, max_age=max_age)
+        if each.ended is not None and (all_of_them or not _keeps(each.ended)):
+            raise each.ended
+        self._read_names |= {entity_id: found.name for entity_id, found in each.found.items()}
+        notes, unread = list[str](), list[str]()
+        for entity_id, error in each.failed.items():
+            if not isinstance(error, NoTurnError):
                 notes.append(self._unread(entity_id, error))
+            elif all_of_them:
+                raise error
             else:
-                self._read_names[entity_id] = catalogue.name
-                read.append(catalogue)
-        if len(failures) == len(entity_ids):
-            raise next((each for each in failures if ends_all(each, waits=False)), failures[0])
-        return read, notes
+                unread.append(entity_id)
+                limit = error
+        if unread:
+            names = ", ".join(map(self._named, unread))
+            notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
+        elif not each.found:
+            raise each.ended or next(iter(each.failed.values()))
+        return [*each.found.values()], notes
 
     async def _question(
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str
@@ -388,13 +380,10 @@ class _Tools:
 
     async def _cost(self, question: Question, restated: bool) -> tuple[int, int]:
         """Return how many requests the values cost, and how many those of both versions. No request."""
+        having = [each for each in question.catalogues if any(map(question.wants, each))]
         costs = []
         for version in _versions(restated):
-            plans = [
-                await self._client.plan(catalogue, question.select, question.range, value_version=version)
-                for catalogue in question.catalogues
-                if any(map(question.wants, catalogue))
-            ]
+            plans = await plans_of(reads_of(self._client), having, question.select, question.range, [version])
             costs.append(sum(plan.requests for plan in plans))
         return costs[0], sum(costs)
 
@@ -421,43 +410,32 @@ class _Tools:
             )
         _, notes = _affordable(needed, both, room)
         shown, compared = _versions(restated)
-        answers, ended = await self._answers(call, question, shown)
-        if ended is not None and all(answer.panel is None for answer in answers.values()):
-            raise ended
+        comparison = await self._compared(call, question, shown)
+        if not len(comparison) and comparison.ended is not None:
+            raise comparison.ended
         # A note: both versions do not fit.
-        others = {} if notes else (await self._answers(call, question, compared))[0]
+        others = None if notes else await self._compared(call, question, compared)
         pairs = list[tuple[Panel, Panel | None]]()
-        for entity_id, answer in answers.items():
-            if (panel := answer.panel) is None:
-                if answer.error is not None and (len(answers) == 1 or isinstance(answer.error, NoTurnError)):
-                    raise answer.error
-                notes.append(self._unread(entity_id, answer.error))
+        for entity_id in [each.entity_id for each in question.catalogues]:
+            if (error := comparison.failed.get(entity_id)) is not None:
+                if len(question.catalogues) == 1 or isinstance(error, NoTurnError):
+                    raise error
+                notes.append(self._unread(entity_id, error))
                 continue
-            other, why = _comparable(panel, others[entity_id]) if others else (None, "")
+            panel = comparison[entity_id]
+            other, why = _comparable(panel, others) if others else (None, "")
             if why:
                 notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
             pairs.append((panel, other))
         return pairs, notes
 
-    async def _answers(
-        self, call: _Call, question: Question, version: ValueVersion
-    ) -> tuple[dict[str, EntityAnswer], AsyncfinError | None]:
-        """Return the answer of each company, and why some could not be read, which is their error too."""
-        ids = [catalogue.entity_id for catalogue in question.catalogues]
-        read, ended = dict[str, EntityAnswer](), None
-
-        def wanted(entity_id: str) -> Wanted:
-            return Wanted(entity_id, question.select, question.range, version, known_only=True)
-
-        try:
-            async with answers_of(reads_of(self._client), ids, wanted, turn=call.turn) as answers:
-                async for answer in answers:
-                    read[answer.entity_id] = answer
-        except AsyncfinError as error:
-            if not _keeps(error):
-                raise
-            ended = error
-        return {each: read.get(each) or EntityAnswer(each, None, error=ended) for each in ids}, ended
+    async def _compared(self, call: _Call, question: Question, version: ValueVersion) -> Comparison:
+        ids = [each.entity_id for each in question.catalogues]
+        several = SeveralQuestion(ids, question.select, question.range, version)
+        comparison = await compare(reads_of(self._client), several, turn=call.turn)
+        if comparison.ended is not None and not _keeps(comparison.ended):
+            raise comparison.ended
+        return comparison
 
     def _offered(self, entities: list[str] | str) -> list[str]:
         """Return the ids of companies that are given by id or name.
@@ -513,13 +491,15 @@ def _versions(restated: bool) -> tuple[ValueVersion, ValueVersion]:
     return ("latest_restated", "original") if restated else ("original", "latest_restated")
 
 
-def _comparable(panel: Panel, other: EntityAnswer) -> tuple[Panel | None, str]:
+def _comparable(panel: Panel, others: Comparison) -> tuple[Panel | None, str]:
     """Return a company's panel of the other version, or why it is not compared."""
-    if other.panel is None:
-        return None, str(other.error)
-    if not is_same_publication(other.panel.dataset.dataset_id, panel.dataset.dataset_id):
+    entity_id = panel.dataset.entity_id
+    if entity_id in others.failed:
+        return None, str(others.failed[entity_id])
+    other = others[entity_id]
+    if not is_same_publication(other.dataset.dataset_id, panel.dataset.dataset_id):
         return None, "the publication was replaced between them"
-    return other.panel, ""
+    return other, ""
 
 
 def _affordable(needed: int, both: int, room: int) -> tuple[int, list[str]]:

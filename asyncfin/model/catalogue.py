@@ -235,7 +235,7 @@ class Catalogue(Dataset, Tabular):
         return self.series[place]
 
     @cached_property
-    def search_index(self) -> Index:
+    def _search_index(self) -> Index:
         """The words of labels, metrics and paths, for `search`."""
         return Index(self)
 

@@ -186,6 +186,40 @@ def has_nothing(select: Select, missing: Missing) -> bool:
     return any(_excludes_all(select, name, names) for name, names in missing.items())
 
 
+def unknown_names(select: Select, missing: Collection[Missing]) -> Missing:
+    """Return the ids and words that are missing in all; if no entity has anything, all that are missing."""
+    names = [without_periods(each) for each in missing]
+    common = missing_in_all(names)
+    if common or not all(has_nothing(select, each) for each in names):
+        return common
+    union: dict[str, dict[str, None]] = {}
+    for each in names:
+        for named_field, values in each.items():
+            union.setdefault(named_field, {}).update(dict.fromkeys(values))
+    return {named_field: tuple(values) for named_field, values in union.items()}
+
+
+def without_periods(missing: Missing) -> Missing:
+    """Return the ids and words alone: periods that do not exist yet are not a mistake."""
+    return {name: values for name, values in missing.items() if name != "periods"}
+
+
+def named(missing: Missing) -> str:
+    """Return ids and words with their fields, for people."""
+    return "; ".join(f"{field} {listed(list(map(repr, names)))}" for field, names in missing.items())
+
+
+def missing_in_all(each: Iterable[Missing]) -> Missing:
+    """Return the names that are missing in all of these, by field, in the order of the first."""
+    first, *others = [*each] or [{}]
+    sets = [{field: set(names) for field, names in other.items()} for other in others]
+    common = {
+        field: tuple(name for name in names if all(name in other.get(field, ()) for other in sets))
+        for field, names in first.items()
+    }
+    return {field: names for field, names in common.items() if names}
+
+
 def _excludes_all(select: Select, name: str, names: Collection[str]) -> bool:
     """Return whether what is missing in a field excludes all series; it may include ids of single series."""
     match name:

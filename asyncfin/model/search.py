@@ -137,7 +137,7 @@ class Searchable(Protocol):
     @property
     def by_group(self) -> Mapping[str, _Group]: ...
     @property
-    def search_index(self) -> Index: ...
+    def _search_index(self) -> Index: ...
     def scope_names(self, path: ScopePath) -> tuple[str, ...]: ...
     def listed_scopes(self, path: ScopePath) -> Sequence[_Scope]: ...
 
@@ -378,7 +378,7 @@ def search(catalogues: Sequence[Searchable], text: str) -> Matches:
     for worst in (Rank.ALIAS, Rank.WITHIN):
         if found := [match for each in searches for match in each.matches(worst)]:
             return Matches(_ordered(found))
-    vocabulary = frozenset[str]().union(*(each.search_index.vocabulary for each in catalogues))
+    vocabulary = frozenset[str]().union(*(each._search_index.vocabulary for each in catalogues))
     asked = _Text.of(" ".join((*(_spelt(word, vocabulary) for word in asked.words), *asked.weak)))
     searches = [_Search(place, catalogue, asked) for place, catalogue in enumerate(catalogues)]
     most = max((each.most for each in searches), default=0)
@@ -410,7 +410,7 @@ class _Search:
         self._place = place
         self._catalogue = catalogue
         self._asked = asked
-        self._index = index = catalogue.search_index
+        self._index = index = catalogue._search_index
         self._names = [[each.match(word) for word in asked.words] for each in index.names]
         self._paths = [[each.match(word) for word in asked.words] for each in index.paths]
         self._contexts = [[word in each for word in asked.words] for each in index.contexts]

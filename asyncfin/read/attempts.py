@@ -93,6 +93,11 @@ class Attempt:
         self.successor = successor  # the metadata of another publication, which the next attempt begins with
         self.has_changed = False  # whether another attempt follows
 
+    @property
+    def is_restart(self) -> bool:
+        """Whether another attempt of the read came before."""
+        return self.read.stats.restarts > 0
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -178,7 +183,7 @@ class Attempt:
         unfinished = self.read.publications.unfinished.pop(self.read.entity_id)
         if (
             unfinished is not None
-            and not self.read.stats.restarts
+            and not self.is_restart
             and await self._kept_or_cached(unfinished.dataset.dataset_id) is None
         ):
             # Its pages are pinned, so the next one confirms the publication. If another client has cached
@@ -198,7 +203,7 @@ class Attempt:
         `once` is that of `Sender.send`.
         """
         successor, self.successor = self.successor, None
-        return successor or await self.read.metadata(fresh=self.read.stats.restarts > 0, once=once)
+        return successor or await self.read.metadata(fresh=self.is_restart, once=once)
 
     async def _publication(self, unfinished: Unfinished) -> Publication:
         read, dataset, responses = self.read, unfinished.dataset, unfinished.responses

@@ -70,6 +70,16 @@ class Turns:
             else:
                 self._give()
 
+    def turn_of(self, number: int, turn: Turn) -> Turn:
+        """Return a turn that waits for that of the entity, and then for the caller's."""
+
+        @asynccontextmanager
+        async def in_order() -> AsyncIterator[Callable[[], bool] | None]:
+            async with self.of(number), turn() as may_retry:
+                yield may_retry
+
+        return in_order
+
     def end(self, number: int) -> None:
         """Give the place that is kept for an entity, if any, to the next one."""
         if (timer := self._kept.pop(number, None)) is not None:
@@ -188,7 +198,11 @@ class _Answers:
         try:
             question = self._question_of(entity_id)
             answer = await answer_of(
-                self._reads, question, [question.value_version], operation="query", turn=self._turn_of(number)
+                self._reads,
+                question,
+                [question.value_version],
+                operation="query",
+                turn=self._turns.turn_of(number, self._turn),
             )
         except AsyncfinError as error:
             if ends_all(error, waits=self._reads.waits):
@@ -198,14 +212,6 @@ class _Answers:
         finally:
             self._turns.end(number)
         self._finished.append(answer)
-
-    def _turn_of(self, number: int) -> Turn:
-        @asynccontextmanager
-        async def in_order() -> AsyncIterator[Callable[[], bool] | None]:
-            async with self._turns.of(number), self._turn() as may_retry:
-                yield may_retry
-
-        return in_order
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)

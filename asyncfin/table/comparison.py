@@ -4,17 +4,183 @@ A cell without a value is `sign(panel, period)`: a dot, or a question mark where
 and the catalogue has it. `notes(panels, periods)` explains the question marks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from attrs import field, frozen
+
+from asyncfin import checks
+from asyncfin.errors import AsyncfinError, printable
+from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
-from asyncfin.table import notes as of_grids
+from asyncfin.model.query import ValueVersion
+from asyncfin.model.select import Select
+from asyncfin.model.words import counted
+from asyncfin.table import document, notes as of_grids
 from asyncfin.table.excerpt import Excerpt, excerpt
-from asyncfin.table.panel import Panel
+from asyncfin.table.grid import rows_of
+from asyncfin.table.panel import Panel, Periods
+from asyncfin.table.show import Shown, show_several
+from asyncfin.table.unit import Unit
 from asyncfin.table.why import why as reason
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+_indent = checks.whole_number(0).optional()
+
+
+@frozen(eq=False, repr=False)
+class Comparison:
+    """What several entities have of one question, side by side.
+
+    Iterating yields each `Panel`, in the order of the question, ``len`` counts them, and ``entity_id in
+    comparison`` and ``comparison[entity_id]`` find one. ``str(comparison)`` is a table with all entities, at
+    most 100 columns wide, and the `notes`.
+
+    The same fiscal period of two entities can be different months.
+
+    Attributes:
+        panels: the panel of each entity that could be read, by entity id. One that has nothing of the
+            question has no series.
+        failed: why the others could not be read, by entity id. Each requested entity is either here or in
+            `panels`.
+        missing: the ids, words and periods of the question that an entity does not have, by entity id and
+            field, as in `EntityAnswer.missing`.
+        unknown: the ids and words that no entity has, by field.
+        select: the selection of series.
+        value_version: the requested value version, ``"original"`` or ``"latest_restated"``.
+        requests: the number of requests spent, including retries, metadata, catalogues and those of the
+            entities that failed. 0: everything was cached or shared with pending questions.
+        ended: what ended the reading early, such as a used-up allowance. The entities that were not read then
+            have this error in `failed`. None: nothing did.
+    """
+
+    panels: Mapping[str, Panel]
+    failed: Mapping[str, AsyncfinError]
+    missing: Mapping[str, Missing]
+    unknown: Missing
+    select: Select
+    value_version: ValueVersion
+    requests: int
+    ended: AsyncfinError | None = None
+    # What holds for the whole reading: publications that were replaced while it was read.
+    _remarks: tuple[str, ...] = ()
+    _names: Mapping[str, str] = field(factory=dict)  # of entities that failed, as far as known
+
+    def __iter__(self) -> Iterator[Panel]:
+        return iter(self.panels.values())
+
+    def __len__(self) -> int:
+        return len(self.panels)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __contains__(self, entity_id: object) -> bool:
+        return entity_id in self.panels
+
+    def __getitem__(self, entity_id: str) -> Panel:
+        if (panel := self.panels.get(entity_id)) is not None:
+            return panel
+        if (error := self.failed.get(entity_id)) is not None:
+            raise KeyError(f"{entity_id} could not be read: {type(error).__name__}: {error}")
+        raise KeyError(f"{entity_id} is not an entity of this comparison")
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """The periods of all panels, oldest first."""
+        return Periods(sorted({period for panel in self for period in panel.periods}))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the figures must know, a line each.
+
+        First each entity that failed; then what no entity has, and what each does not have; the notes of
+        each panel, such as its gaps; that fiscal periods of entities can differ; differing descriptions.
+        """
+        return tuple(map(printable, self._notes()))
+
+    def _notes(self) -> Iterator[str]:
+        for entity_id, error in self.failed.items():
+            yield f"{self._names.get(entity_id) or entity_id}: {type(error).__name__}: {error}"
+        if self.unknown:
+            near = next((complaint(panel.catalogue, self.unknown) for panel in self), "")
+            yield f"no entity has {named(self.unknown)}" + (f"; {near}" if near else "")
+        names = entity_names(self)
+        for entity_id, missing in self.missing.items():
+            left = {
+                name: tuple(each for each in ids if each not in self.unknown.get(name, ()))
+                for name, ids in missing.items()
+            }
+            if left := {name: ids for name, ids in left.items() if ids}:
+                yield f"{names[entity_id]} has no {named(left)}"
+        for panel in self:
+            # Of one without series, what is missing says why.
+            for line in panel.notes if len(panel) else ():
+                yield f"{names[panel.dataset.entity_id]}: {line}"
+        yield from self._remarks
+        if len(self) > 1:
+            yield "the same fiscal period of two entities can be different months"
+        yield from of_grids.differing(rows_of(panel._grid for panel in self))
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """Return the comparison as one JSON document.
+
+        It has `panels`, the documents of `Panel.to_json` in the order of the question; `failed`, by entity
+        id ``error`` (the class), ``message``, ``status`` and ``code`` (null without a response); `missing`,
+        by entity id and field; and `requests`.
+
+        Args:
+            indent: the number of blanks by which nested lines are indented. None: one line without blanks.
+
+        Raises:
+            ArgumentError: `indent` is not a whole number.
+            MalformedAnswerError: a value breaks the spec.
+        """
+        _indent("indent", indent)
+        failed = {
+            entity_id: {
+                "error": type(error).__name__,
+                "message": str(error),
+                "status": getattr(error, "status", None),
+                "code": getattr(error, "code", None),
+            }
+            for entity_id, error in self.failed.items()
+        }
+        rest = {"failed": failed, "missing": self.missing, "requests": self.requests}
+        # Texts, and joined once: a large panel has 50 MB.
+        text = "".join(
+            (
+                '{"panels":[',
+                ",".join(panel.to_json() for panel in self),
+                "]",
+                *(f',"{name}":{document.to_json(value)}' for name, value in rest.items()),
+                "}",
+            )
+        )
+        return document.indented(text, indent)
+
+    def show(self, unit: Unit | None = None, width: int | None = None) -> Shown:
+        """Return the table that `str` and notebooks show, as `Panel.show` does.
+
+        Raises:
+            ArgumentError: `unit` or `width` is not one that `Panel.show` takes.
+        """
+        return show_several([*self], self._below, unit, width)
+
+    def _below(self) -> list[str]:
+        return [*self.notes, counted(self.requests, "request")]
+
+    def __str__(self) -> str:
+        return str(self.show())
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed):,} failed" if self.failed else ""
+        return f"<Comparison of {counted(len(self), 'entity', 'entities')}{failed}>"
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
 
 
 def excerpt_of(panels: Iterable[Panel], *, empty: bool = False) -> Excerpt:

@@ -63,17 +63,24 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], 
     for each in grid.series:
         head = msgspec.json.encode({name: getattr(each, name) for name in PAGE_FIELDS}).decode()
         pieces += (",", head[:-1], ',"values":', values.get(each.series_id, nothing), "}")
-    text = "".join(
-        (
-            "{",
-            *(f"{_field(name, value)}," for name, value in before.items()),
-            '"series":[',
-            *pieces[1:],
-            "]",
-            *(f",{_field(name, value)}" for name, value in after.items()),
-            "}",
-        )
+    return indented(
+        "".join(
+            (
+                "{",
+                *(f"{_field(name, value)}," for name, value in before.items()),
+                '"series":[',
+                *pieces[1:],
+                "]",
+                *(f",{_field(name, value)}" for name, value in after.items()),
+                "}",
+            )
+        ),
+        indent,
     )
+
+
+def indented(text: str, indent: int | None) -> str:
+    """Return a document with nested lines indented by a number of blanks; None: as it is, one line."""
     if indent is None:
         return text
     if indent <= 0:  # to msgspec these mean a single line

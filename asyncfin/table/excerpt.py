@@ -63,13 +63,21 @@ class SeriesNames:
         """The label that all series share; empty where the rows show it."""
         return "" if "series" in self.heads else self.shared.get("series", "")
 
-    def within(self, rows: Sequence[Row]) -> tuple[str, "SeriesNames"]:
-        """Return the caption of a table of these series, and the names that distinguish them within it.
+    def of_entity(self, grid: Grid) -> tuple[str, ...]:
+        """Return the texts of an entity without series."""
+        names = notes.entity_names([grid, *(row.grid for row in self.texts)])
+        return tuple(names[grid.catalogue.entity_id] if head == "entity" else "" for head in self.heads)
+
+    def within(self, section: "Section") -> tuple[str, "SeriesNames"]:
+        """Return the caption of a section's table, and the names that distinguish its series within it.
 
         The caption holds the texts that these series share but others do not.
         """
+        rows = section.rows
         columns = dict(zip(self.heads, zip(*(self.texts[row] for row in rows), strict=True), strict=True))
         shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
+        if section.without:  # their rows have no other name
+            shared.pop("entity", None)
         # A table with one row shares all its texts: one of them has to stay in the row.
         if len(shared) == len(columns):
             del shared["series" if "series" in shared else next(iter(shared))]
@@ -170,10 +178,11 @@ def _publications(rows: Sequence[Row]) -> list[str]:
 
 @frozen
 class Section:
-    """Series at periods of one duration, oldest first."""
+    """Series at periods of one duration, oldest first, and the entities that have no series at all."""
 
     periods: tuple[Period, ...]
     rows: tuple[Row, ...]
+    without: tuple[Grid, ...] = ()
 
     def latest(self, count: int, *, empty: bool) -> "Section":
         """Return the section of the latest periods, without the series that have no value in these.
@@ -185,7 +194,8 @@ class Section:
             return self
         periods = self.periods[len(self.periods) - count :]
         wanted = _wanted(self.rows, periods)
-        return Section(periods, self.rows if empty else tuple(row for row in self.rows if row.has(wanted)))
+        rows = self.rows if empty else tuple(row for row in self.rows if row.has(wanted))
+        return evolve(self, periods=periods, rows=rows)
 
 
 @frozen
@@ -248,7 +258,7 @@ class Excerpt:
         """Yield each section with the caption of its table, and the names of its series within the table."""
         names = self.names()
         for section in self.sections:
-            shared, within = names.within(section.rows)
+            shared, within = names.within(section)
             # A table of quarters and one of half years can share all names. A long caption is cut at its end.
             months = counted(section.periods[0].duration_months, "month")
             duration = f"periods of {months}" if len(self.sections) > 1 else ""
@@ -298,12 +308,13 @@ def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
     by_duration: dict[int, list[Period]] = {}
     for period in sorted(set(chain.from_iterable(grid.periods for grid in grids))):
         by_duration.setdefault(period.duration_months, []).append(period)
+    without = tuple(grid for grid in grids if not grid.series) if len(grids) > 1 else ()
     sections = []
     for duration in sorted(by_duration, key=_rank):
         wanted = _wanted(rows, by_duration[duration])
         shown = tuple(rows) if empty else tuple(row for row in rows if row.has(wanted))
         if shown:
-            sections.append(Section(tuple(by_duration[duration]), shown))
+            sections.append(Section(tuple(by_duration[duration]), shown, without))
     periods = sum(map(len, by_duration.values()))
     # Without series there are no sections, and no duration is called unused for that.
     used = sum(len(section.periods) for section in sections) if rows or not empty else periods

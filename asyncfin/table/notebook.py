@@ -6,7 +6,7 @@ from operator import attrgetter
 from asyncfin.html import Table, document
 from asyncfin.table.excerpt import Section, SeriesNames, excerpt
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import NOT_REQUESTED
+from asyncfin.table.notes import GAP, NOT_REQUESTED
 from asyncfin.table.unit import Unit, heading, in_unit
 
 # Tables scroll, and ten years of quarters are still readable.
@@ -17,13 +17,20 @@ _SECTIONS = 4
 
 def panel_html(grid: Grid, lines: Sequence[str], unit: Unit | None = None) -> str:
     """Return a panel's lines, a table for each duration of its periods, and what these leave out."""
-    whole = excerpt([grid]).first_sections(_SECTIONS)
+    return grids_html([grid], lines, (), unit)
+
+
+def grids_html(
+    grids: Sequence[Grid], lines: Sequence[str], notes: Sequence[str], unit: Unit | None = None
+) -> str:
+    """Return lines, a table for each duration of the periods of panels, what these leave out, and notes."""
+    whole = excerpt(grids).first_sections(_SECTIONS)
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     above = heading(shown.names(), unit)
     return document(
         [*lines, *([above] if above else [])],
         [_table(*each, unit) for each in shown.tables()],
-        shown.notes(),
+        dict.fromkeys((*shown.notes(), *notes)),
     )
 
 
@@ -38,5 +45,8 @@ def _table(section: Section, caption: str, names: SeriesNames, unit: Unit | None
             for period in section.periods
         )
         rows.append([*names.texts[row], *texts])
+    for grid in section.without:
+        texts = (GAP if grid.covers(period) else NOT_REQUESTED for period in section.periods)
+        rows.append([*names.of_entity(grid), *texts])
     heads = [*names.heads, *map(attrgetter("label"), section.periods)]
     return Table(heads, rows, len(names.heads), caption)

@@ -134,27 +134,45 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
         rows: the series, with what distinguishes each from the others of its entity. Series of several
             entities are named by the entity.
     """
+    described = _described(rows)
+    equal = dict[str, list[str]]()
+    for name, texts in described:
+        if len(texts) == 1 and (text := next(iter(texts))) and text != name:
+            equal.setdefault(text, []).append(name)
+    # Differences first: figures with different units look alike.
+    lines = [
+        *_differences(described),
+        *(f"{listed(names, _MOST)}: {shortened(text)}" for text, names in equal.items()),
+    ]
+    yield from map(printable, lines[:_MOST])
+    if len(lines) > _MOST:
+        yield f"{counted(len(lines) - _MOST, 'more description')} not shown"
+
+
+def differing(rows: Iterable[Row]) -> Iterator[str]:
+    """Yield a line for each metric that entities describe differently, as `descriptions` does."""
+    yield from map(printable, _differences(_described(dict.fromkeys(rows, ""))))
+
+
+def _differences(described: Iterable[tuple[str, Mapping[str, list[str]]]]) -> Iterator[str]:
+    for name, texts in described:
+        if len(texts) > 1:
+            of = [
+                (listed(list(dict.fromkeys(who)), _MOST), shortened(text) or "none")
+                for text, who in texts.items()
+            ]
+            yield f"{name}, different descriptions: {'; '.join(map(': '.join, of))}"
+
+
+def _described(rows: Mapping[Row, str]) -> list[tuple[str, dict[str, list[str]]]]:
+    """Return the name of each metric, and who is described by each of its texts."""
     names = entity_names(row.grid for row in rows)
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for row, apart in rows.items():
         _, texts = by_metric.setdefault(row.series.metric_id, (row.label, {}))
         who = names[row.grid.catalogue.entity_id] if len(names) > 1 else apart
         texts.setdefault(row.series.description.strip(), []).append(who)
-    differing, equal = [], dict[str, list[str]]()
-    for name, texts in by_metric.values():
-        if len(texts) > 1:
-            of = [
-                (listed(list(dict.fromkeys(who)), _MOST), shortened(text) or "none")
-                for text, who in texts.items()
-            ]
-            differing.append(f"{name}, different descriptions: {'; '.join(map(': '.join, of))}")
-        elif (text := next(iter(texts))) and text != name:
-            equal.setdefault(text, []).append(name)
-    # Differences first: figures with different units look alike.
-    lines = [*differing, *(f"{listed(names, _MOST)}: {shortened(text)}" for text, names in equal.items())]
-    yield from map(printable, lines[:_MOST])
-    if len(lines) > _MOST:
-        yield f"{counted(len(lines) - _MOST, 'more description')} not shown"
+    return list(by_metric.values())
 
 
 def shortened(text: str, longest: int = _LONGEST) -> str:

@@ -1,7 +1,6 @@
 """Panels for people: a table of their texts on a terminal or in a notebook, and what it leaves out."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from attrs import field, frozen
@@ -10,7 +9,8 @@ from asyncfin import checks
 from asyncfin.errors import printable
 from asyncfin.table import text
 from asyncfin.table.excerpt import excerpt
-from asyncfin.table.notebook import panel_html
+from asyncfin.table.grid import Grid
+from asyncfin.table.notebook import grids_html, panel_html
 from asyncfin.table.notes import facts, title
 from asyncfin.table.unit import Unit, check_unit, heading
 from asyncfin.table.why import Result
@@ -19,6 +19,7 @@ from asyncfin.table.why import Result
 _WIDTH = 100
 _SECTIONS = 4
 _SERIES = 10
+_SERIES_OF_SEVERAL = 40
 _check_width = checks.whole_number(40).optional()
 
 
@@ -48,26 +49,54 @@ def show(panel: Result, unit: Unit | None = None, width: int | None = None) -> S
     Raises:
         ArgumentError: `unit` or `width` is none that can be shown.
     """
-    check_unit("unit", unit)
-    _check_width("width", width)
+    _check(unit, width)
     return Shown(
-        partial(_panel_text, panel, unit, _WIDTH if width is None else width),
+        lambda: _text([panel._grid], [title(panel)], facts(panel), unit, width, _SERIES),
         lambda: panel_html(panel._grid, [title(panel), *facts(panel)], unit),
     )
 
 
-def _panel_text(panel: Result, unit: Unit | None, width: int) -> str:
+def show_several(
+    panels: Sequence[Result], notes: Callable[[], Sequence[str]], unit: Unit | None, width: int | None
+) -> Shown:
+    """Return panels of several entities for people, in the same tables, with notes below.
+
+    Raises:
+        ArgumentError: as for `show`.
+    """
+    _check(unit, width)
+    grids = [panel._grid for panel in panels]
+    return Shown(
+        lambda: _text(grids, [*map(title, panels)], notes(), unit, width, _SERIES_OF_SEVERAL),
+        lambda: grids_html(grids, [*map(title, panels)], notes(), unit),
+    )
+
+
+def _check(unit: Unit | None, width: int | None) -> None:
+    check_unit("unit", unit)
+    _check_width("width", width)
+
+
+def _text(
+    grids: Sequence[Grid],
+    titles: Sequence[str],
+    notes: Sequence[str],
+    unit: Unit | None,
+    width: int | None,
+    most: int,
+) -> str:
+    width = _WIDTH if width is None else width
     # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
-    whole = excerpt([panel._grid]).first_sections(_SECTIONS)
+    whole = excerpt(grids).first_sections(_SECTIONS)
     # Widths follow from a few series: decoding the texts of all would take long for a large panel.
-    few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * _SERIES)
-    shown = text.latest(few, width, unit, clip=True).first(_SERIES)
-    lines = [title(panel)]
+    few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * most)
+    shown = text.latest(few, width, unit, clip=True).first(most)
+    lines = [*titles]
     if above := heading(shown.names(), unit):
         lines.append(printable(above))
     for table in text.tables(shown, width, unit, clip=True):
         lines += ["", *table]
-    lines += ["", *shown.notes(), *facts(panel)]
+    lines += ["", *dict.fromkeys((*shown.notes(), *notes))]
     return "\n".join(wrapped for line in lines for wrapped in _wrapped(line, width))
 
 

@@ -57,7 +57,7 @@ class _Columns:
         self, section: Section, caption: str, names: SeriesNames, width: int, unit: Unit | None, clip: bool
     ) -> None:
         self._caption, self._width, self._clip = caption, width, clip
-        texts = (names.texts[row] for row in section.rows)
+        texts = [names.texts[row] for row in section.rows] + list(map(names.of_entity, section.without))
         self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
         # 1. The names get a share of the width, 2. the periods take what they need of the rest, and 3. the
         #    names get what is left over. SeriesNames can be shortened or wrapped; figures can't.
@@ -66,6 +66,7 @@ class _Columns:
         self._left_widths = _shrunk(widest, share)
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
         values = [(row.grid, row.values(), in_unit(row.values().values(), unit)) for row in section.rows]
+        values += [(grid, {}, str) for grid in section.without]
         self._right = [
             # Only a single figure that is wider than the whole table is cut.
             [

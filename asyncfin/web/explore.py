@@ -17,13 +17,13 @@ from asyncfin.client import Client, reads_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import judge
+from asyncfin.model.judge import judge, without_periods
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import listed
 from asyncfin.optional import library
-from asyncfin.plan.question import Question as Wanted
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.several import SeveralQuestion, cached_comparison, catalogues_of, compare, plans_of
+from asyncfin.table.comparison import Comparison
 from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.history import History, Marks
@@ -217,8 +217,11 @@ class _Pages:
         question = await self._received(request)
         if not question.series:
             return self._page(request, "cost.html", requests=None)
-        catalogues = await unless_gone(request, self._catalogues(question, _ANY_AGE), _SECONDS)
-        return self._page(request, "cost.html", **await self._cost(question, catalogues))
+        reading = catalogues_of(reads_of(self._client()), question.companies, max_age=_ANY_AGE)
+        each = await unless_gone(request, reading, _SECONDS)
+        if each.failed:
+            raise each.ended or next(iter(each.failed.values()))
+        return self._page(request, "cost.html", **await self._cost(question, [*each.found.values()]))
 
     async def answer(self, request: Request) -> Response:
         """Return the table, the charts, what was spent, and the Python for the same."""
@@ -254,74 +257,57 @@ class _Pages:
             "hidden": len(others) - len(listed),
         }
 
-    async def _catalogues(self, question: Question, max_age: float | None = None) -> list[Catalogue]:
-        return [await self._client().catalogue(each, max_age=max_age) for each in question.companies]
-
     async def _cost(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
         """Return how many series the question has, and how many requests they take. No request."""
-        select, periods = question.select(catalogues[0]), question.resolved(catalogues)
-        plans = []
-        for catalogue in catalogues:
-            # Each company has what it has; of a single one that has nothing the error says what is wrong.
-            known = judge(catalogue, select).known or (select if len(catalogues) == 1 else None)
-            for version in question.versions:
-                if known is None:
-                    continue
-                try:
-                    plans.append(await self._client().plan(catalogue, known, periods, value_version=version))
-                except SelectionError:
-                    if len(catalogues) == 1:
-                        raise
-        return {
-            "series": sum(len(plan.series) for plan in plans),
-            "requests": sum(plan.requests for plan in plans),
-        }
+        select, reads = question.select(catalogues[0]), reads_of(self._client())
+        plans = await plans_of(reads, catalogues, select, question.periods, question.versions)
+        series = sum(len(plan.series) for plan in plans)
+        # Each company has what it has; of a single one that has nothing the error says what is wrong.
+        if not series and len(catalogues) == 1 and (error := judge(catalogues[0], select).error()):
+            raise error
+        return {"series": series, "requests": sum(plan.requests for plan in plans)}
 
     async def _cached_answer(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
         """Return what the answer shows if all of it is cached, and nothing otherwise. No request."""
-        select, periods = question.select(catalogues[0]), question.resolved(catalogues)
-        answers: list[EntityAnswer] = []
-        for entity_id in question.companies:
-            for version in question.versions:
-                wanted = Wanted(entity_id, select, periods, version, known_only=True)
-                if (panel := await reads_of(self._client()).cached_panel(wanted)) is None:
-                    return {}
-                answers.append(EntityAnswer(entity_id, panel, missing=wanted.missing(panel.catalogue)))
-        return await self._shown(question, answers, 0)
+        reads, comparisons = reads_of(self._client()), list[Comparison]()
+        for version in question.versions:
+            comparison = await cached_comparison(reads, _several(question, catalogues, version))
+            if comparison is None:
+                return {}
+            comparisons.append(comparison)
+        return await self._shown(question, comparisons, {}, 0)
 
     async def _answer(self, question: Question) -> dict[str, Any]:
         """Request what the answer shows."""
-        several = len(question.companies) > 1
+        reads = reads_of(self._client())
         # Periods of several companies are resolved over their current catalogues.
-        catalogues = await self._catalogues(question, None if several else _ANY_AGE)
-        select, periods = question.select(catalogues[0]), question.resolved(catalogues)
+        max_age = None if len(question.companies) > 1 else _ANY_AGE
+        each = await catalogues_of(reads, question.companies, max_age=max_age)
+        catalogues = list(each.found.values())
+        if not catalogues:
+            raise each.ended or next(iter(each.failed.values()))
         cost = await self._cost(question, catalogues)
-        client, answers = self._client(), dict[tuple[str, ValueVersion], EntityAnswer]()
-        for version in question.versions:
-            if not several:
-                entity_id = question.companies[0]
-                known = judge(catalogues[0], select).known or select
-                panel = await client.query(entity_id, known, periods, value_version=version)
-                wanted = Wanted(entity_id, select, periods, version, known_only=True)
-                missing = wanted.missing(panel.catalogue)
-                answers[entity_id, version] = EntityAnswer(entity_id, panel, missing=missing)
-                continue
-            many = client.query_many(question.companies, select, periods, value_version=version)
-            async with many as received:
-                async for answer in received:
-                    answers[answer.entity_id, version] = answer
-        ordered = [answers[each, version] for each in question.companies for version in question.versions]
-        if all(answer.panel is None for answer in ordered):
-            raise next(answer.error for answer in ordered if answer.error is not None)
-        return await self._shown(question, ordered, cost["requests"])
+        comparisons = [
+            await compare(reads, _several(question, catalogues, version)) for version in question.versions
+        ]
+        failed = each.failed | {name: error for one in comparisons for name, error in one.failed.items()}
+        if not any(map(len, comparisons)):
+            raise next(iter(failed.values()))
+        return await self._shown(question, comparisons, failed, cost["requests"])
 
     async def _shown(
-        self, question: Question, answers: Sequence[EntityAnswer], planned: int
+        self,
+        question: Question,
+        comparisons: Sequence[Comparison],
+        failed: Mapping[str, AsyncfinError],
+        planned: int,
     ) -> dict[str, Any]:
-        panels = [answer.panel for answer in answers if answer.panel is not None]
+        panels = [
+            one[entity_id] for entity_id in question.companies for one in comparisons if entity_id in one
+        ]
         for panel in panels:
             self._names[panel.dataset.entity_id] = panel.dataset.name
-        if not any(panels):
+        if not any(map(len, panels)):
             raise SelectionError("none of these companies has one of these series")
         catalogue = panels[0].catalogue
         marks = Marks()
@@ -335,19 +321,22 @@ class _Pages:
             "spent": sum(panel.requests for panel in panels),
             "planned": planned,
             "anchors": [(each.dataset.name, each.anchor) for each in panels if each.anchor],
-            "notes": [*self._missing(answers), *content.notes],
+            "notes": [*self._missing(question, comparisons, failed), *content.notes],
             "python": question.python(catalogue),
         }
 
-    def _missing(self, answers: Iterable[EntityAnswer]) -> list[str]:
+    def _missing(
+        self, question: Question, comparisons: Sequence[Comparison], failed: Mapping[str, AsyncfinError]
+    ) -> list[str]:
         """Return lines about the companies that do not have all of the question."""
         lines = []
-        for answer in answers:
-            name = self._names[answer.entity_id] or answer.entity_id
-            if answer.error is not None:
-                lines.append(f"{name}: {http_error(answer.error).text}.")
-            missing = (list(ids) for field, ids in answer.missing.items() if field != "periods")
-            lines += [f"{name} does not have {listed(ids)}." for ids in missing]
+        for entity_id in question.companies:
+            name = self._names[entity_id] or entity_id
+            if entity_id in failed:
+                lines.append(f"{name}: {http_error(failed[entity_id]).text}.")
+            for one in comparisons:
+                missing = without_periods(one.missing.get(entity_id, {}))
+                lines += [f"{name} does not have {listed(list(ids))}." for ids in missing.values()]
         return list(dict.fromkeys(lines))
 
     async def refused(self, request: Request, error: Exception) -> Response:
@@ -405,6 +394,12 @@ class _Pages:
             **context,
         )
         return HTMLResponse(html, headers=_HEADERS)
+
+
+def _several(question: Question, catalogues: Sequence[Catalogue], version: ValueVersion) -> SeveralQuestion:
+    """Return the question to the companies whose catalogues are known, in the same periods for all."""
+    select, periods = question.select(catalogues[0]), question.resolved(catalogues)
+    return SeveralQuestion([each.entity_id for each in catalogues], select, periods, version)
 
 
 class _Progress:

@@ -33,6 +33,10 @@ RANGE = "start=None, end=None"
         (Client.query, f"self, {QUESTION}"),
         (Client.stream, f"self, {QUESTION}"),
         (
+            Client.compare,
+            "self, entity_ids, select, periods, *, value_version='original', max_age=None",
+        ),
+        (
             Client.query_many,
             "self, entity_ids, select, periods, *, value_version='original', ahead=None, max_age=None",
         ),
@@ -60,7 +64,7 @@ RANGE = "start=None, end=None"
             "metric_ids, scope_combinations, periods, reporting_group_ids=None, value_version='original',"
             " expected_dataset_id=None",
         ),
-        (asyncfin.Panel.why, "self, series_id, period"),
+        (asyncfin.Panel.why, "self, key, period"),
         (asyncfin.Panel.to_arrow, "self, layout='long'"),
         (asyncfin.Panel.to_pandas, "self, layout='long'"),
         (asyncfin.Panel.to_polars, "self, layout='long'"),

@@ -403,9 +403,9 @@ def test_what_is_found_by_words_has_all_of_them(words: list[str]) -> None:
 def test_the_words_of_a_catalogue_are_kept_with_it() -> None:
     """Built at the first search; a pickle has none."""
     listed = parts()
-    assert "search_index" not in vars(listed)
+    assert "_search_index" not in vars(listed)
     listed.search("revenue")
-    kept: Any = listed.search_index
+    kept: Any = listed._search_index
     listed.search("cash")
-    assert listed.search_index is kept
-    assert "search_index" not in vars(pickle.loads(pickle.dumps(listed)))
+    assert listed._search_index is kept
+    assert "_search_index" not in vars(pickle.loads(pickle.dumps(listed)))

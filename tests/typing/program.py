@@ -28,6 +28,7 @@ from asyncfin import (
     CatalogueSeries,
     CheckReport,
     Client,
+    Comparison,
     ConnectionFailedError,
     Dataset,
     DatasetChangedError,
@@ -502,6 +503,13 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)
     assert_type(cost, ExtractCost)
     assert_type(cost.seconds, float | None)
+    compared = await client.compare(iter([ENTITY]), Select("Revenue"), Annual(), max_age=60)
+    assert_type(compared, Comparison)
+    assert_type(compared[ENTITY], Panel)
+    assert_type(compared.failed[ENTITY], AsyncfinError)
+    assert_type(compared.missing[ENTITY], Missing)
+    assert_type(compared.notes, tuple[str, ...])
+    assert_type([panel.periods for panel in compared], list[tuple[Period, ...]])
     async with client.query_many([ENTITY], Select("Revenue"), Annual(), ahead=2) as answers:
         async for each in answers:
             assert_type(each, EntityAnswer)

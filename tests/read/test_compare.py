@@ -1,0 +1,384 @@
+"""`Client.compare`: one question to several entities, side by side."""
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    AllowanceExhaustedError,
+    Annual,
+    ArgumentError,
+    AuthenticationError,
+    Client,
+    Comparison,
+    Exact,
+    FileCache,
+    FiscalRange,
+    MemoryCache,
+    NotFoundError,
+    Quarterly,
+    Select,
+    SelectionError,
+    Trailing,
+)
+from asyncfin.events import Event, QuestionFinished, QuestionStarted
+from asyncfin.sandbox import Latency, Sandbox, Status, Switch
+from tests.handmade import SECOND, dataset
+from tests.oracle import METRICS, VERSIONS, Key, Service, expected, publish_once, serving
+from tests.oracle_client import RULES, cache_of, client_of, key_of, texts_of
+
+A, B, C = (f"O-{number:032d}" for number in (1, 2, 3))
+REVENUE = Select("Revenue")
+
+
+def company(entity_id: str, *years: int, metric: str = "Revenue", **options: Any) -> dict[str, Any]:
+    """Return a dataset with one series whose value in each fiscal year is the year."""
+    numbers = {f"FY{year}": float(year) for year in years}
+    return dataset({(metric, "all"): numbers}, entity_id=entity_id, **options)
+
+
+@asynccontextmanager
+async def session(
+    *datasets: dict[str, Any], faults: Any = (), allowance: int | None = None, **options: Any
+) -> AsyncIterator[tuple[Sandbox, Client]]:
+    async with (
+        Sandbox(*datasets, faults=faults, allowance=allowance) as sandbox,
+        Client(sandbox.base_url, sandbox.token, **options) as client,
+    ):
+        yield sandbox, client
+
+
+class ChangingService(Service):
+    """It publishes before the requests of given numbers."""
+
+    def __init__(self, seed: int, entities: int) -> None:
+        super().__init__(seed, entities)
+        self.changes: dict[int, tuple[str, int]] = {}
+
+    def _admit(self, request: Any) -> Any:
+        if change := self.changes.pop(self.requests, None):
+            self.publish(*change)
+        return super()._admit(request)
+
+
+def resolved(rule: tuple[Any, ...], periods: set[Key]) -> list[Key]:
+    """Return the periods of a rule over those of all catalogues, from the words of the documents."""
+    kind, last = rule
+    shape = {"annual": lambda each: each[1:] == (12, 12), "quarterly": lambda each: each[2] == 3}[kind]
+    return sorted(filter(shape, periods))[-last:]
+
+
+@pytest.mark.parametrize("kind", ["none", "memory", "file"])
+async def test_each_panel_is_the_answer_in_the_periods_resolved_over_all(kind: str, tmp_path: Any) -> None:
+    """Cell by cell, while publications are replaced under the reading."""
+    rng = random.Random(kind)
+    service = ChangingService(7, entities=4)
+    ids, shown, changed, nothing = list(service.entities), 0, 0, 0
+    async with serving(service) as base_url, client_of(base_url, cache_of(f"{kind}:{tmp_path}")) as client:
+        for _ in range(25):
+            select = {"metric_ids": rng.sample(METRICS, rng.choice([1, 5, 40]))} if rng.random() < 0.9 else {}
+            rule = rng.choice([("annual", 1), ("annual", 3), ("quarterly", 2), ("quarterly", 30)])
+            version = rng.choice(VERSIONS)
+            asked = rng.sample(ids, rng.choice([2, 3, 4]))
+            before = {each: service.entities[each].publication.number for each in asked}
+            service.changes = {
+                service.requests + rng.randrange(10): (rng.choice(ids), rng.randrange(6)) for _ in range(3)
+            }
+            work = client.compare(asked, Select(**select), RULES[rule[0]](rule[1]), value_version=version)
+            (found,) = await asyncio.gather(work, return_exceptions=True)
+            if isinstance(found, SelectionError):  # none has one of the metrics
+                nothing += 1
+                continue
+            assert isinstance(found, Comparison), found
+            assert list(found.panels) == asked
+            numbers = {
+                panel.dataset.entity_id: next(
+                    number
+                    for _, number in service.entities[panel.dataset.entity_id].current
+                    if publish_once(panel.dataset.entity_id, number).dataset_id == panel.dataset.dataset_id
+                )
+                for panel in found
+            }
+            changed += numbers != before
+            publications = [publish_once(*each) for each in numbers.items()]
+            periods = resolved(rule, {each for one in publications for each in one.periods})
+            if any("was replaced by publication" in note for note in found.notes):
+                periods = [*map(key_of, found.periods)]
+            for publication in publications:
+                panel = found[publication.entity_id]
+                ids_of = expected(publication, select, ("range", (2000, 1), (2100, 12)), version)[1]
+                if not set(periods) & set(publication.periods):
+                    ids_of = {}  # the catalogue has none of the periods
+                assert texts_of(panel) == {
+                    one: {
+                        key: publication.text(one, version, key)
+                        for key in periods
+                        if key in publication.values[version].get(one, {})
+                    }
+                    for one in ids_of
+                }
+                if len(panel):
+                    assert [*map(key_of, panel.periods)] == periods
+            shown += sum(map(len, found))
+    assert shown > 100
+    assert changed > 3
+    assert nothing < 10
+
+
+async def test_panels_and_failures_have_the_order_of_the_question() -> None:
+    """Whatever arrives first; a repeated id is one, and a malformed one costs no request."""
+    slow = Latency(seconds=0.05, operation="dataset", nth=1)
+    async with session(company(A, 2023), company(C, 2024), faults=[slow]) as (sandbox, client):
+        found = await client.compare(iter([C, "", B, A, C]), REVENUE, Annual())
+    assert list(found.panels) == [C, A]
+    assert list(found.failed) == ["", B]
+    assert isinstance(found.failed[B], NotFoundError)
+    assert isinstance(found.failed[""], SelectionError)
+    assert [panel.dataset.entity_id for panel in found] == [C, A]
+    assert [period.label for period in found.periods] == ["FY2023", "FY2024"]
+    assert len(found) == 2
+    assert B not in found
+    with pytest.raises(KeyError, match="could not be read: NotFoundError"):
+        found[B]
+    assert found.requests == len(sandbox.log)
+
+
+@pytest.mark.parametrize(
+    "periods", [Annual(last=2), Exact(["FY2023", "FY2024"]), FiscalRange(), Trailing(12)], ids=repr
+)
+async def test_it_costs_what_the_queries_cost(periods: Any) -> None:
+    """The catalogues that a rule is resolved over are not read or confirmed a second time."""
+    exact = Exact(["FY2023", "FY2024"]) if isinstance(periods, Annual) else periods
+    spent = []
+    async with Sandbox(company(A, 2023), company(B, 2024)) as sandbox:
+        for compares in (False, True):
+            async with Client(sandbox.base_url, sandbox.token) as client:
+                for _ in range(2):  # cold and warm
+                    before = len(sandbox.log)
+                    if compares:
+                        found = await client.compare([A, B], REVENUE, periods)
+                        assert found.requests == len(sandbox.log) - before
+                    else:
+                        for each in (A, B):
+                            await client.query(each, REVENUE, exact)
+                    spent.append(Counter(each.operation for each in sandbox.log[before:]))
+    cold, warm, cold_together, warm_together = spent
+    assert cold_together == cold
+    assert warm_together == warm + Counter(dataset=2 if isinstance(periods, Annual) else 0)
+
+
+async def test_a_publication_that_changes_the_periods_of_the_rule_is_read_by_all() -> None:
+    """One is replaced after the rule was resolved: all panels then have the periods of the new one."""
+    newer = company(B, 2024, 2025, dataset_id=SECOND)
+    async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:
+        sandbox.inject(Switch(operation="query", nth=1, publication=newer))
+        async with Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client:
+            found = await client.compare([A, B], REVENUE, Annual(last=2))
+    assert [period.label for period in found.periods] == ["FY2024", "FY2025"]
+    assert [period.label for period in found[A].periods] == ["FY2024", "FY2025"]
+    assert found[A].one()["FY2025"] is None
+    assert found[B].one()["FY2025"].number == 2025
+    assert not any("replaced" in note for note in found.notes)
+
+
+async def test_a_second_change_of_the_periods_is_a_note() -> None:
+    """The panels agree on the periods still, and the note names the entity and its publication."""
+    second, third = (
+        company(B, 2024, year, dataset_id=f"{number}" * 8 + "-2222-4222-8222-222222222222")
+        for number, year in ((2, 2025), (3, 2026))
+    )
+    async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:
+        # The first query of the second reading is that of A.
+        sandbox.inject(
+            Switch(operation="query", nth=1, publication=second),
+            Switch(operation="query", nth=4, publication=third),
+        )
+        async with Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client:
+            found = await client.compare([A, B], REVENUE, Annual(last=2))
+    assert [period.label for period in found.periods] == ["FY2024", "FY2025"]
+    assert found[B].dataset.dataset_id.startswith("33333333")
+    (note,) = [note for note in found.notes if "replaced" in note]
+    assert B in note
+    assert found[B].dataset.dataset_id in note
+
+
+async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown() -> None:
+    """An entity with nothing of the question has a panel without series."""
+    datasets = (company(A, 2023), company(B, 2023, metric="Sales"))
+    async with Sandbox(*datasets) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        found = await client.compare([A, B], Select(["Revenue", "Revenu"]), Annual())
+    assert found.missing == {A: {"metric_ids": ("Revenu",)}, B: {"metric_ids": ("Revenue", "Revenu")}}
+    assert found.unknown == {"metric_ids": ("Revenu",)}
+    assert [len(panel) for panel in found] == [1, 0]
+    assert found.notes[0].startswith("no entity has metric_ids 'Revenu'; ")
+    assert "Revenue" in found.notes[0]
+    assert f"Example ({B}) has no metric_ids 'Revenue'" in found.notes
+    table = str(found)
+    (row,) = [line for line in table.splitlines() if line.startswith(f"Example ({B})"[:12]) and "·" in line]
+    assert row.split()[-1] == "·"
+    assert max(map(len, table.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("ids", "select", "periods", "error", "text"),
+    [
+        ([], REVENUE, Annual(), SelectionError, "entity_ids must name at least one"),
+        (A, REVENUE, Annual(), ArgumentError, f"write \\['{A}'\\]"),
+        ([A, 1], REVENUE, Annual(), ArgumentError, "each of entity_ids must be"),
+        ([A], "Revenue", Annual(), SelectionError, "select"),
+        ([A], REVENUE, "FY2024", SelectionError, "periods"),
+    ],
+)
+async def test_a_wrong_argument_is_an_error_before_the_first_request(
+    ids: Any, select: Any, periods: Any, error: type[Exception], text: str
+) -> None:
+    """It says what is wrong."""
+    async with Sandbox(company(A, 2023)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        with pytest.raises(error, match=text):
+            await client.compare(ids, select, periods)
+    assert not sandbox.log
+
+
+async def test_nothing_to_show_is_an_error() -> None:
+    """The error of the first if all failed; what is missing if none failed; a rule without periods."""
+    async with session(company(A, 2023), company(B, 2023)) as (_sandbox, client):
+        with pytest.raises(SelectionError, match="''") as malformed:
+            await client.compare(["", C], REVENUE, Annual())
+        assert not malformed.value.missing
+        with pytest.raises(NotFoundError):
+            await client.compare([C, ""], REVENUE, Annual())
+        with pytest.raises(SelectionError, match="none of the 2 entities has") as nothing:
+            await client.compare([A, B], Select("Sales"), Annual())
+        assert nothing.value.missing == {"metric_ids": ("Sales",)}
+        with pytest.raises(SelectionError, match="quarter"):
+            await client.compare([A, C, B], REVENUE, Quarterly())
+        # One failed: whether it has the series is not known.
+        found = await client.compare([A, C], Select("Sales"), Annual())
+    assert [len(panel) for panel in found] == [0]
+
+
+@pytest.mark.parametrize("periods", [FiscalRange(), Annual()])
+async def test_what_ends_the_reading_is_the_error_of_those_not_read(periods: Any) -> None:
+    """It is raised only if no entity was read."""
+    at = 2 if periods == FiscalRange() else 1
+    refused = Status(status=401, operation="query" if at == 1 else "dataset", nth=range(2, 9))
+    async with session(
+        company(A, 2023), company(B, 2023), company(C, 2023), faults=[refused], max_in_flight=1
+    ) as (_sandbox, client):
+        found = await client.compare([A, B, C], REVENUE, periods)
+        assert list(found) == [found[A]]
+        assert isinstance(found.ended, AuthenticationError)
+        assert {each: type(error) for each, error in found.failed.items()} == {
+            B: AuthenticationError,
+            C: AuthenticationError,
+        }
+        with pytest.raises(AuthenticationError):
+            await client.compare([B, C], REVENUE, periods)
+
+
+async def test_observers_see_one_question_for_each_entity() -> None:
+    """Its requests are those of both steps, and a failure is its own."""
+    seen: list[Event] = []
+    async with session(company(A, 2023), company(B, 2024), observers=[seen.append]) as (sandbox, client):
+        await client.compare([A, B, C], REVENUE, Annual())
+    started = [each.entity_id for each in seen if isinstance(each, QuestionStarted)]
+    finished = {each.entity_id: each for each in seen if isinstance(each, QuestionFinished)}
+    assert started == [A, B, C]
+    assert [(each, finished[each].series, finished[each].failure) for each in (A, B, C)] == [
+        (A, 1, None),
+        (B, 1, None),
+        (C, None, "NotFoundError"),
+    ]
+    assert sum(each.requests for each in finished.values()) == len(sandbox.log)
+
+
+@pytest.mark.virtual
+async def test_cancelling_it_leaves_no_task_and_sends_nothing_more() -> None:
+    """At each moment of the reading; the client can be used afterwards."""
+    for tenths in range(1, 60, 7):
+        async with session(
+            company(A, 2023), company(B, 2024), faults=[Latency(seconds=1)], max_in_flight=1
+        ) as (sandbox, client):
+            await client.usage("2026-01-01", "2026-01-01")
+            tasks = asyncio.all_tasks()
+            work = asyncio.create_task(client.compare([A, B], REVENUE, Annual()))
+            await asyncio.sleep(tenths / 10)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            assert work.cancelled()
+            await asyncio.sleep(0)
+            sent = len(sandbox.log)
+            left = {task for task in asyncio.all_tasks() - tasks if "Sandbox" not in repr(task)}
+            assert not [task for task in left if "asyncfin/read" in repr(task)]
+            await asyncio.sleep(30)
+            assert len(sandbox.log) <= sent + 1  # that in flight is logged when it is answered
+            assert len(await client.compare([A, B], REVENUE, Annual())) == 2
+
+
+@pytest.mark.parametrize("make", [lambda _: MemoryCache(), FileCache])
+async def test_what_is_cached_is_not_requested_again(make: Any, tmp_path: Any) -> None:
+    """Within `max_age` a further comparison sends no request."""
+    async with session(company(A, 2023), company(B, 2024), cache=make(tmp_path / "cache")) as (
+        sandbox,
+        client,
+    ):
+        first = await client.compare([A, B], REVENUE, Annual())
+        sent = len(sandbox.log)
+        again = await client.compare([A, B], REVENUE, Annual(), max_age=60)
+    assert len(sandbox.log) == sent
+    assert again.requests == 0
+    assert [texts_of(panel) for panel in again] == [texts_of(panel) for panel in first]
+
+
+async def test_the_document_has_panels_failures_and_what_is_missing() -> None:
+    """The documents of panels are those that `Panel.to_json` returns."""
+    async with session(company(A, 2023), company(B, 2023, metric="Sales")) as (sandbox, client):
+        found = await client.compare([A, C, B], REVENUE, Annual())
+    document = json.loads(found.to_json(indent=2))
+    assert document == json.loads(found.to_json())
+    assert document["panels"] == [json.loads(panel.to_json()) for panel in found]
+    assert document["failed"][C]["error"] == "NotFoundError"
+    assert document["failed"][C]["status"] == 404
+    assert document["failed"][C]["message"] == str(found.failed[C])
+    assert document["missing"] == {B: {"metric_ids": ["Revenue"]}}
+    assert document["requests"] == found.requests == len(sandbox.log)
+    with pytest.raises(ArgumentError, match="indent"):
+        found.to_json(indent="wide")  # type: ignore[arg-type]
+
+
+def test_an_empty_comparison_is_true() -> None:
+    """Code that asks whether it has series uses the panels."""
+    assert Comparison({}, {}, {}, {}, REVENUE, "original", 0)
+
+
+async def test_the_notes_name_failures_first_and_differences_last() -> None:
+    """Texts of the service are no markup in a notebook."""
+    other = company(B, 2023) | {"name": "<b>Other</b>"}
+    other["publications"][0]["groups"][0]["series"][0]["description"] = "in thousands"
+    async with Sandbox(company(A, 2023), other) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        found = await client.compare([C, A, B], REVENUE, Annual())
+    assert found.notes[0].startswith(f"{C}: NotFoundError: ")
+    assert found.notes[-2] == "the same fiscal period of two entities can be different months"
+    assert "different descriptions" in found.notes[-1]
+    html = found._repr_html_()
+    assert "&lt;b&gt;Other&lt;/b&gt;" in html
+    assert "<b>" not in html
+    assert str(found).count("different descriptions") == 1
+    assert "2 entities" in repr(found)
+
+
+async def test_an_allowance_that_ends_keeps_what_was_read() -> None:
+    """As for a token that is refused."""
+    async with session(company(A, 2023), company(B, 2023), allowance=3, max_in_flight=1) as (
+        _sandbox,
+        client,
+    ):
+        found = await client.compare([A, B], REVENUE, FiscalRange())
+    assert [*found.panels] == [A]
+    assert isinstance(found.failed[B], AllowanceExhaustedError)

@@ -62,6 +62,8 @@ Concern: TypeAlias = Literal["question", "entity", "account", "service", "local"
 # millions of either, and errors are logged, pickled and written to journals.
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
+# How much of the Python that an error proposes its text has.
+_MAX_CODE = 400
 # How many details the text of an error names, and how much of each.
 _NAMED_DETAILS = 3
 _NAMED_DETAIL = 200
@@ -218,21 +220,47 @@ def ends_all(error: AsyncfinError, *, waits: bool) -> bool:
             return concerns == "local"
 
 
+class Selection(Protocol):
+    """A period selection, which the errors propose and do not import."""
+
+    def code(self) -> str:
+        """Return the selection as Python."""
+
+
 class SelectionError(AsyncfinError, ValueError):
     """The question is wrong. Raised before any query is sent for it.
+
+    The text is `problem`, and the Python of `instead` if there is one.
 
     Attributes:
         missing: the requested ids and words that do not exist, by field, as `Catalogue.missing` returns
             them; empty if something else is wrong.
+        instead: the period selection that was probably meant, which the same call accepts; None if that is
+            not clear, or if something else is wrong.
     """
 
     concerns: Concern = "question"
 
     def __init__(
-        self, *args: object, missing: Mapping[str, tuple[str, ...]] | None = None, **facts: Unpack[_Facts]
+        self,
+        *args: object,
+        missing: Mapping[str, tuple[str, ...]] | None = None,
+        instead: Selection | None = None,
+        **facts: Unpack[_Facts],
     ) -> None:
         super().__init__(*args, **facts)
         self.missing: Mapping[str, tuple[str, ...]] = missing or {}
+        self.instead = instead
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without `instead`: a program proposes that in its own words."""
+        return super().__str__()
+
+    def __str__(self) -> str:
+        if self.instead is None:
+            return self.problem
+        return f"{self.problem}; write {shorten(self.instead.code(), _MAX_CODE)}"
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows in place of a traceback: the caller's line and the message."""

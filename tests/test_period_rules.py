@@ -147,7 +147,7 @@ async def test_an_extraction_has_the_periods_of_the_rule(
 async def test_a_feed_takes_a_rule_without_last_only(client: Client, tmp_path: Path, name: str) -> None:
     """The latest ones move with each new period: an old one would count as vanished."""
     to = tmp_path / "night"
-    with pytest.raises(ArgumentError, match="history=True needs periods that stay"):
+    with pytest.raises(ArgumentError, match="history needs periods that stay"):
         await extract(client, [ONE], SELECT, CLASSES[name](last=2), to=to, history=True)
     assert not to.exists()
     report = await extract(client, [ONE], SELECT, CLASSES[name](), to=to, history=True)
@@ -196,6 +196,43 @@ async def test_the_words_of_an_assistant_mean_a_rule(
         answer = await call("query", entities="One", series="Revenue", periods=words)
     (row,) = rows_of(answer)
     assert sorted(row["values"]) == sorted(Period(*key).label for key in oracle(name, last, ONE))
+
+
+POINTS = dataset({("Revenue", "all"): {"2023-12-00M": 1.0, "2024-12-00M": 2.0}}, entity_id=ONE)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize(
+    ("periods", "write"),
+    [
+        ("latest year", '(points in time); write "all periods"'),
+        ("FY23", ", not 'FY23'; write \"FY2023\""),
+        ("FY23, 1Q24", '; write "FY2023, 2024-Q1"'),
+        ("5y", '; write "last 5 years"'),
+        ("last 3 years", ", not 'last 3 years'"),
+    ],
+)
+async def test_an_assistant_is_proposed_periods_in_its_words(periods: str, write: str) -> None:
+    """What no word means is not proposed."""
+    from tests.mcp.assistant import assistant
+
+    async with Sandbox(POINTS) as sandbox, assistant(sandbox, offered={ONE: "One"}) as call:
+        answer = await call("query", entities="One", series="Revenue", periods=periods)
+    assert answer.structured_content["message"].endswith(write)
+
+
+async def test_the_explorer_proposes_what_to_choose_on_the_page() -> None:
+    httpx = pytest.importorskip("httpx")
+    from asyncfin.web import explorer
+    from tests.web.conftest import OWN
+
+    async with Sandbox(POINTS) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        transport = httpx.ASGITransport(app=explorer(client, [ONE]))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8766") as browser:
+            fields = {"series": "Revenue/all/company=all", "rule": "annual", "last": "2"}
+            answer = await browser.post(f"/company/{ONE}/answer", data=fields, headers=OWN)
+    assert answer.status_code == 400
+    assert '(points in time); choose "all periods"' in unescape(answer.text)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
         discard_output()
         return Exit.BROKEN_PIPE
     except FAILURES as failure:
-        code, line = exit_line(failure)
+        code, line = exit_line(failure, arguments)
         print_error(line)
         try:
             sys.stdout.flush()

@@ -1,6 +1,5 @@
 """Exit codes, and the one line that says what went wrong and what to do."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -25,7 +24,7 @@ from asyncfin.errors import (
     TransportError,
     ValidationFailedError,
 )
-from asyncfin.model.words import counted
+from asyncfin.model.words import counted, either
 
 
 class Exit(IntEnum):
@@ -74,7 +73,7 @@ def prefix_errors(option: str) -> Iterator[None]:
     try:
         yield
     except SelectionError as error:
-        complaint = str(error)
+        complaint = with_options(error)
     else:
         return
     # Out here, so that it has no context: one mistake of the user's is one error, not two.
@@ -96,10 +95,6 @@ _OPTIONS = {
     "basis": "--basis",
     "cadence": "--cadence",
 }
-
-# The library's proposal to select other periods: Exact(['FY2023', 'FY2024']).
-_EXACT = re.compile(r"write Exact\(\[(.*)\]\)")
-_LABEL = re.compile(r"'([^']*)',?")
 
 # The first class that matches decides.
 _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
@@ -123,15 +118,18 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
 )
 
 
-def exit_line(failure: Exception) -> tuple[Exit, str]:
-    """Return the exit code of one of FAILURES and its line for standard error."""
+def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, str]:
+    """Return the exit code of one of FAILURES and its line for standard error.
+
+    `arguments` are those of the command.
+    """
     if isinstance(failure, EntitiesFailedError):
         code, advice = _code_of_several(failure)
     else:
         code, advice = exit_code_for(type(failure))
     said = described(failure) if isinstance(failure, CycloptsError) else str(failure)
     if isinstance(failure, SelectionError):
-        said = _with_options(said)
+        said = with_options(failure, arguments)
     # In an object store the reason can be a long text about an address that the user has never seen.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
         advice = "check the address, and the credentials in the environment"
@@ -145,11 +143,29 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
     return code, f"asyncfin: {line.removesuffix('.')}; {advice}" if advice else f"asyncfin: {line}"
 
 
-def _with_options(said: str) -> str:
-    """Return a message with the options in place of the Python that selects other periods."""
-    said = said.replace("write FiscalRange() to select them", "leave --annual and --quarterly out")
-    said = said.replace("and Annual selects", "and --annual selects")
-    return _EXACT.sub(lambda found: "write " + _LABEL.sub(r"--exact \1", found[1]), said)
+def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
+    """Return an error's text with the options that select the proposed periods, instead of Python."""
+    # Here, since the list of commands needs no model.
+    from asyncfin.model.selection import RULES, Exact, FiscalRange, Rule, Trailing
+
+    match error.instead:
+        case Exact(periods=periods):
+            options = [f"--exact {period}" for period in periods]
+        case Trailing(months=months):
+            options = [f"--trailing {months}"]
+        case FiscalRange(start=start, end=end) | Rule(start=start, end=end) as selection:
+            options = [f"--{selection.name}"] if isinstance(selection, Rule) else []
+            for option, bound in (("--from", start), ("--to", end)):
+                options += [f"{option} {bound.year}-{bound.end_month:02d}"] if bound else []
+            options += [f"--last {last}"] if (last := getattr(selection, "last", None)) else []
+        case _:
+            return error.problem
+    if options:
+        return f"{error.problem}; write {' '.join(options)}"
+    # All periods: what is given selects some.
+    selecting = [*(f"--{rule.name}" for rule in RULES), "--trailing", "--exact", "--from", "--to", "--last"]
+    given = [option for option in selecting if option in arguments]
+    return f"{error.problem}; leave {either(given, 'and')} out"
 
 
 def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:

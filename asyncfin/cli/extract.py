@@ -135,11 +135,6 @@ def extract(
         raise UsageError("--wait is not for a --dry-run, which waits for nothing: leave out one of them")
     if ids == service.token_file == STDIN:
         raise UsageError("--ids and --token-file can't both be standard input: name a file for one of them")
-    if history and (periods.last is not None or periods.trailing is not None):
-        raise UsageError(
-            f"--history needs periods that stay, and those of {'--last' if periods.last else '--trailing'}"
-            " move with each new one: write --from 2015 instead, and choose the latest periods when you read"
-        )
     if both and restated:
         raise UsageError("--both includes the restated values: leave out --restated")
     value_version: AskedVersion = "both" if both else "latest_restated" if restated else "original"

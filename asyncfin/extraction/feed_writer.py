@@ -43,7 +43,7 @@ from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.catalogue import is_same_publication
-from asyncfin.model.selection import PeriodSelection
+from asyncfin.model.selection import PeriodSelection, describe, without_last
 from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
@@ -88,8 +88,9 @@ def refuse_moving(periods: PeriodSelection) -> None:
     """Raise ArgumentError for periods that move: rows that only left the window would count as vanished."""
     if periods.moves:
         raise ArgumentError(
-            f"history=True needs periods that stay, and those of {periods!r} move with each new one: write"
-            " FiscalRange(2015) or Annual(2015), and choose the latest periods when you read"
+            f"history needs periods that stay, not {describe(periods)}, which each new one moves: choose the"
+            " latest ones when you read",
+            instead=without_last(periods),
         )
 
 

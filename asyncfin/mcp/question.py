@@ -7,15 +7,22 @@ from functools import cached_property
 
 from attrs import evolve, field, frozen
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.mcp.handles import Handles, Meaning, is_handle
 from asyncfin.mcp.values import Part
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import period_hint
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.search import close_metrics
 from asyncfin.model.select import Select
-from asyncfin.model.selection import RULES, Exact, FiscalRange, PeriodSelection, Rule, Trailing
+from asyncfin.model.selection import (
+    RULES,
+    Exact,
+    FiscalRange,
+    PeriodSelection,
+    Rule,
+    Trailing,
+    intended_selection,
+)
 from asyncfin.model.series import CatalogueSeries, is_consolidated
 from asyncfin.model.words import counted, listed
 from asyncfin.table.panel import Panel
@@ -129,12 +136,22 @@ def selection_of(periods: str) -> PeriodSelection:
     try:
         return Exact(labels)
     except SelectionError:
-        hints = [hint for label in labels if (hint := period_hint(label))]
-        hint = hints[0] if len(hints) == len(labels) == 1 else ""
         raise SelectionError(
             f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or 2024-Q3, not"
-            f" {periods[:100]!r}{hint}"
+            f" {periods[:100]!r}",
+            instead=intended_selection(labels if len(labels) > 1 else periods),
         ) from None
+
+
+def in_words(error: AsyncfinError) -> str:
+    """Return an error's text with the words that select the proposed periods, instead of Python."""
+    if not isinstance(error, SelectionError) or error.instead is None:
+        return str(error)
+    if isinstance(error.instead, Exact):
+        words = ", ".join(period.label for period in error.instead.periods)
+    else:
+        words = next((word for word, meant in PERIODS.items() if meant == error.instead), "")
+    return f'{error.problem}; write "{words}"' if words else error.problem
 
 
 def shown_periods(selection: PeriodSelection, catalogues: Iterable[Catalogue]) -> Exact | Trailing:

@@ -143,7 +143,7 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def error_result(error: AsyncfinError) -> CallToolResult:
+def error_result(error: AsyncfinError, message: str) -> CallToolResult:
     """Return an error as a result: the SDK would hide what an exception says."""
     resume_at = getattr(error, "resume_at", None)
     wait = getattr(error, "retry_after", None)
@@ -158,7 +158,7 @@ def error_result(error: AsyncfinError) -> CallToolResult:
         do = f"The service has failed{since}: do not call again at once, but after retry_after_seconds."
     facts: dict[str, Any] = {
         "error": "RequestLimitError" if isinstance(error, NoTurnError) else type(error).__name__,
-        "message": printable(str(error))[:2000],
+        "message": printable(message)[:2000],
         "retry_after_seconds": wait,
         "resume_at": utc_text(resume_at) if resume_at else None,
         "do": do,

@@ -19,7 +19,7 @@ from asyncfin import checks
 from asyncfin.client import Client, reads_of
 from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, ends_all, own_version
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
-from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, selection_of, shown_periods
+from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, in_words, selection_of, shown_periods
 from asyncfin.mcp.results import (
     MAX_NOTES,
     Companies,
@@ -466,7 +466,9 @@ class _Tools:
         raise SelectionError(f"entities: {named} is not one of the companies on offer: see list_entities")
 
     def _unread(self, entity_id: str, error: AsyncfinError | None) -> str:
-        return f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error}"
+        return (
+            f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error and in_words(error)}"
+        )
 
     def _name(self, entity_id: str) -> str:
         """Return the name that was given, or the service's; "" if neither is known."""
@@ -576,4 +578,4 @@ async def _reported(work: Awaitable[CallToolResult]) -> CallToolResult:
     try:
         return await work
     except AsyncfinError as error:
-        return error_result(error)
+        return error_result(error, in_words(error))

@@ -13,7 +13,7 @@ from attrs import frozen
 from msgspec import Struct
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, printable
+from asyncfin.errors import printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.frame import COLUMNS, SearchResult, Tabular
@@ -22,7 +22,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
-from asyncfin.model.selection import PeriodSelection, Resolved, describe, existing, resolve
+from asyncfin.model.selection import PeriodSelection, Resolved, describe, nothing_selected, resolve
 from asyncfin.model.series import CatalogueSeries, Series, triple
 from asyncfin.model.words import counted, spanned
 
@@ -295,9 +295,9 @@ class Catalogue(Dataset, Tabular):
         """
         if (resolved := resolve(periods, self.periods)) is not None:
             return resolved
-        has = existing(self.periods, periods)
         entity = f"{printable(self.name)} ({self.entity_id})"
-        raise SelectionError(f"periods: {entity} has none of {describe(periods)}; it has {has}")
+        has = f"periods: {entity} has none of {describe(periods)}; it has"
+        raise nothing_selected(has, self.periods, periods)
 
     def __str__(self) -> str:
         metrics = counted(len(self.by_metric), "metric")

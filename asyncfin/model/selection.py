@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
 
-from attrs import Converter, evolve, field, frozen
+from attrs import Attribute, Converter, evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import LEAST_BARE_YEAR, Period, intended_period, period_hint, read_label
 from asyncfin.model.words import counted, either, listed, spanned
 
-# How many years, and how many of the given labels, an error proposes at most.
-_FEW_YEARS = 3
+# How many periods of another kind, and how many of the given labels, an error proposes at most.
+_FEW = 3
 _MOST_LABELS = 20
 
 
@@ -238,9 +238,9 @@ def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
     return {period for each in given for period in each.periods}
 
 
-def _unresolved(selection: object, union: Iterable[Period]) -> SelectionError:
-    return SelectionError(
-        f"periods: no catalogue has any of {describe(selection)}; there are {existing(union, selection)}"
+def _unresolved(selection: Exact | _Bounded, union: Iterable[Period]) -> SelectionError:
+    return nothing_selected(
+        f"periods: no catalogue has any of {describe(selection)}; there are", union, selection
     )
 
 
@@ -275,6 +275,11 @@ _IN_MONTHS = {
 }
 
 
+def is_ttm(value: object) -> bool:
+    """Return whether a value means the last twelve months, added up."""
+    return isinstance(value, str) and value.strip().lower() in ("ttm", "ltm")
+
+
 def intended_count(value: object, *, months: bool = False) -> int | None:
     """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y"; None for others.
 
@@ -283,7 +288,7 @@ def intended_count(value: object, *, months: bool = False) -> int | None:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     text = value.strip().lower() if isinstance(value, str) else ""
-    if months and text in ("ttm", "ltm"):
+    if months and is_ttm(text):
         return 12
     found = re.fullmatch(r"(\d{1,6})\s*([a-z]*)\.?", text, re.ASCII)
     return found and int(found[1]) * (_IN_MONTHS.get(found[2], 1) if months else 1)
@@ -299,9 +304,14 @@ def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
 _window = _whole(1, 120_000)
 
 
-def _trailing_hint(value: object) -> str:
+def _check_window(_: object, attribute: Attribute[int], value: object) -> None:
+    if _window.holds(value):
+        return
     count = intended_count(value, months=True)
-    return f"; write Trailing({count})" if _window.holds(count) else ""
+    problem = f"{attribute.name} must be {_window.wanted}, not {checks.short_repr(value)}"
+    if is_ttm(value):
+        problem += "; a window lists periods and adds nothing up (`last_twelve_months`, --ttm, does)"
+    raise SelectionError(problem, instead=Trailing(count) if count and _window.holds(count) else None)
 
 
 @checks.explained(_months)
@@ -321,7 +331,7 @@ class Trailing:
 
     moves: ClassVar[bool] = True
 
-    months: int = field(validator=evolve(_window, hint=_trailing_hint).field)
+    months: int = field(validator=_check_window)
 
     def code(self) -> str:
         """Return the Python of this selection."""
@@ -446,23 +456,72 @@ def class_names(*kinds: type, word: str = "or") -> str:
 
 
 def check_period_selection(selection: object) -> None:
-    """Refuse anything but a selection; for periods and labels, the error says how to select them."""
-    if not isinstance(selection, (Exact, FiscalRange, Trailing, Rule)):
+    """Refuse anything but a selection; `instead` is what labels, words and classes probably mean."""
+    if isinstance(selection, (Exact, FiscalRange, Trailing, Rule)):
+        return
+    shown = checks.short_repr(selection)
+    if is_ttm(selection):
         raise SelectionError(
-            f"periods must be {class_names(Exact, FiscalRange, Trailing)},"
-            f" not {checks.short_repr(selection)}{_exact_hint(selection)}"
+            f"periods must be a period selection, not {shown}; write FiscalRange(), from which"
+            " `last_twelve_months` adds up"
         )
+    if (instead := intended_selection(selection)) is not None:
+        shown = "a class" if isinstance(selection, type) else shown
+        raise SelectionError(f"periods must be a period selection, not {shown}", instead=instead)
+    raise SelectionError(f"periods must be {class_names(Exact, FiscalRange, Trailing)}, not {shown}")
 
 
-def _exact_hint(selection: object) -> str:
-    """Return how to select periods that are given without `Exact`, or by a class; "" for anything else."""
-    if isinstance(selection, type) and selection in (*RULES, FiscalRange):
-        return f"; write {selection.__name__}()"
-    given = selection if isinstance(selection, (list, tuple, set, frozenset)) else (selection,)
-    labels = [period.label for each in given if (period := intended_period(each))]
-    if not labels or len(labels) < len(given):
-        return ""
-    return f"; write Exact({_shortened(labels) if len(labels) > 1 else repr(labels[0])})"
+# What people call the periods of a rule, in the singular.
+_WORDS = {
+    **dict.fromkeys(("y", "yr", "year", "annual", "yearly"), Annual),
+    **dict.fromkeys(("q", "qtr", "quarter", "quarterly"), Quarterly),
+    **dict.fromkeys(("h", "half", "half year", "half yearly", "semester"), HalfYearly),
+}
+_IN_WORDS = re.compile(
+    r"(?:the )?(?:(?P<latest>last|latest|past|previous)|all)?(?: ?(?P<count>\d{1,4}))? ?(?P<word>[a-z ]*?)s?",
+    re.ASCII,
+)
+
+
+def intended_selection(value: object) -> PeriodSelection | None:
+    """Return the selection that a value probably means; None for others.
+
+    Values are labels or periods without a selection, words such as "last 4 quarters" or "5y", or the class in
+    place of an object.
+    """
+    kinds: tuple[type[FiscalRange | Rule], ...] = (*RULES, FiscalRange)
+    if (kind := next((each for each in kinds if each is value), None)) is not None:
+        return kind()
+    given = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
+    periods = [intended_period(each) for each in given]
+    if periods and None not in periods:
+        labels = cast("list[Period]", periods)
+        return Exact(dict.fromkeys(sorted(labels) if isinstance(value, (set, frozenset)) else labels))
+    return _in_words(value) if isinstance(value, str) else None
+
+
+def _in_words(text: str) -> PeriodSelection | None:
+    plain = " ".join(text.lower().replace("-", " ").replace("fiscal", " ").split())
+    if (found := _IN_WORDS.fullmatch(plain)) is None:
+        return None
+    word, latest = found["word"], found["latest"]
+    count = int(found["count"]) if found["count"] else None
+    if count == 0:
+        return None
+    if word in ("m", "month") and count:
+        return Trailing(count)
+    rule = _WORDS.get(word)
+    # A letter alone can mean anything.
+    if rule is None or (len(word) == 1 and count is None):
+        return None
+    return rule(last=count or (1 if latest else None))
+
+
+def without_last(selection: PeriodSelection) -> PeriodSelection:
+    """Return the selection of all periods of that kind, old ones too: it does not move."""
+    if isinstance(selection, Trailing):
+        return FiscalRange()
+    return evolve(selection, last=None) if isinstance(selection, Rule) else selection
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
@@ -489,30 +548,35 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
     return selection
 
 
-def existing(periods: Iterable[Period], selection: object) -> str:
-    """Return which periods there are, for the error about a selection that selects none of them."""
+def nothing_selected(has: str, periods: Iterable[Period], selection: object) -> SelectionError:
+    """Return the error about a selection that selects none of the periods.
+
+    Args:
+        has: the beginning of the sentence, whose end says which periods there are.
+    """
     known = sorted(periods)
     if not known:
-        return "no periods"
-    return f"{counted(len(known), 'period')}, {spanned(known)}{_other_kind(selection, known)}"
+        return SelectionError(f"{has} no periods")
+    other, instead = _other_kind(selection, known)
+    return SelectionError(f"{has} {counted(len(known), 'period')}, {spanned(known)}{other}", instead=instead)
 
 
-def _other_kind(selection: object, known: Sequence[Period]) -> str:
-    """Return a clause about the kind that a rule selects; "" if there are periods of that kind."""
+def _other_kind(selection: object, known: Sequence[Period]) -> tuple[str, PeriodSelection | None]:
+    """Return a clause about periods of another kind than a rule's, and what selects them."""
     if not isinstance(selection, Rule) or any(map(selection.admits, known)):
-        return ""
+        return "", None
     if not any(period.duration_months for period in known):
-        return "; all of them have duration 0 (points in time): write FiscalRange() to select them"
+        return "; all of them have duration 0 (points in time)", FiscalRange()
     others = [period for period in known if period.duration_months == selection.months]
     if not others:
-        return f"; none of them has {selection.months} months"
+        return f"; none of them has {selection.months} months", None
     months = " and ".join(str(month) for month in sorted({period.end_month for period in others}))
-    latest = Exact(others[-selection.last :] if selection.last else others[-_FEW_YEARS:])
-    return (
-        f"; its periods of {selection.months} months end in fiscal month {months}, from {spanned(others)},"
-        f" and {type(selection).__name__} selects those that end in month {selection.end_month}:"
-        f" write {latest.code()}"
+    meant = FiscalRange(selection.start, selection.end).among(others)
+    clause = (
+        f"; {selection.kind}s end in month {selection.end_month}, and these end in month {months}:"
+        f" {spanned(others)}"
     )
+    return clause, Exact(meant[-(selection.last or _FEW) :]) if meant else None
 
 
 def describe(selection: Any) -> str:

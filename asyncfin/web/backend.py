@@ -70,7 +70,7 @@ def http_error(error: BaseException) -> HttpError:
         case errors.ArgumentError():  # a SelectionError too, but the backend's mistake
             found = HttpError(500, "the backend is configured incorrectly", {})
         case errors.SelectionError():  # it names what the visitor has asked for
-            return HttpError(400, str(error), {})
+            return HttpError(400, error.problem, {})
         case errors.NotFoundError():
             found = HttpError(404, "no published dataset is available for this entity", {})
         case errors.AsyncfinError(attempts=0, concerns="service"):

@@ -27,7 +27,7 @@ from asyncfin.table.comparison import Comparison
 from asyncfin.web.answer import shown
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.history import History, Marks
-from asyncfin.web.question import RULES, SCALES, VERSIONS, VIEWS, Question, row_text
+from asyncfin.web.question import RULES, SCALES, VERSIONS, VIEWS, Question, problem_of, row_text
 from asyncfin.wire.protocol import check_entity_id
 
 library("starlette", "web")
@@ -193,7 +193,7 @@ class _Pages:
                 if "shown" not in context:
                     context |= await self._cost(question, catalogues)
             except SelectionError as error:
-                context |= {"text": str(error), "advice": _ADVICE[400]}
+                context |= {"text": problem_of(error), "advice": _ADVICE[400]}
         context["question"] = question
         return self._page(
             request,
@@ -346,7 +346,10 @@ class _Pages:
             if isinstance(error, HTTPException)
             else http_error(error)
         )
-        context = {"text": answer.text, "advice": _ADVICE.get(answer.status, "")}
+        text = (
+            problem_of(error) if isinstance(error, SelectionError) and answer.status == 400 else answer.text
+        )
+        context = {"text": text, "advice": _ADVICE.get(answer.status, "")}
         template = "error.html" if request.headers.get("hx-request") == "true" else "error_page.html"
         response = self._page(request, template, **context)
         response.status_code = answer.status

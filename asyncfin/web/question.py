@@ -209,6 +209,18 @@ asyncio.run(main())
 """
 
 
+def problem_of(error: SelectionError) -> str:
+    """Return an error's text with what to choose on the page, instead of Python."""
+    match error.instead:
+        case selection.FiscalRange(start=None, end=None):
+            return f'{error.problem}; choose "{RULES["all"]}"'
+        case selection.Rule(start=None, end=None, name=name, last=int(last)):
+            return f'{error.problem}; choose "{RULES[name]}", {last}'
+        case Trailing(months=months):
+            return f'{error.problem}; choose "{RULES["trailing"]}", {months}'
+    return error.problem
+
+
 def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
     """Return the text that selects a series in every publication: metric/group/path.
 

@@ -63,8 +63,9 @@ MISTAKES = [
     ("names", "no entity is given: give entity ids, or a file of them as --ids FILE"),
     ("names E --into no/such/folder.csv", "no/such is not a folder"),
     ("dataset E --names missing.csv", "--names missing.csv can't be read (No such file or directory)"),
-    ("extract E --into night --history --annual --last 3", "--history needs periods that stay"),
-    ("extract E --into night --history --trailing 12", "write --from 2015 instead"),
+    ("extract E --into night --history --annual --last 3", "not the last 3 fiscal years, which each"),
+    ("extract E --into night --history --trailing 12", "when you read; leave --trailing out"),
+    ("extract E --into night --history --quarterly --from 2020 --last 3", "write --quarterly --from 2020-01"),
     ("completion bsh", "SHELL must be one of bash, zsh, fish, powershell, not 'bsh': write bash"),
     # Series.
     ("query E --metrics Revenue", "unknown option --metrics: write --metric"),
@@ -139,9 +140,10 @@ def test_a_mistake_is_one_line_that_says_what_to_write(
     [
         (
             ["2022-09-12M", "2023-09-12M", "2024-09-12M"],
-            "--annual selects those that end in month 12: write --exact 2023-09-12M --exact 2024-09-12M",
+            "fiscal years end in month 12, and these end in month 9: 2022-09-12M to 2024-09-12M;"
+            " write --exact 2023-09-12M --exact 2024-09-12M",
         ),
-        (["2023-12-00M", "2024-12-00M"], "(points in time): leave --annual and --quarterly out"),
+        (["2023-12-00M", "2024-12-00M"], "(points in time); leave --annual and --last out"),
     ],
 )
 async def test_periods_to_select_instead_are_named_as_options(periods: list[str], write: str) -> None:

@@ -17,6 +17,7 @@ from asyncfin.model.selection import (
     Exact,
     FiscalRange,
     Quarterly,
+    Rule,
     Trailing,
     check_period_selection,
     describe,
@@ -143,7 +144,8 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
         (2024, r"; write Exact\('FY2024'\)$"),
         (Annual, r"; write Annual\(\)$"),
         (Trailing, r"Trailing'>$"),
-        ("annual", "not 'annual'$"),
+        ("annual", r"; write Annual\(\)$"),
+        ("rule", "not 'rule'$"),
         (None, "not None$"),
         ([], r"not \[\]$"),
         (["FY2024", "annual"], r"'annual'\]$"),
@@ -320,7 +322,7 @@ def test_what_is_not_a_rule_stays_as_it_is(asked: object) -> None:
     assert resolve(asked, [Period(2024, 12, 12)]) == asked  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("asked", [None, "FY2024", Period(2024, 12, 12), [Period(2024, 12, 12)]])
+@pytest.mark.parametrize("asked", [None, "all that there is", 5, [], Rule, Trailing])
 def test_what_is_no_period_selection_is_refused(asked: object) -> None:
     """The error shows the value and names the ways to ask."""
     names = "Exact, FiscalRange, Trailing, Annual, Quarterly or HalfYearly"
@@ -412,14 +414,14 @@ def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> No
         (
             ["2022-09-12M", "2023-09-12M", "2024-09-12M", "2024-Q3"],
             Annual(last=2),
-            "; its periods of 12 months end in fiscal month 9, from 2022-09-12M to 2024-09-12M, and Annual"
-            " selects those that end in month 12: write Exact(['2023-09-12M', '2024-09-12M'])",
+            "; fiscal years end in month 12, and these end in month 9: 2022-09-12M to 2024-09-12M;"
+            " write Exact(['2023-09-12M', '2024-09-12M'])",
         ),
         (["2024-Q1"], Annual(), "2024-Q1; none of them has 12 months"),
         (
             ["2023-12-00M", "2024-12-00M"],
             Annual(),
-            "all of them have duration 0 (points in time): write FiscalRange()",
+            "all of them have duration 0 (points in time); write FiscalRange()",
         ),
         (["FY2024"], Annual(2030), "it has 1 period, FY2024"),
     ],
@@ -525,7 +527,7 @@ def test_the_signatures_of_selections_stay_visible() -> None:
 
 
 def test_many_periods_do_not_make_a_long_error() -> None:
-    """Twenty are named."""
+    """The first ones are named."""
     labels = [f"FY{year}" for year in range(1000, 9000)]
     for refused in (
         lambda: check_period_selection(labels),

@@ -1,0 +1,141 @@
+"""What an error proposes in place of periods that select nothing, or that are not a selection."""
+
+import pickle
+from collections.abc import Callable
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    Catalogue,
+    Exact,
+    FiscalRange,
+    HalfYearly,
+    Period,
+    Quarterly,
+    Select,
+    SelectionError,
+    Trailing,
+)
+from asyncfin.model.selection import check_period_selection, without_last
+from asyncfin.typing import PeriodSelection
+from tests.model.test_period import catalogue
+
+POINTS = ("2023-12-00M", "2024-12-00M")
+SEPTEMBERS = ("2021-09-12M", "2022-09-12M", "2023-09-12M", "2024-09-12M", "2024-Q3")
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("FY2024", Exact("FY2024")),
+        (Period(2024, 3, 3), Exact("2024-Q1")),
+        (["FY2023", "2024-Q1", "FY2023"], Exact(["FY2023", "2024-Q1"])),
+        ({"FY2024", "FY2023"}, Exact(["FY2023", "FY2024"])),
+        (Annual, Annual()),
+        (HalfYearly, HalfYearly()),
+        (FiscalRange, FiscalRange()),
+        ("last 4 quarters", Quarterly(last=4)),
+        ("the last 5 fiscal years", Annual(last=5)),
+        ("last 5 years", Annual(last=5)),
+        ("5y", Annual(last=5)),
+        ("8Q", Quarterly(last=8)),
+        ("latest half-year", HalfYearly(last=1)),
+        ("4 half years", HalfYearly(last=4)),
+        ("all quarters", Quarterly()),
+        ("ANNUAL", Annual()),
+        ("half-yearly", HalfYearly()),
+        ("last 12 months", Trailing(12)),
+        ("0 years", None),
+        ("last 5", None),
+        ("q", None),
+        ("last 5 weeks", None),
+        ("ttm", None),
+        (5, None),
+        ([], None),
+        (None, None),
+        (Trailing, None),
+    ],
+)
+def test_words_labels_and_classes_are_refused_with_the_selection_that_is_meant(
+    given: object, instead: PeriodSelection | None
+) -> None:
+    """The text is the problem and the Python of the proposal."""
+    with pytest.raises(SelectionError) as caught:
+        check_period_selection(given)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert error.instead == instead
+    if instead is None:
+        assert str(error) == error.problem
+    else:
+        check_period_selection(instead)
+        assert str(error) == f"{error.problem}; write {instead.code()}"
+        assert not any(each.__name__ in error.problem for each in (Annual, Quarterly, FiscalRange, Exact))
+
+
+def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
+    """A window is proposed only where a window is written."""
+    with pytest.raises(SelectionError, match=r"FiscalRange\(\), from which `last_twelve_months` adds up$"):
+        check_period_selection("TTM")
+    with pytest.raises(SelectionError) as caught:
+        Trailing("TTM")  # type: ignore[arg-type]
+    assert caught.value.instead == Trailing(12)
+    assert caught.value.problem.endswith(
+        "a window lists periods and adds nothing up (`last_twelve_months`, --ttm, does)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "rule", "instead"),
+    [
+        (POINTS, Annual(), FiscalRange()),
+        (POINTS, Quarterly(2020, last=2), FiscalRange()),
+        (POINTS, FiscalRange(2030), None),
+        (SEPTEMBERS, Annual(last=2), Exact(["2023-09-12M", "2024-09-12M"])),
+        (SEPTEMBERS, Annual(), Exact(["2022-09-12M", "2023-09-12M", "2024-09-12M"])),
+        (SEPTEMBERS, Annual(2021, 2022), Exact(["2021-09-12M", "2022-09-12M"])),
+        (SEPTEMBERS, Annual(2030), None),
+        (SEPTEMBERS, HalfYearly(), None),
+        (("FY2024",), Annual(2030), None),
+        (("FY2024",), Exact("FY2030"), None),
+    ],
+)
+@pytest.mark.parametrize(
+    "resolved", [lambda known, rule: known.resolve(rule), lambda known, rule: rule.resolve([known])]
+)
+def test_a_rule_that_selects_nothing_proposes_what_selects_something(
+    labels: tuple[str, ...],
+    rule: Annual,
+    instead: PeriodSelection | None,
+    resolved: Callable[[Catalogue, Annual], object],
+) -> None:
+    """The proposal is accepted where the rule was refused, and the problem names no class."""
+    known = catalogue(*labels)
+    with pytest.raises(SelectionError) as caught:
+        resolved(known, rule)
+    assert caught.value.instead == instead
+    assert not any(each in caught.value.problem for each in ("Annual", "Exact", "FiscalRange"))
+    if instead is not None:
+        assert known.resolve(instead).code()
+
+
+@pytest.mark.parametrize(
+    ("moving", "staying"),
+    [
+        (Annual(2015, last=3), Annual(2015)),
+        (HalfYearly(last=1), HalfYearly()),
+        (Trailing(12), FiscalRange()),
+        (Quarterly(), Quarterly()),
+        (Exact("FY2024"), Exact("FY2024")),
+    ],
+)
+def test_periods_that_move_have_others_that_stay(moving: PeriodSelection, staying: PeriodSelection) -> None:
+    assert without_last(moving) == staying
+    assert not staying.moves
+
+
+def test_an_unknown_id_proposes_no_periods() -> None:
+    with pytest.raises(SelectionError) as caught:
+        catalogue("FY2024").select(Select("Nothing"))
+    assert caught.value.instead is None
+    assert str(caught.value) == caught.value.problem

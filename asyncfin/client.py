@@ -100,9 +100,9 @@ class Client:
         trust_env: whether to use the proxies that the environment names.
         allow_http: whether to accept an http URL of another machine; this warns, and uses no proxy.
         strict: whether every deviation from the spec is a MalformedAnswerError. False: missing and null
-            texts, aliases, sources, indices and report periods, and texts on which query and catalogue
-            disagree, are repaired and reported in `Panel.deviations` and `Catalogue.deviations`. A number
-            is never repaired.
+            texts, aliases, sources, indices and report periods, and texts on which query and catalogue or
+            two pages of the catalogue disagree, are repaired and reported in `Panel.deviations` and
+            `Catalogue.deviations`. A number is never repaired.
         observers: functions that are called with each event of `asyncfin.events`.
 
     Raises:

@@ -35,6 +35,7 @@ _CATALOGUE = tuple[
     tuple[ScopeGroup, ...],
     tuple[ReportingGroup, ...],
     tuple[Deviation, ...],
+    tuple[str, ...],
 ]
 _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]

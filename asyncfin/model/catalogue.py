@@ -159,13 +159,17 @@ class Catalogue(Dataset, Tabular):
         scope_groups: the available company scopes.
         groups: the reporting groups, each with all its series.
         deviations: what its pages contain against the spec, and was repaired: a missing text is ``""``,
-            missing aliases are ``()``.
+            missing aliases are ``()``. Of texts that differ between pages, the first one that is stated is
+            taken; bounds of a scope's activity that differ are None.
+        several_cadences: the ids of the reporting groups for which pages state different cadences: a Select
+            that filters on the cadence is not decided for their series.
     """
 
     periods: tuple[Period, ...]
     scope_groups: tuple[ScopeGroup, ...]
     groups: tuple[ReportingGroup, ...]
     deviations: tuple[Deviation, ...] = ()
+    several_cadences: tuple[str, ...] = ()
 
     @property
     def dataset(self) -> Dataset:

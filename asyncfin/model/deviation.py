@@ -16,7 +16,8 @@ class Deviation:
 
     Attributes:
         path: the JSON path in a response, without indexes: ``$.series[*].label``.
-        problem: ``"null"``, ``"missing"``, ``"empty"`` (a cursor), or ``"differs from the catalogue"``.
+        problem: ``"null"``, ``"missing"``, ``"empty"`` (a cursor), ``"differs from the catalogue"``, or
+            ``"differs between pages"`` (of the catalogue).
         count: how often it occurs in the responses that were read.
     """
 

@@ -51,6 +51,8 @@ class CatalogueView(Searchable, Protocol):
     def scope_groups(self) -> Sequence[_ScopeGroup]: ...
     @property
     def deviations(self) -> tuple[Deviation, ...]: ...
+    @property
+    def several_cadences(self) -> tuple[str, ...]: ...
 
 
 @frozen
@@ -62,7 +64,8 @@ class Judged:
             that has no text in a field of the Select does not meet it.
         missing: the ids and words that the catalogue does not have, and the condition that no series meets,
             as `Catalogue.missing` returns them.
-        undecided: the ids of the series that have no text in a field of the Select, by field. `deviations`
+        undecided: the ids of the series that have no text in a field of the Select, or of whose cadence the
+            catalogue's pages state several, by field. `deviations`
             of the catalogue names such fields. A series that another condition excludes is not among them.
         known: the Select without unknown ids and words. None: the catalogue has none of the ids or words of
             a field, does not have all of `scope_group_ids`, or has no series that meets all conditions.
@@ -104,9 +107,10 @@ class Judged:
         )
 
     def _about_undecided(self) -> str:
+        several = " or different ones" if self.catalogue.several_cadences else ""
         named = "; ".join(
-            f"{name}: {_named(self.catalogue)} states none for {', '.join(ids[:_FEW])}"
-            + (f" and {len(ids) - _FEW} more series" if ids[_FEW:] else "")
+            f"{name}: {_named(self.catalogue)} states none{several if name == 'cadence' else ''}"
+            f" for {', '.join(ids[:_FEW])}" + (f" and {len(ids) - _FEW} more series" if ids[_FEW:] else "")
             for name, ids in self.undecided.items()
         )
         return f"{named}; select by ids instead"
@@ -315,8 +319,11 @@ def _unstated(
     ]
     found = []
     for series in catalogue.series if asked else ():
-        group = catalogue.by_group[series.reporting_group_id]
-        empty = [name for name in asked if not getattr(group if name == "cadence" else series, name)]
+        empty = [
+            name
+            for name in asked
+            if not (_cadence(catalogue, series) if name == "cadence" else getattr(series, name))
+        ]
         if empty and all(fits(series) for name, fits in conditions.items() if name not in empty):
             found.append((series, empty))
     return found
@@ -428,6 +435,12 @@ def _series_word(name: str) -> Criterion:
     )
 
 
+def _cadence(catalogue: CatalogueView, series: CatalogueSeries) -> str:
+    """Return the cadence of a series; "" if its pages state none, or different ones."""
+    group_id = series.reporting_group_id
+    return "" if group_id in catalogue.several_cadences else catalogue.by_group[group_id].cadence
+
+
 # A further field of a Select is a field there, a row here, and an option of the command line.
 CRITERIA = (
     Criterion("metric_ids", "metric", _field("metric_id"), attrgetter("by_metric")),
@@ -444,7 +457,7 @@ CRITERIA = (
     Criterion(
         "cadence",
         "cadence",
-        lambda catalogue, series: catalogue.by_group[series.reporting_group_id].cadence,
+        _cadence,
         lambda catalogue: {group.cadence for group in catalogue.by_group.values()},
         words=True,
     ),

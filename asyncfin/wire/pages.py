@@ -5,21 +5,21 @@ generator (`contextlib.aclosing`).
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Set
+from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from attrs import Factory, define, evolve, fields
+from attrs import Factory, define, evolve
 
 from asyncfin.errors import MalformedAnswerError, error_context
-from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.deviation import merged
+from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
-from asyncfin.model.series import CatalogueSeries
 from asyncfin.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire import codec
+from asyncfin.wire.join import joined
 from asyncfin.wire.protocol import Request, Response, catalogue_request, check_publication, query_request
+from asyncfin.wire.tolerance import STRICT
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
 # The spec has no bounds for these. They only stop a read that would never end.
@@ -27,7 +27,6 @@ MAX_EMPTY_PAGES = 1_000
 MAX_CATALOGUE_SERIES = 1_000_000
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
-Described = TypeVar("Described", Scope, ScopeGroup, ReportingGroup)
 Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
 
 
@@ -201,80 +200,19 @@ def _check_selection(query: Query, page: QueryPage) -> None:
 
 async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
     """Return the whole catalogue of a publication, every page pinned to it (spec 4.2)."""
+    tolerance = STRICT
+
+    async def sending(request: Request) -> Response:
+        nonlocal tolerance
+        response = await send(request)
+        tolerance = response.tolerance
+        return response
+
     pages = [
         page
         async for page in catalogue_pages(
-            send, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=MAX_PAGE_SIZE
+            sending, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=MAX_PAGE_SIZE
         )
     ]
     with error_context("catalogue", dataset.entity_id):
-        deviations = merged(deviation for page in pages for deviation in page.deviations)
-        repaired = frozenset(each.path for each in deviations)
-        listed = {id(page.scope_groups): page.scope_groups for page in pages}  # once for the same bytes
-        scope_groups = _joined_scopes((group for groups in listed.values() for group in groups), repaired)
-        groups = _joined_groups((group for page in pages for group in page.groups), repaired)
-    return Catalogue(
-        dataset.entity_id,
-        dataset.name or pages[0].name,
-        dataset.dataset_id,
-        dataset.created_timestamp,
-        tuple(sorted({period for page in pages for period in page.periods})),
-        scope_groups,
-        groups,
-        deviations,
-    )
-
-
-def _joined_scopes(parts: Iterable[ScopeGroup], repaired: Set[str]) -> tuple[ScopeGroup, ...]:
-    """Join the parts of each scope group: a page may list all its scopes, some, or none."""
-    heads: dict[str, ScopeGroup] = {}
-    scopes: dict[str, dict[str, Scope]] = {}
-    for part in parts:
-        group_id, own = part.scope_group_id, scopes.setdefault(part.scope_group_id, {})
-        head = _agreed(heads.get(group_id), evolve(part, scopes=()), "$.scope_groups[*]", repaired)
-        found = [
-            _agreed(own.get(each.scope_id), each, "$.scope_groups[*].scopes[*]", repaired)
-            for each in part.scopes
-        ]
-        if head is None or None in found:
-            raise MalformedAnswerError(
-                f"two pages describe the scope group {group_id!r} differently @ $.scope_groups"
-            )
-        heads[group_id] = head
-        own.update((each.scope_id, each) for each in found if each is not None)
-    return tuple(evolve(head, scopes=tuple(scopes[name].values())) for name, head in heads.items())
-
-
-def _joined_groups(parts: Iterable[ReportingGroup], repaired: Set[str]) -> tuple[ReportingGroup, ...]:
-    """Join the parts of each reporting group: it can appear on several pages (spec 4.2 rule 1)."""
-    heads: dict[str, ReportingGroup] = {}
-    series: dict[str, list[CatalogueSeries]] = {}
-    for part in parts:
-        group_id = part.reporting_group_id
-        # A group may be cut by the end of a page anywhere within its series, and its head is repeated.
-        head = _agreed(heads.get(group_id), evolve(part, series=()), "$.groups[*]", repaired)
-        if head is None:
-            raise MalformedAnswerError(f"two pages describe the group {group_id!r} differently @ $.groups")
-        heads[group_id] = head
-        series.setdefault(group_id, []).extend(part.series)
-    return tuple(evolve(head, series=tuple(series[name])) for name, head in heads.items())
-
-
-def _agreed(known: Described | None, other: Described, path: str, repaired: Set[str]) -> Described | None:
-    """Return what two pages say of one thing; None if they disagree.
-
-    A text that one of them does not have, by the `repaired` paths, is taken from the other.
-    """
-    if known is None or known == other:
-        return other
-    one, two = _fields(known), _fields(other)
-    for name in one:
-        if one[name] != two[name] and f"{path}.{name}" in repaired:
-            one[name], two[name] = (one[name] or two[name], two[name] or one[name])
-    return type(known)(**one) if one == two else None
-
-
-def _fields(thing: Described) -> dict[str, Any]:
-    if isinstance(thing, Scope):
-        return {name: getattr(thing, name) for name in thing.__struct_fields__}
-    return {each.name: getattr(thing, each.name) for each in fields(type(thing))}
+        return joined(dataset, pages, tolerance)

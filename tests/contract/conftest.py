@@ -247,8 +247,8 @@ def catalogue_series(series_id: str, **fields: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def wrong_service(*bodies: Any) -> AsyncIterator[tuple[Client, Scripted]]:
+async def wrong_service(*bodies: Any, **options: Any) -> AsyncIterator[tuple[Client, Scripted]]:
     """Give a client of a service that answers with these bodies, the last one again and again."""
     steps = [answer(body=json.dumps(body).encode()) for body in bodies]
-    async with scripted(*steps) as server, Client(server.base_url, "token", retry=ONCE) as session:
+    async with scripted(*steps) as server, Client(server.base_url, "token", retry=ONCE, **options) as session:
         yield session, server

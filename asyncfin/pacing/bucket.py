@@ -20,7 +20,7 @@ from asyncfin.clock import later, utc_now
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.pace import GCRA, TUNING, AdaptiveRate, DailyBudget, Tuning
+from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget, Tuning
 from asyncfin.tasks import check_closed
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
@@ -222,7 +222,6 @@ class TokenBucket(Bucket):
         daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1.
             Requests that never reached the service are not counted. None: no limit except the service's.
         clock: returns the wall time, aware UTC; for tests. Everything else uses the event loop's clock.
-        tuning: how fast a learned rate moves; for simulations.
 
     Raises:
         ArgumentError: `rate`, `burst` or `daily_budget` is not a number in its range.
@@ -235,12 +234,10 @@ class TokenBucket(Bucket):
         *,
         daily_budget: float | None = None,
         clock: Callable[[], datetime] = utc_now,
-        tuning: Tuning = TUNING,
     ) -> None:
-        self._tuning = tuning
         Parameters.checked(rate, burst, daily_budget)
         self._gcra = GCRA(rate, burst)
-        self._adaptive = AdaptiveRate(self._tuning) if rate is None else None
+        self._adaptive = AdaptiveRate() if rate is None else None
         self._clock = clock
         self._budget = DailyBudget(daily_budget)
         self._lanes = Lanes()
@@ -261,7 +258,7 @@ class TokenBucket(Bucket):
     @rate.setter
     def rate(self, rate: float | None) -> None:
         checked = check_rate("rate", rate)
-        self._adaptive = AdaptiveRate(self._tuning) if rate is None else None
+        self._adaptive = AdaptiveRate() if rate is None else None
         self._change(checked, self._gcra.burst)
 
     @property
@@ -432,3 +429,10 @@ class TokenBucket(Bucket):
             return self._budget.refusal(resume_at, today)
 
         self._lanes.reject(refusal)
+
+
+def simulated_bucket(tuning: Tuning) -> TokenBucket:
+    """Return a bucket whose learned rate moves as fast as a simulation says."""
+    bucket = TokenBucket()
+    bucket._adaptive = AdaptiveRate(tuning)
+    return bucket

@@ -70,6 +70,13 @@ async def make_cache(
         await cache.aclose()
 
 
+@pytest.mark.parametrize("kind", [MemoryCache, FileCache, RedisCache])
+def test_the_public_face_of_a_cache_is_the_protocol_and_its_inspection(kind: type[Cache]) -> None:
+    """What rooms of the library need besides is not public."""
+    public = {name for name in dir(kind) if not name.startswith("_")}
+    assert public == {"partition", "stats", "inspect", "clear", "aclose"}
+
+
 async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:
     """Pointer, catalogue and values; what was not stored is not there."""
     part = make_cache().partition(URL, "a-token")

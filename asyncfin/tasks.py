@@ -25,7 +25,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from contextvars import Context, copy_context
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
 
 from attrs import define
 
@@ -232,11 +232,47 @@ class _Merged(Generic[T]):
             await self._changed.wait()
 
 
+class SharedCall(Generic[T]):
+    """A call in a task of its own, which several callers wait for; it is cancelled when no caller is left.
+
+    A caller holds it as an async context manager. `ended` is called once the task has ended, however it did.
+    """
+
+    def __init__(self, call: Coroutine[Any, Any, T], ended: "Callable[[SharedCall[T]], object]") -> None:
+        self._callers = 0
+        self._abandoned = False
+        self._task = running_loop().create_task(call)
+        # Called also if the task is cancelled before its first step, which runs none of its code.
+        self._task.add_done_callback(lambda _: ended(self))
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else it is logged
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it will have a result. The call of a loop that has ended would never be done."""
+        ends = self._abandoned or self._task.done()
+        return not ends and self._task.get_loop() is running_loop()
+
+    async def __aenter__(self) -> Self:
+        self._callers += 1
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._callers -= 1
+        if not self._callers and not self._task.done():
+            self._abandoned = True
+            await cancel_and_wait([self._task])
+
+    async def result(self) -> T:
+        """Return the result. Cancelling one caller does not cancel the call for the others."""
+        async with self:
+            return await asyncio.shield(self._task)
+
+
 class SingleFlight(Generic[K, T]):
     """Shares one call for each key. If a caller is cancelled, it continues for the others, if any."""
 
     def __init__(self) -> None:
-        self._calls: dict[K, _Call[T]] = {}
+        self._calls: dict[K, SharedCall[T]] = {}
 
     async def share(
         self,
@@ -250,32 +286,22 @@ class SingleFlight(Generic[K, T]):
         An error for which `is_private` is true concerns only the caller that started the call: the others
         share the next call instead.
         """
+        running_loop()
         while True:
-            call, loop = self._calls.get(key), running_loop()
-            # The call of a loop that has ended would never be done.
-            leads = call is None or call.task.get_loop() is not loop
+            call = self._calls.get(key)
+            leads = call is None or not call.is_pending
             if call is None or leads:
-                call = self._calls[key] = _Call(loop.create_task(function()))
-            call.waiting += 1
+                call = self._calls[key] = SharedCall(function(), partial(self._remove, key))
             try:
-                # Cancelling one caller must not cancel the task for the others.
-                return await asyncio.shield(call.task)
+                return await call.result()
             except Exception as error:
                 if leads or not is_private(error):
                     raise
-            finally:
-                call.waiting -= 1
-                # A failure is dropped too: the next caller makes a new call.
-                if (call.task.done() or not call.waiting) and self._calls.get(key) is call:
-                    del self._calls[key]
-                if not call.task.done() and not call.waiting:
-                    await cancel_and_wait([call.task])
 
-
-@define(eq=False)
-class _Call(Generic[T]):
-    task: "asyncio.Task[T]"
-    waiting: int = 0
+    def _remove(self, key: K, call: SharedCall[T]) -> None:
+        # A failure is dropped too: the next caller makes a new call.
+        if self._calls.get(key) is call:
+            del self._calls[key]
 
 
 class Block(AbstractAsyncContextManager[T]):

@@ -107,6 +107,16 @@ _init_loop = asyncio.BaseEventLoop.__init__
 asyncio.BaseEventLoop.__init__ = _record_loop  # type: ignore[method-assign]
 asyncio.BaseEventLoop.__del__ = _report_unclosed  # type: ignore[method-assign]
 
+# Whether tasks begin with their creation, as an application may choose on Python 3.12 and later.
+EAGER = bool(os.environ.get("ASYNCFIN_EAGER")) and sys.version_info >= (3, 12)
+
+
+def eager(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
+    """Let a loop's tasks begin with their creation."""
+    if sys.version_info >= (3, 12):
+        loop.set_task_factory(asyncio.eager_task_factory)
+    return loop
+
 
 class _SkippingSelector:
     """Polls the real sockets, and where nothing is ready moves the loop's clock on to the next timer."""
@@ -177,9 +187,12 @@ anyio.to_thread.run_sync = _counted
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    name, make = "real", asyncio.new_event_loop
     if item.get_closest_marker("virtual"):
-        return {"virtual": VirtualTimeLoop}
-    return {"real": asyncio.new_event_loop}
+        name, make = "virtual", VirtualTimeLoop
+    if EAGER:
+        return {f"eager {name}": lambda: eager(make())}
+    return {name: make}
 
 
 def pytest_collection_finish() -> None:

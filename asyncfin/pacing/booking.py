@@ -21,7 +21,7 @@ from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
 from asyncfin.pacing.ledger import Booking, State
 from asyncfin.pacing.pace import AdaptiveRate, allowance_error
-from asyncfin.tasks import cancel_and_wait, check_closed
+from asyncfin.tasks import cancel_and_wait, check_closed, running_loop
 
 # Waiters with a distant moment check the state this often, in seconds: other processes may have changed it.
 _LOOK = 0.5
@@ -116,6 +116,8 @@ class SharedBucket(Bucket):
         self._lanes = Lanes()
         # Set while requests wait; no other task books moments.
         self._driver: asyncio.Task[None] | None = None
+        # A moment for the driver to begin with, and the weight it is for.
+        self._booked: tuple[Booking, float] | None = None
         # Grants that no request took, for `give_back`.
         self._surplus: deque[tuple[float, bool, float | None]] = deque()
         # Loop time of a grant -> its moment on the shared clock; None: it was the fallback's.
@@ -131,7 +133,7 @@ class SharedBucket(Bucket):
                 return self._note(booking, self._seen)
             if booking.resume_at is not None:
                 raise _exhausted(booking.resume_at, self._seen)
-            self._start(booking, weight)
+            self._booked = booking, weight
         waiter = Waiter(weight, counts, loop.create_future())
         return await self._lanes.wait(waiter, lane, self._serve, self._return)
 
@@ -215,7 +217,7 @@ class SharedBucket(Bucket):
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._closed:
             raise RuntimeError(f"this {type(self).__name__} is closed")
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if os.getpid() != self._pid:  # after a fork, the waiters are the parent's
             self._pid, self._loop = os.getpid(), None
         if loop is not self._loop:
@@ -260,10 +262,11 @@ class SharedBucket(Bucket):
 
     def _serve(self) -> None:
         if self._driver is None and not self._closed:
-            self._start()
-
-    def _start(self, booking: Booking | None = None, weight: float = 1) -> None:
-        self._driver = asyncio.get_running_loop().create_task(self._drive(booking, weight))
+            booking, weight = self._booked or (None, 1.0)
+            self._booked = None
+            driver = asyncio.get_running_loop().create_task(self._drive(booking, weight))
+            if not driver.done():  # an eager task can have served all waiters
+                self._driver = driver
 
     async def _drive(self, booking: Booking | None, weight: float) -> None:
         """Book moments while requests wait, and grant them; `weight` is that of the `booking`."""

@@ -21,7 +21,7 @@ from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget, Tuning
-from asyncfin.tasks import check_closed
+from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
 _EPSILON = 1e-9
@@ -346,7 +346,7 @@ class TokenBucket(Bucket):
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         """Return the running loop, after moving the bucket there if its last loop is closed."""
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._loop is not None and self._loop is not loop:
             check_closed(self._loop, "TokenBucket", "bucket")
             # The clock of this loop may have nothing to do with that of the last.

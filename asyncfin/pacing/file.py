@@ -25,14 +25,22 @@ from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.local import SUPPORTED
 from asyncfin.pacing.booking import SharedBucket, SharedLedger
 from asyncfin.pacing.bucket import Parameters
-from asyncfin.pacing.ledger import Booking, Ledger, State
+from asyncfin.pacing.ledger import Booking, Day, Ledger, State
 
 T = TypeVar("T")
 
-# Before the state: the kind of file with its format's number, the state's checksum, and its length. A longer
-# earlier state may leave bytes behind the end.
-_HEAD = struct.Struct("<4sIH")
-_MAGIC = b"AFB2"
+# The head of the file, which is the same in every format: a version of the library that writes another one
+# knows what was spent. Kind of file, format, 0, day, spent, exhausted until, and the CRC of these.
+_HEAD = struct.Struct("<4sHHqdd")
+_CRC = struct.Struct("<I")
+_HEAD_BYTES = _HEAD.size + _CRC.size
+_MAGIC = b"AFBK"
+FORMAT = 1
+# In this format the CRC and the length of the state follow, and the state. A longer earlier state may leave
+# bytes behind the end.
+_STATE = struct.Struct("<IH")
+# What was written before the head was fixed.
+_UNRELEASED = (b"AFB1", b"AFB2")
 _MOST = 4096
 # A lock is held for microseconds; a process that was stopped during them holds it for longer.
 _LOCK_POLL = 0.001
@@ -118,6 +126,7 @@ class FileLedger(SharedLedger):
         self._known_boot: str | None = None  # of the machine whose clock the processes share
         self._ahead = 0.0  # how far that clock is ahead of this process's
         self._warned = False
+        self._warned_of_format = False
         self._started = False
         self._used = False  # by this process
         self._written = False  # by this process, to the file that is open
@@ -231,13 +240,12 @@ class FileLedger(SharedLedger):
     ) -> tuple[T, State]:
         wall = self._clock().timestamp()
         block = b"" if descriptor is None else os.pread(descriptor, _MOST, 0)
-        if (ledger := self._read(block)) is None:
+        if (ledger := self._read(block, wall)) is None:
             if block or self._written:
                 if not write:
                     raise BucketUnavailableError(f"{self._path} can't be read: it is damaged")
                 _log.warning("%s was damaged: state reset; today's spending is unknown", self._path)
-            # An epoch that no booking of an earlier state has.
-            ledger = Ledger(*self._parameters, epoch=int(wall * 1e6), boot=self._boot())
+            ledger = self._new(wall)
         ledger.at(self._now(ledger), wall)
         if descriptor is None or not write:
             return operation(ledger), ledger.state()
@@ -253,8 +261,9 @@ class FileLedger(SharedLedger):
                 ledger.configure(*self._parameters)
         outcome = operation(ledger)
         # One write of less than a page: a process that is killed leaves the old state or the new one.
-        state = ledger.dump()
-        os.pwrite(descriptor, _HEAD.pack(_MAGIC, zlib.crc32(state), len(state)) + state, 0)
+        head, state = _HEAD.pack(_MAGIC, FORMAT, 0, *ledger.day), ledger.dump()
+        crc = _CRC.pack(zlib.crc32(head))
+        os.pwrite(descriptor, head + crc + _STATE.pack(zlib.crc32(state), len(state)) + state, 0)
         self._written = self._used = True
         return outcome, ledger.state()
 
@@ -268,6 +277,10 @@ class FileLedger(SharedLedger):
             # No process outlasts a restart: the file is another machine's too.
             self._known_boot = ledger.boot
         elif ledger.now <= now + _OTHER_CLOCK:
+            if self._ahead and ledger.now > now:
+                # The stamp that this process has followed was an old one: this one is closer.
+                self._ahead += ledger.now - now
+                return ledger.now
             return now
         # From here on both clocks advance alike, so what is booked and held stays true.
         self._ahead += ledger.now - now
@@ -285,20 +298,66 @@ class FileLedger(SharedLedger):
             self._known_boot = self._boot_id()
         return self._known_boot
 
-    def _read(self, block: bytes) -> Ledger | None:
+    def _new(self, wall: float) -> Ledger:
+        # An epoch that no booking of an earlier state has.
+        return Ledger(*self._parameters, epoch=int(wall * 1e6), boot=self._boot())
+
+    def _read(self, block: bytes, wall: float) -> Ledger | None:
         """Return the state in a file's first bytes, or None if it is empty or damaged."""
-        if len(block) >= _HEAD.size:
-            magic, checksum, length = _HEAD.unpack(block[: _HEAD.size])
-            state = block[_HEAD.size :][:length]
-            if magic == _MAGIC and state and len(state) == length and zlib.crc32(state) == checksum:
-                return Ledger.load(state)
-        begin = block[: len(_MAGIC)]
+        if (head := _head(block)) is not None:
+            found, day = head
+            if found == FORMAT and (state := _state(block)) is not None:
+                return Ledger.load(state, day)
+            if found == FORMAT:
+                _log.warning("%s was damaged: the pace begins anew; today's spending is kept", self._path)
+            elif not self._warned_of_format:
+                self._warned_of_format = True
+                _log.warning(
+                    "%s has format %d, and this version of asyncfin writes format %d: today's spending is"
+                    " kept, and the pace begins anew; use one version",
+                    *(self._path, found, FORMAT),
+                )
+            return self._continued(day, wall)
+        magic = block[: len(_MAGIC)]
+        if magic in _UNRELEASED:
+            raise BucketUnavailableError(
+                f"{self._path} can't be used: it was written before asyncfin 0.1.0; delete it"
+            )
         # Damage leaves most of a bucket's first bytes, or zeros: anything else is other data.
-        if any(begin) and sum(map(eq, begin, _MAGIC)) < len(begin) - 1:
+        if any(magic) and sum(map(eq, magic, _MAGIC)) < len(magic) - 1:
             raise BucketUnavailableError(
                 f"{self._path} can't be used: it is not a bucket's file; give another path"
             )
         return None
+
+    def _continued(self, day: Day, wall: float) -> Ledger:
+        """Return a new bucket that is empty, and knows what was spent."""
+        ledger = self._new(wall)
+        ledger.day = day
+        ledger.at(self._now(ledger), wall)
+        ledger.gcra.spend(ledger.gcra.burst, ledger.now)
+        return ledger
+
+
+def _head(block: bytes) -> tuple[int, Day] | None:
+    """Return the format of a file and what was spent; None: its head is damaged, or it is another file."""
+    if len(block) < _HEAD_BYTES or not block.startswith(_MAGIC):
+        return None
+    head, crc = block[: _HEAD.size], block[_HEAD.size : _HEAD_BYTES]
+    if _CRC.unpack(crc) != (zlib.crc32(head),):
+        return None
+    _, format_number, _, *day = _HEAD.unpack(head)
+    return format_number, Day(*day)
+
+
+def _state(block: bytes) -> bytes | None:
+    """Return the state that follows the head; None: it is damaged."""
+    begin = _HEAD_BYTES + _STATE.size
+    if len(block) <= begin:
+        return None
+    checksum, length = _STATE.unpack(block[_HEAD_BYTES:begin])
+    state = block[begin:][:length]
+    return state if len(state) == length and zlib.crc32(state) == checksum else None
 
 
 def _nothing(ledger: Ledger) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from math import inf
+from typing import NamedTuple
 
 import msgspec
 from attrs import frozen
@@ -30,10 +31,9 @@ SET_BACK = 1.0
 
 _Parameters = tuple[float | None, float, float | None]
 _Pace = tuple[float | None, float, float, float]
-_Day = tuple[int, float, float, float | None]
 _Measured = tuple[float, float, float, float]
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[_Parameters, _Pace, _Day, int, float, bytes, _Measured, str]).decode
+_decode = msgspec.msgpack.Decoder(tuple[_Parameters, _Pace, float, int, float, bytes, _Measured, str]).decode
 
 
 @frozen(kw_only=True)
@@ -67,6 +67,14 @@ class State:
     stale: bool = False  # whether this is the last known state, because the shared one can't be reached
 
 
+class Day(NamedTuple):
+    """What was spent of an allowance."""
+
+    number: int  # `date.toordinal()` of the day, in UTC
+    spent: float  # on that day
+    exhausted_until: float  # Unix time; 0: the allowance is not used up
+
+
 class Ledger:
     """The shared state. `now` and `wall` are the shared clock and Unix time, set before each operation."""
 
@@ -84,29 +92,48 @@ class Ledger:
         self.wall = 0.0
 
     def dump(self) -> bytes:
-        """Return the state as bytes."""
-        gcra, budget, measure = self.gcra, self.budget, self.measure
-        exhausted_until = None if budget.exhausted_until is None else budget.exhausted_until.timestamp()
+        """Return the state as bytes, without the `day`."""
+        gcra, measure = self.gcra, self.measure
         pace = (gcra.rate, gcra.burst, gcra.full_at, gcra.paused_until)
-        day = (budget.date.toordinal(), budget.began, budget.used, exhausted_until)
         measured = (measure.began, measure.second, measure.before, measure.lately)
         # The same fields in the same order as `load` takes, and no names: it is written at each operation.
-        fields = (self.parameters, pace, day, self.epoch, self.now, self.learned, measured, self.boot)
-        return _encode(fields)
+        return _encode(
+            (
+                self.parameters,
+                pace,
+                self.budget.began,
+                self.epoch,
+                self.now,
+                self.learned,
+                measured,
+                self.boot,
+            )
+        )
 
     @classmethod
-    def load(cls, state: bytes) -> Ledger:
-        """Return the ledger of a state that `dump` has returned."""
-        parameters, pace, day, epoch, now, learned, measured, boot = _decode(state)
+    def load(cls, state: bytes, day: Day) -> Ledger:
+        """Return the ledger of a state that `dump` has returned, and its day."""
+        parameters, pace, began, epoch, now, learned, measured, boot = _decode(state)
         ledger = cls(*parameters, epoch, boot)
         ledger.gcra.rate, ledger.gcra.burst, ledger.gcra.full_at, ledger.gcra.paused_until = pace
-        ordinal, ledger.budget.began, ledger.budget.used, exhausted_until = day
-        ledger.budget.date = date.fromordinal(ordinal)
-        ledger.budget.exhausted_until = None if exhausted_until is None else wall_time(exhausted_until)
+        ledger.day, ledger.budget.began = day, began
         measure = ledger.measure
         measure.began, measure.second, measure.before, measure.lately = measured
         ledger.now, ledger.learned = now, learned
         return ledger
+
+    @property
+    def day(self) -> Day:
+        """What was spent of the allowance, which outlasts the rest of the state."""
+        until = self.budget.exhausted_until
+        return Day(
+            self.budget.date.toordinal(), self.budget.used, 0.0 if until is None else until.timestamp()
+        )
+
+    @day.setter
+    def day(self, day: Day) -> None:
+        self.budget.date, self.budget.used = date.fromordinal(day.number), day.spent
+        self.budget.exhausted_until = wall_time(day.exhausted_until) if day.exhausted_until else None
 
     def restart(self, boot: str) -> None:
         """Drop what was on the clock of an earlier boot; the day's spending stays."""

@@ -13,7 +13,7 @@ import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote
 
 from attrs import evolve
@@ -309,8 +309,11 @@ class RedisBucket(SharedBucket):
         super().__init__(ledger, parameters)
 
     def __repr__(self) -> str:
-        # Without the URL, which may hold a password.
+        # Without the URL, which may contain a password.
         return f"RedisBucket(account={self._account!r}, {self._given})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a RedisBucket cannot be pickled: its URL may contain a password")
 
 
 class RedisLedger(SharedLedger):

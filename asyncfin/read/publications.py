@@ -7,6 +7,7 @@ A kept catalogue may be stale. The pin makes that harmless: a request that was p
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from asyncfin.read.cap import ExactCap
 from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import SingleFlight, bounded
+from asyncfin.tasks import SharedCall, SingleFlight, bounded
 from asyncfin.wire.protocol import Request, Response
 
 MAX_KEPT_SERIES = 200_000
@@ -114,19 +115,11 @@ class Received:
     sent: datetime | None
 
 
-class _Pending:
-    """Requests for some series, in flight once for all questions that need one of them."""
-
-    def __init__(self, request: Callable[[], Coroutine[Any, Any, Received]]) -> None:
-        self.request = request
-
-
 class PendingSeries:
     """The series that have been requested and not yet received, so that none is requested a second time."""
 
     def __init__(self) -> None:
-        self._calls: SingleFlight[_Pending, Received] = SingleFlight()
-        self._pending: dict[Hashable, dict[str, _Pending]] = {}
+        self._pending: dict[Hashable, dict[str, SharedCall[Received]]] = {}
 
     async def gather(
         self,
@@ -139,37 +132,36 @@ class PendingSeries:
         If the caller is cancelled, its request continues for the others that wait for it. If the turn of
         another question ends the request for pending ones, they are requested here.
         """
-        # No await from here to the start of the jobs, or the same series could be requested twice.
+        # No wait from here to the calls that are held, or the same series could be requested twice.
         pending = self._pending.setdefault(publication, {})
-        if others := [each for each in series_ids if each not in pending]:
-            own = _Pending(lambda: self._request(own, publication, request(others)))
+        others = [each for each in series_ids if each not in pending or not pending[each].is_pending]
+        if others:
+            own = SharedCall(request(others), partial(self._remove, publication))
             pending.update(dict.fromkeys(others, own))
-        calls: dict[_Pending, list[str]] = {}
+        calls: dict[SharedCall[Received], list[str]] = {}
         for each in series_ids:
             calls.setdefault(pending[each], []).append(each)
 
-        async def share(call: _Pending, wanted: list[str]) -> list[Received]:
+        async def share(call: SharedCall[Received], wanted: list[str]) -> list[Received]:
             try:
-                return [await self._calls.share(call, call.request)]
+                return [await call.result()]
             except AsyncfinError as error:
                 if wanted == others or not is_ended_by_turn(error):  # `others`: requested by this question
                     raise
             return await self.gather(publication, wanted, request)
 
         jobs = [partial(share, *each) for each in calls.items()]
-        async with bounded(jobs, len(jobs)) as results:
-            return [received async for several in results for received in several]
+        async with AsyncExitStack() as held:
+            for call in calls:  # also those whose job is cancelled before its first step
+                await held.enter_async_context(call)
+            async with bounded(jobs, len(jobs)) as results:
+                return [received async for several in results for received in several]
 
-    async def _request(
-        self, call: _Pending, publication: Hashable, request: Coroutine[Any, Any, Received]
-    ) -> Received:
-        try:
-            return await request
-        finally:
-            # From now on the series are in the cache, or have to be requested: a failure is not kept.
-            pending = self._pending.pop(publication, {})
-            if rest := {each: other for each, other in pending.items() if other is not call}:
-                self._pending[publication] = rest
+    def _remove(self, publication: Hashable, call: SharedCall[Received]) -> None:
+        # From now on the series are in the cache, or have to be requested: a failure is not kept.
+        pending = self._pending.pop(publication, {})
+        if rest := {each: other for each, other in pending.items() if other is not call}:
+            self._pending[publication] = rest
 
 
 class Publications:
@@ -185,6 +177,9 @@ class Publications:
     ) -> None:
         self.clock = clock
         self.cache = cache  # the client's part of its cache; None: it has none
+        # A user's own cache need not know its clients.
+        if (join := getattr(cache, "join", None)) is not None:
+            join(self)
         # Which publication of an entity is current: those of the cache, if there is one.
         self.records: Partition | MemoryRecords = (
             MemoryRecords(Memory(0), b"", clock) if cache is None else cache
@@ -207,6 +202,11 @@ class Publications:
         self.unfinished: LeastRecentlyUsed[str, Unfinished] = LeastRecentlyUsed(
             _MAX_UNFINISHED_PAGES, lambda unfinished: len(unfinished.responses)
         )
+
+    async def aclose(self) -> None:
+        """Leave the cache, which stays open for its other clients."""
+        if (leave := getattr(self.cache, "leave", None)) is not None:
+            await leave(self)
 
     def of(self, catalogue: Catalogue) -> Publication:
         """Return the kept publication of a catalogue, or a new one that only the caller keeps."""

@@ -9,14 +9,17 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from contextlib import nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncfin import FileBucket, RedisBucket, TokenBucket
 from asyncfin.client import Client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
+from asyncfin.sandbox import Sandbox
 from asyncfin.tasks import PerLoop, SingleFlight, bounded, in_thread, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 
@@ -582,7 +585,7 @@ def test_callers_that_come_and_go_share_one_call_at_a_time(visits: list[tuple[in
         await asyncio.sleep(0.1)  # to look between the comings and goings
         while not all(visitor.done() for visitor in visitors):
             await asyncio.sleep(0.25)
-            assert call.begun - call.ended == min(1, sum(each.waiting for each in calls._calls.values()))
+            assert call.begun - call.ended == min(1, sum(each._callers for each in calls._calls.values()))
         served = [await visitor for visitor in visitors]
         assert all(got for got, (_, stay) in zip(served, visits, strict=True) if stay >= 10)
         assert not calls._calls
@@ -614,8 +617,9 @@ ENTITY_ID = "O-" + "1" * 32
         lambda client: client.limits(),
         lambda client: client.catalogue_pages(ENTITY_ID).__anext__(),
         lambda client: client.stream(ENTITY_ID, Select(), Annual()).__aenter__(),
+        lambda client: client.query_many([ENTITY_ID], Select(), Annual()).__aenter__(),
     ],
-    ids=["dataset", "catalogue", "query", "usage", "limits", "pages", "stream"],
+    ids=["dataset", "catalogue", "query", "usage", "limits", "pages", "stream", "query_many"],
 )
 def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[Client], Any]) -> None:
     """As under trio: one clear line, and no warning about a coroutine that was never awaited."""
@@ -624,6 +628,32 @@ def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[
         _step(use(client))
     with suppress(StopIteration):
         _step(client.aclose())
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["acquire", "give_back", "inspect"])
+@pytest.mark.parametrize("kind", ["token", "file", "redis"])
+def test_without_an_asyncio_loop_a_bucket_says_that_it_needs_one(
+    kind: str, method: str, tmp_path: Path
+) -> None:
+    bucket: Any = TokenBucket()
+    if kind == "file":
+        bucket = FileBucket(tmp_path / "bucket")
+    elif kind == "redis":
+        pytest.importorskip("redis")
+        bucket = RedisBucket("redis://localhost", account="desk")
+    elif method == "inspect":
+        pytest.skip("it waits for nothing")
+    with pytest.raises(RuntimeError, match="asyncfin runs on asyncio only"):
+        _step(getattr(bucket, method)())
+    gc.collect()
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_an_asyncio_loop_the_sandbox_says_that_it_needs_one() -> None:
+    with pytest.raises(RuntimeError, match="asyncfin runs on asyncio only"):
+        _step(Sandbox.demo().start())
     gc.collect()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import pickle
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -411,3 +412,11 @@ async def test_a_killed_server_that_comes_back_empty_keeps_the_budget() -> None:
                     await bucket.acquire()
                     granted += 1
             assert granted == 2
+
+
+def test_a_bucket_on_redis_cannot_be_pickled() -> None:
+    """Its URL may contain a password."""
+    bucket = RedisBucket("redis://user:s3cr3t@localhost", account="desk")
+    with pytest.raises(TypeError, match="RedisBucket cannot be pickled"):
+        pickle.dumps(bucket)
+    assert "s3cr3t" not in repr(bucket)

@@ -74,7 +74,7 @@ class Sequence:
 
     async def step(self, number: int) -> str:
         """Run one operation on both and return its name; they must agree on the reply."""
-        before, op = self.ledger.dump(), self.chance.choice(OPERATIONS)
+        before, op = (self.ledger.dump(), self.ledger.day), self.chance.choice(OPERATIONS)
         self.advance()
         if op in ("confirm", "cancel") and self.booked is None:
             op = "reserve"
@@ -83,7 +83,7 @@ class Sequence:
         else:
             await self.change(op, b"state %d" % number)
         if op == "look":  # it stores nothing, not even the time
-            self.ledger = Ledger.load(before)
+            self.ledger = Ledger.load(*before)
         return op
 
     async def book(self, op: str) -> None:

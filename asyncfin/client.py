@@ -202,6 +202,7 @@ class Client:
             RuntimeError: the client belongs to another event loop that is not closed.
         """
         await self._sender.aclose()
+        await self._reads.publications.aclose()
 
     @property
     def bucket(self) -> Bucket:

@@ -162,6 +162,9 @@ class FileCache(TieredCache):
             # The one call before it was the thread's last, so there is nothing to wait for.
             thread.shutdown(wait=False)
 
+    async def _close_unused(self) -> None:
+        await self.aclose()
+
     async def _in_thread(self, work: Callable[[Database], T]) -> T:
         """Return the result of a piece of work with the database, which is replaced if it is damaged."""
         if self._pid != os.getpid():  # after a fork, what is open is the parent's, and its thread is not here

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
-from contextlib import asynccontextmanager
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from hashlib import blake2b
+from types import MethodType
 from typing import Any
+from weakref import WeakValueDictionary
+
+from attrs import frozen
 
 from asyncfin import checks
 from asyncfin.cache.base import CATALOGUE, MemoryRecords, MiB, ProcessCache, check_entity_id_or_none
-from asyncfin.cache.store import Partition, partition_key
+from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Catalogue, publication_id
@@ -30,8 +36,8 @@ class MemoryCache(ProcessCache):
             compressed from then on; a value then takes about 33 bytes. Publications that are no longer
             current are evicted first, then what was used least recently.
         account: the name of the account: clients with the same base URL and account share what is read.
-            None: clients with the same token, or the same token callable, share it. The cache keeps each
-            callable for as long as itself, so one made for every client needs an account.
+            None: clients with the same token share it, also one after the other; or those with the same
+            token callable, by identity: what was read is dropped with the callable, which is kept weakly.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -47,8 +53,12 @@ class MemoryCache(ProcessCache):
         super().__init__(checks.positive_int("max_bytes", max_bytes), clock)
         self._account = checks.text().optional()("account", account)
         self._secret = secrets.token_bytes(32)
-        self._callables: dict[Hashable, bytes] = {}
-        self._partitions: dict[bytes, _MemoryPartition] = {}
+        self._partitions: WeakValueDictionary[bytes, _MemoryPartition] = WeakValueDictionary()
+        # By the ids of the objects that a callable is, of which one weak reference each is kept.
+        self._callables: dict[tuple[int, ...], _Callable] = {}
+        # The accounts of callables that are no more. A weak reference can end at any moment, also where the
+        # memory is locked.
+        self._lost: deque[bytes] = deque()
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -58,26 +68,51 @@ class MemoryCache(ProcessCache):
         raise TypeError("a MemoryCache cannot be pickled: it belongs to its process")
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        key = partition_key(base_url, *self._whose(token))
-        if key not in self._partitions:
-            self._partitions[key] = _MemoryPartition(self, key)
-        return self._partitions[key]
-
-    def _whose(self, token: TokenSource) -> tuple[str, bytes]:
+        self._drop_lost()
         if self._account is not None:
-            return "account", self._account.encode()
-        if isinstance(token, str):
+            key = partition_key(base_url, "account", self._account.encode())
+        elif isinstance(token, str):
             # Keyed by what only this process knows: the digest reveals nothing where it is printed.
-            return "token", blake2b(token.encode(), key=self._secret).digest()
-        try:
-            hash(token)
-        except TypeError:
-            raise ArgumentError(
-                "account must name the account of a token callable that can't be hashed:"
-                " MemoryCache(account=...)"
-            ) from None
-        # By the callable itself: what it will return is not known, and may change.
-        return "callable", self._callables.setdefault(token, len(self._callables).to_bytes(8, "big"))
+            key = partition_key(base_url, "token", blake2b(token.encode(), key=self._secret).digest())
+        else:
+            # By the callable itself: what it will return is not known, and may change.
+            found = self._callable(token)
+            key = partition_key(base_url, "callable", found.name)
+            found.accounts.add(key)
+        if (partition := self._partitions.get(key)) is None:
+            partition = self._partitions[key] = _MemoryPartition(self, key)
+        return partition
+
+    def stats(self) -> CacheStats:
+        self._drop_lost()
+        return super().stats()
+
+    def _callable(self, token: Callable[[], Any]) -> _Callable:
+        # A bound method is made anew whenever it is read.
+        parts = (token.__self__, token.__func__) if isinstance(token, MethodType) else (token,)
+        ids = tuple(map(id, parts))
+        if ids not in self._callables:
+            accounts: set[bytes] = set()
+            known, lost = self._callables, self._lost
+
+            def end(_: object) -> None:
+                known.pop(ids, None)
+                lost.extend(accounts)
+
+            try:
+                references = [weakref.ref(part, end) for part in parts]
+            except TypeError:
+                raise ArgumentError(
+                    "account must name the account of a token callable that allows no weak reference:"
+                    " MemoryCache(account=...)"
+                ) from None
+            self._callables[ids] = _Callable(secrets.token_bytes(16), accounts, references)
+        return self._callables[ids]
+
+    def _drop_lost(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._memory.drop_account(self._lost.popleft())
 
     async def clear(self, entity_id: str | None = None) -> None:
         check_entity_id_or_none(entity_id)
@@ -85,6 +120,15 @@ class MemoryCache(ProcessCache):
 
     async def aclose(self) -> None:
         self._memory.clear(None)
+
+
+@frozen
+class _Callable:
+    """A token callable whose data is kept for as long as it exists."""
+
+    name: bytes
+    accounts: set[bytes]  # the keys of its data
+    references: list[weakref.ref[Any]]
 
 
 class _MemoryPartition(MemoryRecords):

@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hash
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from functools import partial
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from attrs import evolve, frozen
 
@@ -131,6 +132,17 @@ class TieredPartition(Recorder):
         bounded = copy.copy(self)
         bounded._time = QuestionTime()
         return bounded
+
+    def join(self, user: object) -> None:
+        """Record that a client uses the cache, until `leave`."""
+        self._cache._users.add(user)
+
+    async def leave(self, user: object) -> None:
+        """Record that a client is closed. What a file holds open is closed with the last one."""
+        if user in self._cache._users:
+            self._cache._users.discard(user)
+            if not self._cache._users:
+                await self._cache._close_unused()
 
     async def _run(self, work: Callable[[], Awaitable[T]], otherwise: T) -> T:
         return await self._cache._run(work, otherwise, self._time or QuestionTime())
@@ -322,6 +334,7 @@ class TieredCache(ProcessCache):
         super().__init__(min(_MEMORY_BYTES, max_bytes), clock)
         self._partitions: dict[bytes, TieredPartition] = {}
         self._availability = Availability(place)
+        self._users: WeakSet[Any] = WeakSet()
 
     async def clear(self, entity_id: str | None = None) -> None:
         check_entity_id_or_none(entity_id)
@@ -335,6 +348,9 @@ class TieredCache(ProcessCache):
     @abstractmethod
     async def _clear_rows(self, entity_id: str | None) -> None:
         """Delete the rows of an entity, or all; OSError: some may still be there."""
+
+    async def _close_unused(self) -> None:
+        """Close what is not to stay open after the last client of the cache."""
 
     def _partition(self, digest: bytes, rows: Callable[[], Rows]) -> TieredPartition:
         """Return the partition of an account; `rows` makes its rows."""

@@ -23,7 +23,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.read.reads import Reads
 from asyncfin.read.turn import Turn, mark_ended
-from asyncfin.tasks import cancel_and_wait
+from asyncfin.tasks import cancel_and_wait, running_loop
 
 EntityIds = Iterable[str] | AsyncIterable[str]
 # How long a place is kept for an entity that is decoding or planning between two requests.
@@ -137,6 +137,7 @@ async def answers_of(
     `question_of` returns the question to an entity, with `known_only`. `ahead` bounds the entities begun
     beyond those that the consumer has received; None: as many as there may be requests in flight.
     """
+    running_loop()  # before a coroutine is made
     answers = _Answers(reads, entity_ids, question_of, ahead or reads.limit, turn)
     try:
         yield answers

@@ -175,11 +175,18 @@ class Sandbox:
             PortInUseError: something else listens there.
             SandboxError: it cannot listen for another reason, the store cannot be used, or it runs already.
             BrokenDatasetError: a dataset is broken.
+            RuntimeError: no asyncio event loop is running.
         """
         if self._runner is not None:
             raise SandboxError("the sandbox runs already: start it once")
+        try:
+            time = asyncio.get_running_loop().time
+        except RuntimeError:
+            raise RuntimeError(
+                "asyncfin runs on asyncio only, and no asyncio event loop is running here"
+            ) from None
         self._store = self._filled()
-        self._meter = Meter(self._store, self._clock, asyncio.get_running_loop().time)
+        self._meter = Meter(self._store, self._clock, time)
         try:
             self._runner = await self._listening()
         except BaseException:

@@ -2,12 +2,13 @@
 
 import asyncio
 import inspect
+import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from attrs import frozen
 
-from asyncfin import Annual, ArgumentError, Client, FiscalRange, MemoryCache, Select, TokenBucket
+from asyncfin import Annual, ArgumentError, Client, FileCache, FiscalRange, MemoryCache, Select, TokenBucket
 from asyncfin.client import ClientOptions
 from asyncfin.sandbox import Latency, Sandbox
 from tests.generate import generate
@@ -73,21 +74,44 @@ async def test_a_stream_counts_what_was_at_hand() -> None:
     assert cache.stats().hits == before + 150
 
 
-@frozen(eq=True, hash=False, unsafe_hash=False)
-class Unhashable:
-    """A token callable that can be no key."""
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not list open files")
+async def test_a_file_is_closed_with_the_last_client_and_opened_for_the_next(tmp_path: Path) -> None:
+    """What the process holds open ends with the clients, not with the cache."""
+    cache = FileCache(tmp_path / "cache")
 
-    __hash__ = None  # type: ignore[assignment]
+    def is_open() -> bool:
+        links = [Path(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd")]
+        return any(str(tmp_path) in str(each.readlink()) for each in links if each.is_symlink())
+
+    async with Sandbox(DATASET) as sandbox:
+        first, second = (Client(sandbox.base_url, sandbox.token, cache=cache) for _ in range(2))
+        for client in (first, second):
+            assert len(await client.query(ENTITY, Select(), FiscalRange())) == 150
+        await first.aclose()
+        assert is_open()
+        await second.aclose()
+        assert not is_open()
+        async with Client(sandbox.base_url, sandbox.token, cache=cache, max_age=60, strict=True) as third:
+            assert (await third.query(ENTITY, Select(), FiscalRange())).requests == 0
+            await first.aclose()
+            assert is_open()
+    assert not is_open()
+
+
+class Slotted:
+    """A token callable that allows no weak reference."""
+
+    __slots__ = ()
 
     async def __call__(self) -> str:
         return "token"
 
 
-def test_a_token_callable_that_cannot_be_hashed_needs_a_named_account() -> None:
+def test_a_token_callable_without_weak_references_needs_a_named_account() -> None:
     """The error says what would do."""
-    with pytest.raises(ArgumentError, match="account"):
-        Client("https://example.org", Unhashable(), cache=MemoryCache())
-    Client("https://example.org", Unhashable(), cache=MemoryCache(account="named"))
+    with pytest.raises(ArgumentError, match=r"account must name .* no weak reference"):
+        Client("https://example.org", Slotted(), cache=MemoryCache())
+    Client("https://example.org", Slotted(), cache=MemoryCache(account="named"))
 
 
 @pytest.mark.parametrize("options", [{"bucket": TokenBucket}, {"cache": MemoryCache}], ids=str)

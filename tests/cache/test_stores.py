@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sys
+import weakref
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
@@ -445,20 +446,62 @@ async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[s
         make_cache(**options)
 
 
-async def test_a_token_callable_is_an_account_of_its_own_in_memory() -> None:
-    """Two callables may return tokens of two accounts."""
+class Account:
+    """An account whose tokens are asked for; all are equal, and have no hash."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Account)
+
+    async def token(self) -> str:
+        return "token"
+
+    async def __call__(self) -> str:
+        return "token"
+
+
+async def test_a_token_callable_is_an_account_by_identity_in_memory() -> None:
+    """Two callables may return tokens of two accounts, also if they are equal; a method is its object's."""
 
     async def one() -> str:
         return "token"
 
-    async def other() -> str:
-        return "token"
-
-    cache = MemoryCache()
-    assert cache.partition(URL, one) is cache.partition(URL, one)
-    assert cache.partition(URL, one) is not cache.partition(URL, other)
-    cache.partition(URL, "s3cr3t-t0ken")
+    cache, first, second = MemoryCache(), Account(), Account()
+    callables = [one, first, second, first.token, second.token]
+    parts = [cache.partition(URL, each) for each in callables]
+    assert len(set(map(id, parts))) == len(parts)
+    assert [cache.partition(URL, each) for each in callables] == parts
+    assert cache.partition(URL, first.token) is parts[3]
+    part = cache.partition(URL, "s3cr3t-t0ken")
+    assert part is cache.partition(URL, "s3cr3t-t0ken")
     assert "s3cr3t" not in repr(vars(cache))
+
+
+async def test_memory_drops_what_only_a_callable_that_is_no_more_can_reach() -> None:
+    """Of 1,000 closed clients nothing is left; data of a token that is a text is found again."""
+    cache = MemoryCache()
+    kept = cache.partition(URL, "a-token")
+    await kept.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    await kept.confirm(ENTITY, Pointer(DATASET, AT))
+    held = cache.stats()
+    callables: list[weakref.ref[Account]] = []
+    for number in range(1_000):
+        account = Account()
+        token = account.token if number % 2 else account
+        for url in (URL, f"{URL}/other"):
+            part = cache.partition(url, token)
+            await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+            await part.put_catalogue(catalogue())
+            await part.confirm(ENTITY, Pointer(DATASET, AT))
+        callables.append(weakref.ref(account))
+    del account, token, part, kept
+    gc.collect()
+    assert [each() for each in callables] == [None] * 1_000
+    assert cache.stats() == held
+    assert (len(cache._partitions), len(cache._callables)) == (0, 0)
+    assert len(list(cache._memory._records)) == 1
+    again = cache.partition(URL, "a-token")
+    assert content(await again.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    assert await pointer(again, ENTITY) == Pointer(DATASET, AT)
 
 
 @no_redis

@@ -162,6 +162,11 @@ class FileCache(TieredCache):
             # The one call before it was the thread's last, so there is nothing to wait for.
             thread.shutdown(wait=False)
 
+    async def _open_store(self) -> None:
+        # Before a claim too: that makes the folder, and nothing may be written to one that may not be used.
+        if not self._open.is_open:
+            await self._in_thread(lambda database: None)
+
     async def _close_unused(self) -> None:
         await self.aclose()
 
@@ -358,9 +363,6 @@ class _FileClaim:
         self._claim = folders.Claim(cache._folder, crc32(entity_id.encode()))
 
     async def take(self) -> bool:
-        # Opened first: that makes the folder, and nothing may be written to one that may not be used.
-        if not self._cache._open.is_open:
-            await self._cache._in_thread(lambda database: None)
         return self._claim.take()
 
     async def release(self) -> None:

@@ -66,7 +66,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def eager(session: nox.Session) -> None:
-    """Run the rooms pacing, cache and read with tasks that begin with their creation (Python 3.12 and later)."""
+    """Run pacing, cache and read with tasks that begin with their creation (Python 3.12 and later)."""
     install(session, "test")
     rooms = [f"tests/{room}" for room in ("pacing", "cache", "read")]
     session.run("python", "-m", "pytest", *PARALLEL, *rooms, *session.posargs, env={"ASYNCFIN_EAGER": "1"})

@@ -4,7 +4,9 @@ TYPE_CHECKING = False  # `typing` is slow to import; type checkers know this nam
 if TYPE_CHECKING:
     from asyncfin import errors as errors, events as events, sandbox as sandbox, typing as typing, web as web
     from asyncfin.analysis.changes import changes as changes
+    from asyncfin.analysis.first import first_of as first_of
     from asyncfin.analysis.known import known_by as known_by
+    from asyncfin.analysis.twelve_months import last_twelve_months as last_twelve_months
     from asyncfin.cache.file import FileCache as FileCache
     from asyncfin.cache.memory import MemoryCache as MemoryCache
     from asyncfin.cache.redis import RedisCache as RedisCache
@@ -89,7 +91,9 @@ if TYPE_CHECKING:
 # The public names by module. A module is imported at the first use of a name: no program uses them all.
 _NAMES = {
     "analysis.changes": "changes",
+    "analysis.first": "first_of",
     "analysis.known": "known_by",
+    "analysis.twelve_months": "last_twelve_months",
     "cache.file": "FileCache",
     "cache.memory": "MemoryCache",
     "cache.redis": "RedisCache",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import checks
@@ -12,7 +11,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
-from asyncfin.table.arrow import METADATA
+from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.notes import about
 from asyncfin.table.panel import Panel
@@ -78,9 +77,9 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     undecided = compute.and_(compute.or_(compute.is_null(at), is_later), compute.is_null(known[0]))
     unreported = compute.sum(undecided).as_py() or 0
     unreported += compute.sum(compute.is_null(known[1])).as_py() or 0
-    facts = {"panels": [about(original), about(restated)], "unreported": unreported}
     table = _ordered(rows.unify_dictionaries(), original)
-    return table.replace_schema_metadata({METADATA: json.dumps(facts)})
+    metadata = schema_metadata([about(original), about(restated)], unreported=unreported)
+    return table.replace_schema_metadata(metadata)
 
 
 def _check_pair(original: Panel, restated: Panel) -> None:

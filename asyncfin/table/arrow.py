@@ -192,9 +192,9 @@ def _sources(entries: list[Any]) -> Any:
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
 
 
-def schema_metadata(panels: list[dict[str, Any]]) -> dict[bytes, bytes]:
-    """Return the metadata of a table, given what they say of each panel in it."""
-    return {METADATA: json.dumps({"panels": panels}).encode()}
+def schema_metadata(panels: list[dict[str, Any]], **more: Any) -> dict[bytes, bytes]:
+    """Return the metadata of a table, given what they say of each panel in it, and of the whole."""
+    return {METADATA: json.dumps({"panels": panels, **more}).encode()}
 
 
 def pandas_metadata(fields: Sequence[Any], index: Sequence[str]) -> dict[bytes, bytes]:

@@ -551,18 +551,26 @@ def concat(
             the same periods); or, in the wide layout, a period was not requested for a panel whose catalogue
             has it, and another panel shows it, so that null would have two meanings.
     """
-    # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
-    if isinstance(panels, Panel) or not isinstance(panels, Iterable):
-        panels = (panels,)
-    panels = tuple(panels)
-    for panel in panels:
-        checks.instance_of(Panel)("each of panels", panel)
+    panels = panels_of(panels)
     if isinstance(layout, Panel):
         raise ArgumentError("panels must be one collection; write concat([first, second])")
     abouts = [about(panel) for panel in panels]
     return frames.concat(
         [panel._grid for panel in panels], layout, columns, abouts, labels=labels, complete=complete
     )
+
+
+def panels_of(panels: Panel | Iterable[Panel]) -> tuple[Panel, ...]:
+    """Return panels, given as one or several.
+
+    Raises:
+        ArgumentError: something else is among them.
+    """
+    # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
+    found = (panels,) if isinstance(panels, Panel) or not isinstance(panels, Iterable) else tuple(panels)
+    for panel in found:
+        checks.instance_of(Panel)("each of panels", panel)
+    return found
 
 
 def _period(given: Period | str) -> Period:

@@ -89,8 +89,10 @@ from asyncfin import (
     concat,
     extract,
     extract_cost,
+    first_of,
     format_path,
     known_by,
+    last_twelve_months,
     parse_path,
     read_changes,
     read_entity,
@@ -428,6 +430,7 @@ def panels(panel: Panel, layout: Layout) -> None:
     panel.to_numpy().mean()
     concat([panel, panel])
     concat([panel], "wide", labels=True, columns=["year"])
+    print(first_of([panel], ["a"]).num_rows, last_twelve_months(panel, period_meanings="b").num_rows)
     unit: Unit = "millions"
     assert_type(panel.show(unit, width=80), Shown)
     assert_type(panel.notes, tuple[str, ...])

@@ -1,0 +1,96 @@
+"""Lines: the series of a publication that say the same, in whichever reporting groups they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+
+from attrs import frozen
+
+from asyncfin.model.period import Period
+from asyncfin.model.series import SERIES_FIELDS, CatalogueSeries
+from asyncfin.table.columns import PERIOD_FIELDS
+from asyncfin.table.comparison import why
+from asyncfin.table.panel import Panel
+
+# What a series is, apart from its own id and the group that it is reported in.
+_meaning = attrgetter(*(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id")))
+
+
+@frozen(eq=False)
+class Line:
+    """Series that say the same of one entity, in one publication and value version.
+
+    Attributes:
+        series: the series, in catalogue order.
+        panels: the panels that each of them is in.
+        numbers: the values of all, by period.
+    """
+
+    series: tuple[CatalogueSeries, ...]
+    panels: Mapping[str, Sequence[Panel]]
+    numbers: Mapping[Period, float]
+
+    def why(self, period: Period) -> str:
+        """Return why none of the series has a value at a period."""
+        by_panel: dict[Panel, list[str]] = {}
+        for each in self.series:
+            for panel in self.panels[each.series_id]:
+                by_panel.setdefault(panel, []).append(each.series_id)
+        # A panel that did not ask for the period knows nothing of it.
+        panel = next((each for each in by_panel if each.covers(period)), next(iter(by_panel)))
+        return why(panel, by_panel[panel], period) or "no value"
+
+
+def numbers_of(panel: Panel) -> dict[str, dict[Period, float]]:
+    """Return the numbers of each series, by its id and by period, oldest first."""
+    table = panel.to_arrow(columns=["series_id", *PERIOD_FIELDS, "number"])
+    columns = [table.column(name).to_pylist() for name in table.column_names]
+    found: dict[str, dict[Period, float]] = {series_id: {} for series_id in panel.series_ids}
+    periods = {(each.year, each.end_month, each.duration_months): each for each in panel.periods}
+    for series_id, *period, number in zip(*columns, strict=True):
+        found[series_id][periods[tuple(period)]] = number
+    return found
+
+
+def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
+    """Return panels by entity, in the given order, then by publication and value version."""
+    entities: dict[str, dict[tuple[str, str], list[Panel]]] = {}
+    for panel in panels:
+        of_entity = entities.setdefault(panel.dataset.entity_id, {})
+        of_entity.setdefault((panel.dataset.dataset_id, panel.value_version), []).append(panel)
+    return [group for of_entity in entities.values() for group in of_entity.values()]
+
+
+def lines_of(panels: Sequence[Panel]) -> list[Line]:
+    """Return the lines of panels of one publication and value version, in catalogue order.
+
+    Series that say the same are one line, unless two of them have different numbers in one period: then each
+    is a line by itself.
+    """
+    catalogue = panels[0].catalogue
+    numbers: dict[str, dict[Period, float]] = {}
+    having: dict[str, list[Panel]] = {}
+    for panel in panels:
+        for series_id, found in numbers_of(panel).items():
+            numbers.setdefault(series_id, {}).update(found)
+            having.setdefault(series_id, []).append(panel)
+    place = catalogue.places.__getitem__
+    same: dict[object, list[CatalogueSeries]] = {}
+    for series_id in sorted(numbers, key=place):
+        same.setdefault(_meaning(catalogue[series_id]), []).append(catalogue[series_id])
+    lines = [line for several in same.values() for line in _lines(several, numbers, having)]
+    return sorted(lines, key=lambda line: place(line.series[0].series_id))
+
+
+def _lines(
+    several: Sequence[CatalogueSeries],
+    numbers: Mapping[str, Mapping[Period, float]],
+    having: Mapping[str, Sequence[Panel]],
+) -> list[Line]:
+    joined: dict[Period, float] = {}
+    for each in several:
+        for period, number in numbers[each.series_id].items():
+            if joined.setdefault(period, number) != number:
+                return [Line((one,), having, numbers[one.series_id]) for one in several]
+    return [Line(tuple(several), having, joined)]

@@ -1,0 +1,293 @@
+"""The last twelve months against plain arithmetic over the values of panels."""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from attrs import evolve
+from hypothesis import given, settings, strategies as st
+
+from asyncfin import (
+    ArgumentError,
+    Client,
+    FiscalRange,
+    Panel,
+    Period,
+    Select,
+    SelectionError,
+    last_twelve_months,
+)
+from asyncfin.sandbox import Sandbox, load
+from tests.answers import ENTITY_ID, panel_of
+
+REAL = sorted((Path(__file__).parents[2] / "../shared/data").glob("[bt]*.json.gz"))
+Key = tuple[int, int, int]
+
+
+def of(label: str) -> Period:
+    return Period.parse(label)
+
+
+async def panel_with(
+    numbers: Mapping[str, Mapping[Period, float]], *, entity_id: str = ENTITY_ID, **fields: str
+) -> Panel:
+    """Return a panel of these series, which have one description and these fields."""
+    periods = sorted({period for found in numbers.values() for period in found})
+    panel = await panel_of(numbers, periods)
+    groups = tuple(
+        evolve(
+            group,
+            series=tuple(
+                msgspec.structs.replace(each, description="Unit: USD.", **fields) for each in group.series
+            ),
+        )
+        for group in panel.catalogue.groups
+    )
+    catalogue = evolve(panel.catalogue, groups=groups, entity_id=entity_id)
+    grid = evolve(panel._grid, catalogue=catalogue, series=catalogue.series)
+    return evolve(panel, grid=grid)
+
+
+def key(period: Period) -> Key:
+    return period.year, period.end_month, period.duration_months
+
+
+def earlier(year: int, month: int, months: int) -> tuple[int, int]:
+    """Return the fiscal end so many months before."""
+    for _ in range(months):
+        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+    return year, month
+
+
+def expected(numbers: Mapping[Key, float], at: tuple[int, int], form: str) -> tuple[Any, ...]:
+    """Return how, operands and number of the twelve months to a fiscal end, as they are defined."""
+    year, month = at
+    exact = {each: Decimal(repr(float(number))) for each, number in numbers.items()}
+    if (year, month, 12) in exact:
+        return "year", [(year, month, 12)], exact[year, month, 12]
+    if "%" in form:
+        return None, [], None
+    begin = earlier(year, month, 24)
+    for y in range(year - 3, year + 1):
+        for whole, parts in (
+            ((y, 6, 6), [(y, 3, 3), (y, 6, 3)]),
+            ((y, 9, 9), [(y, 6, 6), (y, 9, 3)]),
+            ((y, 12, 12), [(y, 9, 9), (y, 12, 3)]),
+        ):
+            inside = (y - 1, 12) >= begin and whole[:2] <= at
+            if inside and all(each in exact for each in (whole, *parts)):
+                added = exact[parts[0]] + exact[parts[1]]
+                if abs(added - exact[whole]) * 50 > max(abs(added), abs(exact[whole])):
+                    return None, [], None
+    quarters = [(*earlier(year, month, back), 3) for back in (9, 6, 3, 0)]
+    if all(each in exact for each in quarters):
+        return "quarters", quarters, sum(exact[each] for each in quarters)
+    so_far = [(year - 1, 12, 12), (year, month, month), (year - 1, month, month)]
+    if month < 12 and all(each in exact for each in so_far):
+        last, now, then = (exact[each] for each in so_far)
+        return "year to date", so_far, last + now - then
+    return None, [], None
+
+
+def rows_of(table: Any) -> list[tuple[Any, ...]]:
+    """Return what a table says of each line and fiscal end."""
+    return [
+        (
+            *(row["entity_id"], row["asked_version"], tuple(row["series_ids"])),
+            (row["year"], row["end_month"]),
+            *(row["how"], row["operands"], row["number"], row["reason"] is None),
+        )
+        for row in table.to_pylist()
+    ]
+
+
+def oracle(panels: Iterable[Panel], meanings: Iterable[str] = ("over_period",)) -> Iterator[tuple[Any, ...]]:
+    """Yield what the table has to say, from the values of one panel each."""
+    for panel in panels:
+        numbers = {
+            series.series_id: {key(period): float(value.number) for period, value in series.observations()}
+            for series in panel
+        }
+        alike: dict[Any, list[str]] = {}
+        for series in panel.catalogue.series:
+            if series.series_id in numbers:
+                same = msgspec.structs.replace(series, series_id="", reporting_group_id="")
+                alike.setdefault(same, []).append(series.series_id)
+        lines = []
+        for same, ids in alike.items():
+            seen: dict[Key, set[float]] = {}
+            for each in ids:
+                for period, number in numbers[each].items():
+                    seen.setdefault(period, set()).add(number)
+            joined = all(len(each) == 1 for each in seen.values())
+            lines += [(ids, same)] if joined else [([each], same) for each in ids]
+        order = {each.series_id: at for at, each in enumerate(panel.catalogue.series)}
+        ends = sorted(
+            {
+                (each.year, each.end_month)
+                for each in (*panel.periods, *panel.gaps)
+                if each.duration_months in (3, 12) or each.duration_months == each.end_month
+            }
+        )
+        for ids, same in sorted(lines, key=lambda line: order[line[0][0]]):
+            found = {period: number for each in ids for period, number in numbers[each].items()}
+            if same.period_meaning not in meanings or not found:
+                continue
+            begins = min(period[:2] for period in found)
+            for at in ends:
+                if at >= begins:
+                    how, operands, number = expected(found, at, same.number_format)
+                    labels = [Period(*each).label for each in operands]
+                    value = None if number is None else float(number)
+                    identity = (panel.dataset.entity_id, panel.value_version, tuple(ids), at)
+                    yield *identity, how, labels, value, number is not None
+
+
+PERIODS = [
+    Period(year, month, duration)
+    for year in range(2020, 2024)
+    for month in (3, 6, 9, 12)
+    for duration in sorted({3, 12, month})
+]
+some_numbers = st.dictionaries(
+    st.sampled_from(PERIODS), st.sampled_from([0, 1, 2, 3, 2.97, 3.03, -1, 0.1, 0.2, 7e11]), max_size=30
+)
+# Quarters that add up, of which some are missing.
+quarterly = st.tuples(
+    st.lists(st.integers(1, 9), min_size=16, max_size=16), st.sets(st.sampled_from(PERIODS), max_size=12)
+)
+
+
+def adding_up(quarters: list[int], missing: set[Period]) -> dict[Period, float]:
+    found = {}
+    for period in PERIODS:
+        last = (period.year - 2020) * 4 + period.end_month // 3
+        parts = quarters[max(0, last - period.duration_months // 3) : last]
+        if period.duration_months in (3, period.end_month) and period not in missing:
+            found[period] = sum(parts)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(some_numbers, quarterly.map(lambda each: adding_up(*each))),
+    some_numbers,
+    st.sampled_from(["#,##0", "0.0%"]),
+)
+def test_every_row_is_as_defined(one: dict[Period, float], other: dict[Period, float], form: str) -> None:
+    """Of two groups, which are one line where their numbers agree; each number of published values."""
+    numbers = {"Sales.annual": one, "Sales.quarterly": other}
+    panel = asyncio.run(panel_with(numbers, number_format=form))
+    table = last_twelve_months(panel)
+    assert rows_of(table) == list(oracle([panel]))
+    for row in table.to_pylist():
+        assert (row["number"] is None) == (row["how"] is None) == (row["reason"] is not None)
+        assert row["duration_months"] == 12
+
+
+async def test_the_columns_are_those_of_the_long_table() -> None:
+    """With the same types, and what the sum is made of after them."""
+    numbers = {"Sales.annual": {of("FY2023"): 10}, "Sales.quarterly": {Period(2024, 3, 3): 3}}
+    panel = await panel_with(numbers)
+    table, long = last_twelve_months(panel), panel.to_arrow().schema
+    names = [
+        *(
+            "entity_id",
+            "entity_name",
+            "dataset_id",
+            "asked_version",
+            "metric_id",
+            "scope_path",
+            "scope_names",
+        ),
+        *("series_label", "description", "basis", "series_number_format", "year", "end_month"),
+        *("duration_months", "period_label", "number"),
+    ]
+    assert table.column_names == [*names, "how", "operands", "series_ids", "reason"]
+    assert [table.schema.field(name).type for name in names] == [long.field(name).type for name in names]
+    about = json.loads(table.schema.metadata[b"asyncfin"])
+    assert (about["left_out"], about["panels"][0]["entity_id"]) == (0, panel.dataset.entity_id)
+    assert table["series_ids"].to_pylist() == [["Sales.annual", "Sales.quarterly"]] * len(table)
+
+
+async def test_a_period_that_is_not_the_sum_of_its_parts_is_named() -> None:
+    """Earnings per share across a split: 1.27 is not 6.65; the published year is still there."""
+    quarters = dict(zip((3, 6, 9, 12), (5.98, 0.67, 0.78, 0.89), strict=True))
+    numbers = {Period(2025, month, 3): number for month, number in quarters.items()}
+    numbers |= {of("FY2025"): 2.94, Period(2025, 6, 6): 1.27, Period(2026, 3, 3): 0.76}
+    table = last_twelve_months(await panel_with({"EPS.annual": numbers})).to_pylist()
+    found = {(row["year"], row["end_month"]): row for row in table}
+    assert found[2025, 12]["how"] == "year"
+    half = Period(2025, 6, 6)
+    assert found[2026, 3]["reason"] == f"{half} is 1.27, its quarters add up to 6.65"
+    assert found[2025, 6]["number"] is None
+
+
+async def test_a_missing_operand_is_named_with_its_reason() -> None:
+    """The one of the way that needs the fewest more."""
+    numbers = {"Sales.quarterly": {Period(2024, month, 3): 1.0 for month in (3, 6, 12)}}
+    (*_, last) = last_twelve_months(await panel_with(numbers)).to_pylist()
+    third = Period(2024, 9, 3)
+    assert last["reason"] == f"{third} has no value: no value in any series of the panel in {third}"
+    assert (last["how"], last["operands"]) == (None, [])
+
+
+async def test_lines_of_another_meaning_are_counted() -> None:
+    """Without any that adds up, the error names the words that there are."""
+    flow = await panel_with({"Sales.annual": {of("FY2024"): 1}})
+    other = "O-" + "f" * 32
+    stock = await panel_with({"Cash.annual": {of("FY2024"): 1}}, period_meaning="at_end", entity_id=other)
+    table = last_twelve_months([flow, stock])
+    assert table["metric_id"].to_pylist() == ["Sales"]
+    assert json.loads(table.schema.metadata[b"asyncfin"])["left_out"] == 1
+    assert last_twelve_months([flow, stock], period_meanings=["at_end", "over_period"]).num_rows == 2
+    assert last_twelve_months(stock, period_meanings="at_end").num_rows == 1
+    with pytest.raises(SelectionError, match=r"has the period meaning 'over_period'; they have 'at_end'"):
+        last_twelve_months(stock)
+    for wrong in ([], [5], 5):
+        with pytest.raises(SelectionError, match="period_meanings"):
+            last_twelve_months(flow, period_meanings=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match="each of panels must be a Panel"):
+        last_twelve_months([5])  # type: ignore[list-item]
+    assert last_twelve_months([]).num_rows == 0
+
+
+async def test_panels_of_one_publication_are_taken_together() -> None:
+    """A question for years and one for quarters are one line; entities are in the given order."""
+    quarterly = {Period(2023, 3, 3): 2, Period(2024, 3, 3): 3}
+    numbers = {"Sales.annual": {of("FY2023"): 10}, "Sales.quarterly": quarterly}
+    both = await panel_with(numbers)
+    years = both.where(lambda series: series.reporting_group_id == "annual")
+    quarters = both.where(lambda series: series.reporting_group_id == "quarterly")
+    assert rows_of(last_twelve_months([quarters, years])) == rows_of(last_twelve_months(both))
+    last = last_twelve_months([years, quarters]).to_pylist()[-1]
+    assert (last["how"], last["number"]) == ("year to date", 11)
+
+
+async def test_the_last_twelve_months_of_the_demo() -> None:
+    """NVIDIA's four quarters, and Apple's year with nine months less nine months."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        found = {}
+        for entity in sandbox.entities:
+            panel = await client.query(entity, Select("Revenue", basis="consolidated"), FiscalRange())
+            (*_, last) = last_twelve_months(panel).to_pylist()
+            found[last["entity_name"]] = last["how"], round(last["number"] / 1e9, 1), len(last["operands"])
+    assert found["NVIDIA"] == ("quarters", 253.5, 4)
+    assert found["Apple"] == ("year to date", 466.8, 3)
+
+
+@pytest.mark.skipif(not REAL, reason="../shared/data is not there")
+@pytest.mark.parametrize("path", REAL[:3], ids=lambda path: path.stem)
+async def test_real_companies_are_as_defined(path: Path) -> None:
+    """All lines of a company, in both versions."""
+    async with Sandbox(load(path)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        panels = [
+            await client.query(sandbox.entities[0], Select(), FiscalRange(), value_version=version)
+            for version in ("original", "latest_restated")  # type: ignore[arg-type]
+        ]
+    assert rows_of(last_twelve_months(panels)) == list(oracle(panels))

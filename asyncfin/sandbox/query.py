@@ -15,12 +15,12 @@ from asyncfin.sandbox.cursor import Position, fingerprint, seal, start_of
 from asyncfin.sandbox.dataset import Period
 from asyncfin.sandbox.dataset_file import period_object
 from asyncfin.sandbox.dialect import Dialect
-from asyncfin.sandbox.encode import BETWEEN, NULL, fiscal_end, path_text, version_end
+from asyncfin.sandbox.encode import fiscal_end, path_text, version_end
 from asyncfin.sandbox.errors import invalid
 from asyncfin.sandbox.reader import parsed, read_fields, shown
 from asyncfin.sandbox.request import JSON_TYPE, Request, encode
 from asyncfin.sandbox.schema import Exact, FiscalRange, Query, Trailing
-from asyncfin.sandbox.store import Current, Match, Store, Stored
+from asyncfin.sandbox.store import Current, Match, Selection, Store, Stored
 
 Column = tuple[Period, int | None]
 
@@ -70,19 +70,15 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     # All that decides which series and values there are, whatever the size of a page.
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
     bound_to = fingerprint(encode([current.entity_id, selection]))
+    groups = None if query.reporting_group_ids is UNSET else query.reporting_group_ids
+    chosen = store.selection(current.number, query.metric_ids, paths, groups, query.value_version)
     # Rules 5 and 6 of spec 4.3 have no order, so both ways are right.
     if dialect.ids_before_pin:
-        check_ids(query, paths, current, store)
+        check_ids(query, paths, current, chosen)
     position = start_of(query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect)
     if not dialect.ids_before_pin:
-        check_ids(query, paths, current, store)
-    matches = store.matching(
-        current.number,
-        query.metric_ids,
-        paths,
-        None if query.reporting_group_ids is UNSET else query.reporting_group_ids,
-        query.value_version,
-    )
+        check_ids(query, paths, current, chosen)
+    matches: Sequence[Match] = chosen.matches
     # Over all matches, not over the page: which periods are selected may not depend on how pages are cut.
     answer = _populated(matches)
     columns = selected_columns(query.periods, current.periods, answer, dialect)
@@ -97,7 +93,7 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    stored = store.encoded([match.series for match in on_page], query.value_version)
+    stored = store.series(current.number, [match.series for match in on_page], query.value_version)
     return _joined(current, listed, stored, cursor, query.value_version, dialect)
 
 
@@ -119,13 +115,12 @@ def _populated(matches: Sequence[Match]) -> int:
     return reduce(or_, (match.populated for match in matches), 0)
 
 
-def check_ids(query: Query, paths: Sequence[str], current: Current, store: Store) -> None:
+def check_ids(query: Query, paths: Sequence[str], current: Current, chosen: Selection) -> None:
     """Refuse unknown ids (spec 4.3 rule 5)."""
-    metrics = query.metric_ids
     issues = []
     for name, ids, known in (
-        ("metric_ids", metrics, store.known_metrics(current.number, metrics)),
-        ("scope_combinations", paths, store.known_paths(current.number, paths)),
+        ("metric_ids", query.metric_ids, chosen.metrics),
+        ("scope_combinations", paths, chosen.paths),
         ("reporting_group_ids", query.reporting_group_ids or (), current.groups),
     ):
         for at, text in enumerate(ids):
@@ -211,7 +206,7 @@ def _joined(
     parts = [current.head, b',"periods":', periods, b',"series":[']
     for at, stored in enumerate(series):
         # At place -1, of a period that the dataset does not have, nothing is found.
-        values = stored.cells if as_stored else b",".join(pick([*stored.cells.split(BETWEEN), NULL]))
+        values = stored.cells if as_stored else b",".join(pick(stored.entries))
         values = labelled(values, value_version, dialect)
         parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")
     parts += (b"]", cursor_member(cursor, dialect), b"}")

@@ -1,7 +1,7 @@
 """The store: publications, tokens, accounts and daily request counts in SQLite, in memory or in a file.
 
 It contains encoded series, so that a page is joined from pieces and nothing is rendered again. One connection
-serves the loop; every read goes by an index.
+serves the loop; every read goes by an index. What the last pages were made of is kept in memory.
 """
 
 from __future__ import annotations
@@ -9,17 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import date
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from attrs import asdict, define, frozen
 
 from asyncfin.sandbox.accounts import Account, Token
 from asyncfin.sandbox.dataset import Period, Publication
-from asyncfin.sandbox.encode import encoded_series, head_json
+from asyncfin.sandbox.encode import BETWEEN, NULL, encoded_series, head_json
 from asyncfin.sandbox.errors import SandboxError
 
 _VERSION = 3  # of the schema
@@ -62,9 +64,15 @@ WHERE publication = :publication AND metric_id IN (SELECT value FROM json_each(:
 ORDER BY +position
 """
 _ENCODED = """
-SELECT head, CASE :version WHEN 'original' THEN original ELSE coalesce(latest, original) END FROM encoded
-WHERE series IN (SELECT value FROM json_each(:series)) ORDER BY series
+SELECT series, head, CASE :version WHEN 'original' THEN original ELSE coalesce(latest, original) END
+FROM encoded
+WHERE series IN (SELECT value FROM json_each(:series))
 """
+
+T = TypeVar("T")
+# The sizes of what is kept of publications for further pages: series that match, and bytes of cells.
+_KEPT_MATCHES = 100_000
+_KEPT_BYTES = 16_000_000
 
 
 @frozen
@@ -98,11 +106,51 @@ class Match:
 
 
 @frozen
+class Selection:
+    """What a publication has of a query: its metrics and paths, and the series that match, in order."""
+
+    metrics: frozenset[str]
+    paths: frozenset[str]
+    matches: tuple[Match, ...]
+
+
+@frozen(slots=False)
 class Stored:
     """The pieces of a query series: its head, and its cells in one value version, as in EncodedSeries."""
 
     head: bytes
     cells: bytes
+
+    @cached_property
+    def entries(self) -> list[bytes]:
+        """The cell of each period of the publication, and at the end, at place -1, one without a value."""
+        # One object for all that are null: most cells are.
+        return [NULL if cell == NULL else cell for cell in [*self.cells.split(BETWEEN), NULL]]
+
+
+class _Bounded(Generic[T]):
+    """Values by publication and key, the least recently used dropped first."""
+
+    def __init__(self, most: int, size: Callable[[T], int]) -> None:
+        self._most, self._size = most, size
+        self._total = 0
+        self._kept: OrderedDict[tuple[int, Any], T] = OrderedDict()
+
+    def get(self, number: int, key: Any) -> T | None:
+        if (found := self._kept.get((number, key))) is not None:
+            self._kept.move_to_end((number, key))
+        return found
+
+    def put(self, number: int, key: Any, value: T) -> None:
+        self._kept[number, key] = value
+        self._total += self._size(value)
+        while self._total > self._most:
+            self._total -= self._size(self._kept.popitem(last=False)[1])
+
+    def drop(self, number: int | None = None) -> None:
+        """Drop what is kept of a publication, or everything."""
+        for key in [key for key in self._kept if number in (None, key[0])]:
+            self._total -= self._size(self._kept.pop(key))
 
 
 class Store:
@@ -123,6 +171,9 @@ class Store:
             rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
             self._current = {row[1]: _current(row) for row in rows}
             self._replaced: dict[str, _Replaced] = {}
+            # What pages are made of, so that the next page of a series need not be read and split.
+            self._selections = _Bounded[Selection](_KEPT_MATCHES, lambda each: 1 + len(each.matches))
+            self._series = _Bounded[Stored](_KEPT_BYTES, lambda each: len(each.head) + len(each.cells))
         except BaseException:
             self._db.close()
             raise
@@ -143,6 +194,7 @@ class Store:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
+            self._forget()  # the numbers of what was rolled back are given again
             self._current, self._replaced = before
             raise
         self._db.execute("COMMIT")
@@ -163,6 +215,7 @@ class Store:
             if before is not None:
                 # Only the current publication is kept: the service answers for no other one (spec 9 rule 2).
                 number = (before.number,)
+                self._forget(before.number)
                 self._db.execute(
                     "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE publication = ?)",
                     number,
@@ -239,37 +292,51 @@ class Store:
             (number, offset, limit),
         ).fetchall()
 
-    def known_metrics(self, number: int, metric_ids: Sequence[str]) -> set[str]:
-        """Return those of the metrics that the publication has."""
-        return {row[0] for row in self._db.execute(_KNOWN_METRICS, (json.dumps(metric_ids), number))}
-
-    def known_paths(self, number: int, paths: Sequence[str]) -> set[str]:
-        """Return those of the scope paths that the publication has."""
-        return {row[0] for row in self._db.execute(_KNOWN_PATHS, (json.dumps(paths), number))}
-
-    def matching(
+    def selection(
         self,
         number: int,
         metric_ids: Sequence[str],
         paths: Sequence[str],
         groups: Sequence[str] | None,
         value_version: str,
-    ) -> list[Match]:
-        """Return the series of these metrics, paths and groups (None: all groups), in catalogue order."""
-        chosen = {
-            "publication": number,
-            "metrics": json.dumps(metric_ids),
-            "paths": json.dumps(paths),
-            "groups": groups if groups is None else json.dumps(groups),
-            "version": value_version,
-        }
-        rows = self._db.execute(_MATCHING, chosen)
-        return [Match(series, int.from_bytes(mask, "little")) for series, mask in rows]
+    ) -> Selection:
+        """Return what the publication has of these metrics, paths and groups (None: all groups)."""
+        some = None if groups is None else tuple(groups)
+        key = tuple(metric_ids), tuple(paths), some, value_version
+        if (found := self._selections.get(number, key)) is not None:
+            return found
+        metrics, wanted = json.dumps(metric_ids), json.dumps(paths)
+        rows = self._db.execute(
+            _MATCHING,
+            {
+                "publication": number,
+                "metrics": metrics,
+                "paths": wanted,
+                "groups": groups if groups is None else json.dumps(groups),
+                "version": value_version,
+            },
+        )
+        found = Selection(
+            matches=tuple(Match(series, int.from_bytes(mask, "little")) for series, mask in rows),
+            metrics=frozenset(row[0] for row in self._db.execute(_KNOWN_METRICS, (metrics, number))),
+            paths=frozenset(row[0] for row in self._db.execute(_KNOWN_PATHS, (wanted, number))),
+        )
+        self._selections.put(number, key, found)
+        return found
 
-    def encoded(self, series: Sequence[int], value_version: str) -> list[Stored]:
-        """Return the pieces of these series, in catalogue order."""
-        chosen = {"series": json.dumps(series), "version": value_version}
-        return [Stored(*row) for row in self._db.execute(_ENCODED, chosen)]
+    def series(self, number: int, series: Sequence[int], value_version: str) -> list[Stored]:
+        """Return the pieces of these series of the publication, in the order given."""
+        found = {each: self._series.get(number, (each, value_version)) for each in series}
+        if missing := [each for each, stored in found.items() if stored is None]:
+            chosen = {"series": json.dumps(missing), "version": value_version}
+            for each, *pieces in self._db.execute(_ENCODED, chosen):
+                found[each] = stored = Stored(*pieces)
+                self._series.put(number, (each, value_version), stored)
+        return [stored for stored in found.values() if stored is not None]
+
+    def _forget(self, number: int | None = None) -> None:
+        self._selections.drop(number)
+        self._series.drop(number)
 
     # accounts, tokens and counts
 

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin.sandbox import Dialect, Publication, SandboxError
-from asyncfin.sandbox.store import Store
+from asyncfin.sandbox.store import Store, _Bounded
 
 from .conftest import ENTITY, FIRST, SECOND, VALUES, Desk, value
 from .test_sandbox_query import numbers
@@ -86,6 +87,61 @@ def test_a_publication_that_fails_half_way_changes_nothing(desk: Desk, later: Pu
     assert (desk.dataset(), desk.catalogue(), desk.query()) == before
     desk.store.publish(later)
     assert desk.dataset()[1]["dataset_id"] == SECOND
+
+
+def test_pages_of_a_new_publication_have_nothing_of_the_old_one(desk: Desk, edited: Publication) -> None:
+    """Pieces of the last pages are kept by the number of their publication, which SQLite gives again."""
+    before = desk.query(metric_ids=["profit"])
+    assert desk.query(metric_ids=["profit"])[1] == before[1]
+    number = desk.store.current(ENTITY).number  # type: ignore[union-attr]
+    desk.store.publish(evolve(edited, dataset_id=SECOND))
+    assert desk.store.current(ENTITY).number == number  # type: ignore[union-attr]
+    assert numbers(desk.query(metric_ids=["profit"])[1])["A-profit"] == {(2023, 12, 12): -1}
+
+
+def test_pages_have_nothing_of_what_was_rolled_back(publication: Publication, edited: Publication) -> None:
+    """Though it was read within the transaction, and its numbers are given again."""
+
+    def read(store: Store) -> list[bytes]:
+        number = store.current(ENTITY).number  # type: ignore[union-attr]
+        found = store.selection(number, ["profit"], ['[["company","all"]]'], None, "original").matches
+        return [each.cells for each in store.series(number, [match.series for match in found], "original")]
+
+    store, rolled_back = Store(), list[bytes]()
+
+    def fail() -> None:
+        with store.transaction():
+            store.publish(publication)
+            rolled_back.extend(read(store))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    store.publish(edited)
+    kept = read(store)
+    store.close()
+    fresh = Store()
+    fresh.publish(edited)
+    assert kept == read(fresh) != rolled_back
+    fresh.close()
+
+
+@pytest.mark.parametrize("bound", [0, 3, 1_000_000])
+def test_what_is_kept_for_further_pages_is_bounded_and_changes_none(
+    bound: int, desk: Desk, publication: Publication, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However little is kept, pages are those of a store that has just been opened."""
+    monkeypatch.setattr("asyncfin.sandbox.store._KEPT_BYTES", bound)
+    monkeypatch.setattr("asyncfin.sandbox.store._KEPT_MATCHES", bound)
+    bounded = _Bounded[bytes](bound, len)
+    for at in range(20):
+        bounded.put(1, at, b"12")
+        bounded.put(2, at, b"1")
+    assert sum(len(bounded.get(*each) or b"") for each in product((1, 2), range(20))) <= bound
+    other = Desk(publication)
+    for _ in range(2):
+        for metrics in (["profit"], ["sales"], ["profit", "sales"]):
+            assert other.query(metric_ids=metrics) == desk.query(metric_ids=metrics)
 
 
 def test_of_a_transaction_that_fails_nothing_stays(

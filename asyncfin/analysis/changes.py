@@ -35,6 +35,8 @@ COMPARED = (
 )
 CHANGE, BEFORE, BEFORE_TEXT, BEFORE_DATASET = "change", "before", "before_text", "before_dataset_id"
 KNOWN_FROM, RUN = "known_from", "run"
+# What a row of changes can be.
+CHANGES = ("appeared", "restated", "relabelled", "vanished")
 _check_panel = checks.instance_of(Panel)
 
 # A series: its id, and its metric, reporting group and scope path.

@@ -1,6 +1,8 @@
 """`asyncfin changes` and `asyncfin as-of`: what changed in an extraction, and what was known when."""
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -9,15 +11,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 from attrs import frozen
 from cyclopts import Parameter
 
+from asyncfin.analysis.changes import CHANGES
 from asyncfin.checks import local_path
+from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, choose_one, require
+from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Several, choose_one, require
 from asyncfin.cli.output import print_csv, print_json, print_table, replace_file, screen
+from asyncfin.cli.streams import print_error
 from asyncfin.clock import utc_text
 from asyncfin.extraction.as_of import as_of as state_as_of, read_changes
+from asyncfin.extraction.contents import FeedContents, feed_contents
+from asyncfin.extraction.feed import run_time
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.prefix import Prefix
-from asyncfin.model.words import counted, number_text
+from asyncfin.model.words import counted, listed, number_text
+from asyncfin.table.arrow import METADATA
 from asyncfin.table.text import columns
 
 if TYPE_CHECKING:
@@ -25,7 +33,15 @@ if TYPE_CHECKING:
 
 # The rows that a table for people shows; files and the other forms have all.
 _MOST_ROWS = 50
-_SHOWN = ("entity_name", "series_label", "scope_path", "reporting_group_id", "period_label")
+# The entities, metrics or words that a message or the lines below a table name.
+_MOST_NAMED = 12
+_SHOWN = {
+    "entity_name": "entity",
+    "series_label": "label",
+    "scope_path": "scope path",
+    "reporting_group_id": "group",
+    "period_label": "period",
+}
 
 
 @Parameter(name="*")
@@ -68,66 +84,171 @@ class Output:
         return True
 
 
-def changes(place: str, /, *, since: str | None = None, output: Output = Output()) -> None:
+def changes(
+    place: str,
+    /,
+    *entities: str,
+    since: str | None = None,
+    last: bool = False,
+    change: Several = (),
+    metric: Several = (),
+    names: Names = Names(),
+    output: Output = Output(),
+) -> None:
     """Show what changed in an extraction, from the change feed that it keeps.
 
     `asyncfin extract --history` begins a feed, and later runs continue it. No
     request is sent.
 
-      asyncfin changes night --since 2025-01-31
+      asyncfin changes night --last --change restated
+      asyncfin changes night nvidia --since 2025-01-31 --names names.csv
       asyncfin changes s3://bucket/night --csv > changes.csv
 
     Args:
         place: The folder or URL of the extraction.
+        entities: Only these entities, O- and 32 characters each, or their names.
         since: Only runs later than this run, or runs that began on this date or at this time (UTC) or later.
+        last: Only the newest run.
+        change: Only appeared, restated, relabelled or vanished rows; repeat it for any of several.
+        metric: Only this metric id; repeat it for any of several.
     """
     require_feed(place)
-    table = read_changes(place, since=since)
+    choose_one({"--since": since is not None, "--last": last})
+    contents = feed_contents(place)
+    wanted = {
+        "entity_id": _chosen("", [names.entity_id(each) for each in entities], contents.names, place),
+        "metric_id": _chosen("--metric ", metric, dict.fromkeys(contents.metrics, ""), place),
+        "change": _chosen("--change ", change, dict.fromkeys(CHANGES, ""), place),
+    }
+    table = _filtered(read_changes(place, since=since, last=last), wanted)
     if output.write(table):
         return
+    if not len(table):
+        screen().print("no changes")
+        return
+    # The rows of an entity that enters the feed would hide the others, unless they are asked for.
+    rows, entries = (table, []) if change else _without_entries(table, contents)
+    kinds = table.column("change").to_pylist()
+    found = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in CHANGES)
+    runs = counted(len(table.column("run").unique()), "run")
+    summary = f"{counted(len(table), 'change')} in {runs}: {found}; the last run is {contents.runs[-1]}"
+    _print(*_table_of_changes(rows), len(rows), [*entries, summary])
+
+
+def _chosen(option: str, given: Sequence[str], known: Mapping[str, str], place: str) -> Sequence[str]:
+    """Return the given ids or words; refuse one that the feed does not have, and say what it has."""
+    for each in given:
+        if each not in known:
+            has = listed([f"{one} ({name})" if name else one for one, name in known.items()], _MOST_NAMED)
+            raise UsageError(f"{option}{each!r} is not in the change feed of {place}, which has {has}")
+    return given
+
+
+def _filtered(table: "pyarrow.Table", wanted: Mapping[str, Sequence[str]]) -> "pyarrow.Table":
+    """Return the rows with one of the wanted entries in each column; no entry is no condition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, entries in wanted.items():
+        if entries:
+            table = table.filter(pc.is_in(table.column(name).cast("string"), value_set=pa.array(entries)))
+    return table
+
+
+def _without_entries(table: "pyarrow.Table", contents: FeedContents) -> tuple["pyarrow.Table", list[str]]:
+    """Return the rows without those with which entities entered the feed, and a line for each such run."""
+    runs, ids = table.column("run").to_pylist(), table.column("entity_id").to_pylist()
+    entering = [contents.entered[entity_id] == run for run, entity_id in zip(runs, ids, strict=True)]
+    counts: dict[str, Counter[str]] = {}
+    for run, entity_id, enters in zip(runs, ids, entering, strict=True):
+        if enters:
+            counts.setdefault(run, Counter())[entity_id] += 1
+    lines = []
+    for run, by_entity in counts.items():
+        (first, *others) = by_entity
+        who = counted(len(by_entity), "entity", "entities") if others else contents.names[first]
+        verb = "began the feed" if run == contents.runs[0] else "entered it"
+        lines.append(f"{counted(by_entity.total(), 'row')} of {who} {verb} on {run_time(run):%Y-%m-%d}")
+    return table.filter([not each for each in entering]), lines
+
+
+def _table_of_changes(table: "pyarrow.Table") -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Return the heads and the first rows of the table for people: the newest first."""
+    import pyarrow as pa
+
+    # Stable: what became known together stays in the feed's order.
+    moments = table.column("known_from").to_pylist()
+    order = sorted(range(len(table)), key=moments.__getitem__, reverse=True)[:_MOST_ROWS]
     shown = _shown(table)
     rows = [
         (
+            f"{run_time(row['run']):%Y-%m-%d}",
             f"{row['known_from']:%Y-%m-%d %H:%M}",
             row["change"],
-            *(row[name] for name in shown),
-            _number(row["before"]),
-            "" if row["change"] == "vanished" else _number(row["number"]),
+            *(row[name] or "" for name in shown),
+            row["before_text"] or _number(row["before"]),
+            "" if row["change"] == "vanished" else row["text"] or _number(row["number"]),
+            _percent(row),
         )
-        for row in table.slice(0, _MOST_ROWS).to_pylist()
+        for row in table.take(pa.array(order, pa.int64())).to_pylist()
     ]
-    kinds = table.column("change").to_pylist()
-    found = [f"{kinds.count(kind):,} {kind}" for kind in ("appeared", "restated", "relabelled", "vanished")]
-    runs = counted(len(table.column("run").unique()), "run")
-    _print(
-        ("known from", "change", *map(_head, shown), "before", "now"),
-        rows,
-        len(table),
-        f"{counted(len(table), 'change')} in {runs}: {', '.join(found)}",
-    )
+    return ("found", "known from", "change", *shown.values(), "before", "now", "percent"), rows
 
 
-def as_of(place: str, when: str, /, *, output: Output = Output()) -> None:
+def _percent(row: Mapping[str, Any]) -> str:
+    """Return the change of a restated row relative to the absolute value before, if that is not 0."""
+    before = row["before"]
+    return f"{(row['number'] - before) / abs(before):+.1%}" if row["change"] == "restated" and before else ""
+
+
+def as_of(
+    place: str, when: str, /, *entities: str, names: Names = Names(), output: Output = Output()
+) -> None:
     """Show all rows of an extraction as they were known at a time.
 
     It needs the change feed that `asyncfin extract --history` begins. No request
     is sent.
 
       asyncfin as-of night 2025-01-31
-      asyncfin as-of night 2025-01-31T06:00 --to then.parquet
+      asyncfin as-of night 2025-01-31T06:00 nvidia --to then.parquet
 
     Args:
         place: The folder or URL of the extraction.
         when: A date or time (UTC); a date is its first moment.
+        entities: Only these entities, O- and 32 characters each, or their names.
     """
     require_feed(place)
     table = state_as_of(place, when)
+    wanted = [names.entity_id(each) for each in entities]
+    if wanted:
+        table = _filtered(table, {"entity_id": _chosen("", wanted, feed_contents(place).names, place)})
+    lines = _lines_not_kept(table, wanted)
     if output.write(table):
+        for line in lines:
+            print_error(line)
         return
     shown = _shown(table)
-    rows = [(*(row[name] for name in shown), row["text"]) for row in table.slice(0, _MOST_ROWS).to_pylist()]
-    entities = counted(len(table.column("entity_id").unique()), "entity", "entities")
-    _print((*map(_head, shown), "value"), rows, len(table), f"{counted(len(table), 'row')} of {entities}")
+    rows = [
+        (*(row[name] or "" for name in shown), row["text"] or _number(row["number"]))
+        for row in table.slice(0, _MOST_ROWS).to_pylist()
+    ]
+    of = counted(len(table.column("entity_id").unique()), "entity", "entities")
+    _print((*shown.values(), "value"), rows, len(table), [*lines, f"{counted(len(table), 'row')} of {of}"])
+
+
+def _lines_not_kept(table: "pyarrow.Table", wanted: Sequence[str]) -> list[str]:
+    """Return a line for each entity of which the feed has nothing so early: of the wanted ones, or of all."""
+    found = [
+        each
+        for each in json.loads(table.schema.metadata[METADATA])["not_kept"]
+        if not wanted or each["entity_id"] in wanted
+    ]
+    lines = []
+    for each in found[:_MOST_NAMED]:
+        name, since = each["entity_name"] or each["entity_id"], each["kept_from"][:10]
+        lines.append(f"{name}: kept from {since} on; nothing earlier is known")
+    more = len(found) - _MOST_NAMED
+    return lines + ([f"and {counted(more, 'more entity', 'more entities')}"] if more > 0 else [])
 
 
 def require_feed(place: str) -> None:
@@ -141,29 +262,26 @@ def require_feed(place: str) -> None:
         require("obstore", "store", place)
 
 
-def _shown(table: "pyarrow.Table") -> tuple[str, ...]:
-    """Return the columns that name a row: the requested version too where there are rows of both."""
+def _shown(table: "pyarrow.Table") -> dict[str, str]:
+    """Return the columns that name a row, with their heads: the version too where there are rows of both."""
     both = len(table.column("asked_version").unique()) > 1
-    return (*_SHOWN, "asked_version") if both else _SHOWN
+    return _SHOWN | {"asked_version": "asked version"} if both else _SHOWN
 
 
 def _plain(value: Any) -> Any:
     return utc_text(value) if isinstance(value, datetime) else value
 
 
-def _head(name: str) -> str:
-    return name.removesuffix("_id").removesuffix("_label").removesuffix("_name").replace("_", " ")
-
-
 def _number(number: float | None) -> str:
     return "" if number is None else number_text(number)
 
 
-def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], count: int, summary: str) -> None:
+def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], count: int, lines: Iterable[str]) -> None:
     console = screen()
     if rows:
         print_table(console, columns(heads, rows, console.width))
         console.print()
     if count > len(rows):
         console.print(f"{count - len(rows):,} more rows: --csv, --json and --to have all of them")
-    console.print(summary)
+    for line in lines:
+        console.print(line)

@@ -71,7 +71,7 @@ def read_changes(
     """
     if checks.flag("last", last) and since is not None:
         raise ArgumentError("last=True is the newest run alone: leave out since, or last")
-    feed = _feed_at(to)
+    feed = kept_feed(to)
     run, moment = _since(feed, since)
     footers = feed.chain(run)
     _check_entity_files(feed)
@@ -110,7 +110,7 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
     now, moment = utc_now(), _moment("when", when)
     names = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     wanted = [column.name for column in chosen(names)]
-    feed = _feed_at(to)
+    feed = kept_feed(to)
     footers = feed.chain()
     _check_entity_files(feed)
     publications = [one for each in footers for one in each.publications]
@@ -241,7 +241,7 @@ def feed_at(name: str, place: str | os.PathLike[str]) -> Feed:
         raise ArgumentError(f"{name}: {str(error).removeprefix('to: ')}") from None
 
 
-def _feed_at(to: str | os.PathLike[str]) -> Feed:
+def kept_feed(to: str | os.PathLike[str]) -> Feed:
     """Return the feed of an extraction.
 
     Raises:

@@ -1,0 +1,54 @@
+"""What a change feed has: its entities, its metrics and its runs. pyarrow is imported inside."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from asyncfin.analysis.cells import example_rows, numbered
+from asyncfin.extraction.as_of import kept_feed
+
+_COLUMNS = ("entity_id", "metric_id", "entity_name")
+
+
+@frozen
+class FeedContents:
+    """What a change feed has.
+
+    Attributes:
+        names: the name of each entity in its last changes, by id, in the order of the feed.
+        entered: the run with which each entity entered the feed, by id.
+        metrics: the metric ids, in their order in the feed.
+        runs: the runs, oldest first.
+    """
+
+    names: Mapping[str, str]
+    entered: Mapping[str, str]
+    metrics: tuple[str, ...]
+    runs: tuple[str, ...]
+
+
+def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
+    """Return what the change feed of an extraction has; of its rows, three columns are read. The call blocks.
+
+    Raises:
+        ArgumentError: `to` is not the place of an extraction.
+        ManifestMismatchError: the feed, or a file of it, is missing or damaged.
+        OSError: it can't be read.
+        ImportError: pyarrow, or obstore for a URL, is not installed.
+    """
+    feed = kept_feed(to)
+    names: dict[str, str] = {}
+    entered: dict[str, str] = {}
+    metrics: dict[str, None] = {}
+    footers = feed.chain()
+    for footer in footers:
+        for recorded in footer.publications:
+            entered.setdefault(recorded.entity_id, footer.run)
+        for table in feed.tables(footer, _COLUMNS):
+            for entity_id, metric_id, name in example_rows(table, numbered(table, _COLUMNS[:2]), _COLUMNS):
+                names[entity_id] = name or entity_id
+                metrics[metric_id] = None
+    return FeedContents(names, entered, tuple(metrics), tuple(each.run for each in footers))

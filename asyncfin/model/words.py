@@ -12,6 +12,8 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 def number_text(number: float) -> str:
     """Return a number without its format: ``391,035,000,000`` or ``1.76``."""
+    if isinstance(number, int):  # exact, also beyond a float
+        return f"{number:,}"
     return f"{number:,.0f}" if number.is_integer() else f"{number:,}"
 
 

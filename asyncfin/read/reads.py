@@ -122,9 +122,12 @@ class Reads:
             return known
         return await read_catalogue(self.read(everything(dataset.entity_id), "catalogue").send, dataset)
 
-    async def cached_catalogue(self, entity_id: str) -> Catalogue | None:
-        """Return the catalogue if it is kept or cached, and younger than `max_age`. No request."""
-        known = await Attempt(self.read(everything(entity_id), "catalogue")).known()
+    async def cached_catalogue(self, entity_id: str, *, max_age: float | None = None) -> Catalogue | None:
+        """Return the catalogue if it is kept or cached, and younger than `max_age`. No request.
+
+        `max_age` None: the client's.
+        """
+        known = await Attempt(self.read(everything(entity_id, max_age), "catalogue")).known()
         return None if known is None else known.publication.catalogue
 
     async def cached_panel(self, question: Question) -> Panel | None:

@@ -38,13 +38,13 @@ SERIES_COLUMNS = (
 def csv_cell(text: str) -> str:
     """Return a text with an apostrophe before it if a spreadsheet would take it for a formula.
 
-    >>> csv_cell("=1+1"), csv_cell("-1.5"), csv_cell("- none")
-    ("'=1+1", '-1.5', "'- none")
+    >>> csv_cell("=1+1"), csv_cell("-1.5"), csv_cell("+3.2%"), csv_cell("- none")
+    ("'=1+1", '-1.5', '+3.2%', "'- none")
     """
     # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant. Some take the signs of
     # full width (U+FF1D and others) for the usual ones.
     if not re.match(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]", text) or re.fullmatch(
-        r"[+-]?\d+(\.\d+)?", text, re.ASCII
+        r"[+-]?\d[\d,]*(\.\d+)?%?", text, re.ASCII
     ):
         return text
     return f"'{text}"

@@ -10,8 +10,8 @@ from asyncfin.model.value import Value, shown_text
 from asyncfin.table.excerpt import SeriesNames
 
 Unit: TypeAlias = Literal["thousands", "millions", "billions"]
-_POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
-check_unit = checks.one_of(*_POWERS).optional()
+POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
+check_unit = checks.one_of(*POWERS).optional()
 # Digits with a sign or parentheses, and separators between groups of three.
 _GROUPS = r"(?:\d+|\d{1,3}(?:[,.'\u2019\s]\d{3})+)"
 _DIGITS = re.compile(rf"[+\-\u2212]?\s?{_GROUPS}|\({_GROUPS}\)")
@@ -29,7 +29,7 @@ def in_unit(values: Collection[Value], unit: Unit | None) -> Callable[[Value], s
     """
     if unit is None:
         return shown_text
-    power = _POWERS[unit]
+    power = POWERS[unit]
     numbers = [value.number for value in values if re.search(r"\d", shown_text(value))]
     is_whole = all(number == int(number) for number in numbers)
     if not is_whole or 10 * max(map(abs, numbers), default=0) < 10**power:

@@ -5,12 +5,14 @@ is a POST, and is refused unless it comes from the explorer's own page. Other ho
 machine are refused.
 """
 
-import asyncio
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import anyio.to_thread
+from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client, reads_of
@@ -18,16 +20,21 @@ from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printa
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import judge, without_periods
+from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import listed
+from asyncfin.model.words import counted, listed
 from asyncfin.optional import library
 from asyncfin.read.several import SeveralQuestion, cached_comparison, catalogues_of, compare, plans_of
 from asyncfin.table.comparison import Comparison
-from asyncfin.web.answer import shown
+from asyncfin.table.csv import exact
+from asyncfin.table.panel import Panel
+from asyncfin.web.answer import content, groups
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
+from asyncfin.web.download import file_stem, view_csv
 from asyncfin.web.history import History, Marks
-from asyncfin.web.question import RULES, SCALES, VERSIONS, VIEWS, Question, problem_of, row_text
+from asyncfin.web.question import RULES, Question, fields_of, problem_of, row_text
+from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, row_of
 from asyncfin.wire.protocol import check_entity_id
 
 library("starlette", "web")
@@ -38,19 +45,25 @@ from starlette.applications import Starlette  # noqa: E402
 from starlette.exceptions import HTTPException  # noqa: E402
 from starlette.middleware import Middleware  # noqa: E402
 from starlette.middleware.trustedhost import TrustedHostMiddleware  # noqa: E402
-from starlette.requests import ClientDisconnect, Request  # noqa: E402
+from starlette.requests import Request  # noqa: E402
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response  # noqa: E402
 from starlette.routing import Mount, Route  # noqa: E402
 from starlette.staticfiles import StaticFiles  # noqa: E402
+
+from asyncfin.web.guard import is_visit, received_form  # noqa: E402
+
+V = TypeVar("V")
+R = TypeVar("R", bound=Response)
 
 # How much of a large company a page shows; the rest is counted, and found by searching.
 MAX_SERIES_SHOWN = 400
 
 _SECONDS = 300.0
-# The age of a known catalogue does not matter if the question is read with its entity id.
+# The age of a known catalogue does not matter if the question is read with its entity id, nor that of values
+# which the page already shows.
 _ANY_AGE = 1e9
-_FORM_SECONDS = 10
-_MAX_FORM_BYTES = 1_000_000
+# What is made of many values must neither stop the event loop nor take the threads of all other work.
+_THREADS = 4
 _LOCAL = ("127.0.0.1", "localhost")
 # Only our own files: if a text of the service were taken for markup, it could load and run nothing.
 _HEADERS = {
@@ -139,6 +152,9 @@ def explorer(
             Route("/company/{entity_id}/series", pages.series, methods=["POST"]),
             Route("/company/{entity_id}/cost", pages.cost, methods=["POST"]),
             Route("/company/{entity_id}/answer", pages.answer, methods=["POST"]),
+            Route("/company/{entity_id}/view", pages.view, methods=["POST"]),
+            Route("/company/{entity_id}/cell", pages.cell, methods=["POST"]),
+            Route("/company/{entity_id}/csv", pages.csv, methods=["POST"]),
             Route("/company/{entity_id}/progress", pages.progress),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
@@ -168,6 +184,7 @@ class _Pages:
         self._example = example
         self._history = history
         self._progress: dict[str, _Progress] = {}
+        self._limiter = anyio.CapacityLimiter(_THREADS)
         self._templates = Environment(
             loader=PackageLoader("asyncfin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
         )
@@ -177,60 +194,136 @@ class _Pages:
         if self._example and "companies" not in request.query_params:
             root = request.scope.get("root_path", "")
             return RedirectResponse(f"{root}{self._example}", headers=_HEADERS)
-        return self._page(request, "start.html", example=self._example)
+        return await self._page(request, "start.html", lambda: {"example": self._example})
 
     async def company(self, request: Request) -> Response:
-        """Return the page with the question of its URL, and with its values if all of them are cached."""
-        question = self._question(request, parse_qs(request.url.query, keep_blank_values=True))
-        reads, context = reads_of(self._client()), dict[str, Any](texts=question.series)
-        cached = [await reads.cached_catalogue(each) for each in question.companies]
+        """Return the page with the question of its URL, and with its values if all of them are cached.
+
+        Only a visit reads the cache: what a foreign page can trigger gets the form alone.
+        """
+        question = self._question(request, fields_of(request.url.query))
+        cached: list[Catalogue | None] = [None] * len(question.companies)
+        kept: _Received | None = None
+        marks, cost, problem = Marks(), dict[str, Any](), ""
+        if is_visit(request.headers):
+            reads = reads_of(self._client())
+            cached = [await reads.cached_catalogue(each) for each in question.companies]
         catalogues = [each for each in cached if each is not None]
-        if cached[0] is not None:
-            context = await asyncio.to_thread(self._series, question, cached[0])
-        if len(catalogues) == len(cached) and question.series:
+        if question.series and len(catalogues) == len(cached):
             try:
-                context |= await self._cached_answer(question, catalogues)
-                if "shown" not in context:
-                    context |= await self._cost(question, catalogues)
+                question.check_view()
+                kept = await self._kept(question, catalogues, max_age=None)
+                if kept is None:
+                    cost = await self._cost(question, catalogues)
+                else:
+                    marks = await self._marks(question, kept)
             except SelectionError as error:
-                context |= {"text": problem_of(error), "advice": _ADVICE[400]}
-        context["question"] = question
-        return self._page(
+                problem = problem_of(error)
+
+        def build() -> dict[str, Any]:
+            context: dict[str, Any] = {"texts": question.series, **cost}
+            if cached[0] is not None:
+                context |= self._series(question, cached[0])
+            if problem:
+                context |= {"text": problem, "advice": _ADVICE[400]}
+            elif kept is not None:
+                context |= self._shown(request, question, kept, marks)
+            return context
+
+        return await self._page(
             request,
             "page.html",
+            build,
+            question=question,
             missing=[each for each, known in zip(question.companies, cached, strict=True) if known is None],
             # A link of this page itself: its visitor wants to see the series.
             load=request.headers.get("sec-fetch-site") == "same-origin",
-            **context,
         )
 
     async def series(self, request: Request) -> Response:
         """Return the series that match the search, and the selected ones. Reads the catalogue."""
-        question = await self._received(request)
+        question, _ = await self._received(request)
         catalogue = await unless_gone(request, self._client().catalogue(question.companies[0]), _SECONDS)
         self._names[catalogue.entity_id] = catalogue.name
-        found = await asyncio.to_thread(self._series, question, catalogue)
-        return self._page(request, "series.html", **found)
+        return await self._page(request, "series.html", lambda: self._series(question, catalogue))
 
     async def cost(self, request: Request) -> Response:
         """Return how many requests the question would spend. Reads catalogues that are not known."""
-        question = await self._received(request)
+        question, _ = await self._received(request)
         if not question.series:
-            return self._page(request, "cost.html", requests=None)
+            return await self._page(request, "cost.html", dict, requests=None)
         reading = catalogues_of(reads_of(self._client()), question.companies, max_age=_ANY_AGE)
         each = await unless_gone(request, reading, _SECONDS)
         if each.failed:
             raise each.ended or next(iter(each.failed.values()))
-        return self._page(request, "cost.html", **await self._cost(question, [*each.found.values()]))
+        cost = await self._cost(question, [*each.found.values()])
+        return await self._page(request, "cost.html", dict, **cost)
 
     async def answer(self, request: Request) -> Response:
         """Return the table, the charts, what was spent, and the Python for the same."""
-        question = await self._received(request)
+        question, _ = await self._received(request)
+        question.check_view()
         # Visitors who request values of one company at the same time all see the progress of the last one.
         progress = self._progress[question.companies[0]] = _Progress(question.companies)
         with self._client().observed(progress):
-            context = await unless_gone(request, self._answer(question), _SECONDS)
-        return self._page(request, "answer.html", **context)
+            received = await unless_gone(request, self._read(question), _SECONDS)
+        return await self._answered(request, question, received)
+
+    async def view(self, request: Request) -> Response:
+        """Return another view of the values that the page shows. No request.
+
+        Raises:
+            HTTPException: 409: the client has not cached them, or the service has refused a company since.
+        """
+        question, form = await self._received(request)
+        question.check_view()
+        received = await self._seen(request, question, {**form, "spend": []})
+        return await self._answered(request, question, received)
+
+    async def cell(self, request: Request) -> Response:
+        """Return what a value is and where it comes from, or why there is none. No request but `spend`."""
+        question, form = await self._received(request)
+        received = await self._seen(request, question, form)
+        given = [form.get(f"cell_{name}", [""])[-1] for name in ("company", "version", "series", "period")]
+        company, version, series_id, label = given
+        period = Period.parse(label)
+        panel = next(
+            (
+                each
+                for each in received.panels
+                if (each.dataset.entity_id, each.value_version) == (company, version)
+                and series_id in each.series_ids
+            ),
+            None,
+        )
+        if panel is None:
+            raise HTTPException(409, "the page does not show that value any more")
+
+        def build() -> dict[str, Any]:
+            row = row_of(panel, panel[series_id], panel.dataset.name or panel.dataset.entity_id)
+            value = row.values.get(period)
+            return {
+                "row": row,
+                "period": period,
+                "months": _months(period),
+                "value": value,
+                "number": "" if value is None else exact(value.number),
+                "reported": "" if value is None else _reported(value.report_period),
+                "why": panel.why(series_id, period) if value is None else "",
+            }
+
+        return _said(await self._page(request, "cell.html", build), received)
+
+    async def csv(self, request: Request) -> Response:
+        """Return all values of the question in the view of the page, as CSV. No request without `spend`."""
+        question, form = await self._received(request)
+        question.check_view()
+        received = await self._seen(request, question, form)
+        panels = [panel for panel in received.panels if len(panel)]
+        body = await self._in_thread(lambda: view_csv(groups(question, panels, received.catalogues)))
+        name = file_stem([panel.dataset.name for panel in panels], question.view)
+        disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+        return _said(Response(body, media_type="text/csv", headers={**_HEADERS, **disposition}), received)
 
     async def progress(self, request: Request) -> Response:
         """Return how many queries were answered since values were last requested."""
@@ -257,6 +350,48 @@ class _Pages:
             "hidden": len(others) - len(listed),
         }
 
+    async def _kept(
+        self, question: Question, catalogues: Sequence[Catalogue], *, max_age: float | None
+    ) -> "_Received | None":
+        """Return what the page shows if all of it is cached, and None otherwise. No request.
+
+        Raises:
+            SelectionError: as for `Client.query`.
+        """
+        reads, comparisons = reads_of(self._client()), list[Comparison]()
+        for version in question.versions:
+            several = _several(question, catalogues, version, max_age)
+            comparison = await cached_comparison(reads, several)
+            current = {each.entity_id: each.dataset_id for each in catalogues}
+            if comparison is None or any(
+                each.dataset.dataset_id != current[each.dataset.entity_id] for each in comparison
+            ):
+                return None
+            comparisons.append(comparison)
+        return _Received(question, catalogues, comparisons)
+
+    async def _seen(
+        self, request: Request, question: Question, form: Mapping[str, Sequence[str]]
+    ) -> "_Received":
+        """Return the answers of the publications that the page shows.
+
+        Raises:
+            HTTPException: 409: the client has not cached them, and the form does not allow to spend.
+        """
+        reads, catalogues = reads_of(self._client()), list[Catalogue]()
+        shown = dict(each.split(" ", 1) for each in form.get("publication", ()) if " " in each)
+        for entity_id in question.companies:
+            catalogue = await reads.cached_catalogue(entity_id, max_age=_ANY_AGE)
+            if catalogue is not None and catalogue.dataset_id == shown.get(entity_id):
+                catalogues.append(catalogue)
+        if catalogues and len(catalogues) == len(shown):
+            kept = await self._kept(question, catalogues, max_age=_ANY_AGE)
+            if kept is not None:
+                return kept
+        if "1" not in form.get("spend", ()):
+            raise HTTPException(409, "these values are not cached any more")
+        return await unless_gone(request, self._read(question), _SECONDS)
+
     async def _cost(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
         """Return how many series the question has, and how many requests they take. No request."""
         select, reads = question.select(catalogues[0]), reads_of(self._client())
@@ -267,18 +402,8 @@ class _Pages:
             raise error
         return {"series": series, "requests": sum(plan.requests for plan in plans)}
 
-    async def _cached_answer(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
-        """Return what the answer shows if all of it is cached, and nothing otherwise. No request."""
-        reads, comparisons = reads_of(self._client()), list[Comparison]()
-        for version in question.versions:
-            comparison = await cached_comparison(reads, _several(question, catalogues, version))
-            if comparison is None:
-                return {}
-            comparisons.append(comparison)
-        return await self._shown(question, comparisons, {}, 0)
-
-    async def _answer(self, question: Question) -> dict[str, Any]:
-        """Request what the answer shows."""
+    async def _read(self, question: Question) -> "_Received":
+        """Request what the page shows."""
         reads = reads_of(self._client())
         # Periods of several companies are resolved over their current catalogues.
         max_age = None if len(question.companies) > 1 else _ANY_AGE
@@ -293,48 +418,55 @@ class _Pages:
         failed = each.failed | {name: error for one in comparisons for name, error in one.failed.items()}
         if not any(map(len, comparisons)):
             raise next(iter(failed.values()))
-        return await self._shown(question, comparisons, failed, cost["requests"])
+        return _Received(question, catalogues, comparisons, failed, cost["requests"])
 
-    async def _shown(
-        self,
-        question: Question,
-        comparisons: Sequence[Comparison],
-        failed: Mapping[str, AsyncfinError],
-        planned: int,
+    async def _answered(self, request: Request, question: Question, received: "_Received") -> HTMLResponse:
+        marks = await self._marks(question, received)
+        return await self._page(
+            request, "answer.html", lambda: self._shown(request, question, received, marks)
+        )
+
+    async def _marks(self, question: Question, received: "_Received") -> Marks:
+        """Return what the last publications changed of the values shown; it is not shown of other views."""
+        panels = received.panels
+        if self._history is None or question.view != "values" or not panels:
+            return Marks()
+        return await self._history.marks(panels, question.triples(panels[0].catalogue))
+
+    def _shown(
+        self, request: Request, question: Question, received: "_Received", marks: Marks
     ) -> dict[str, Any]:
-        panels = [
-            one[entity_id] for entity_id in question.companies for one in comparisons if entity_id in one
-        ]
+        """Return what the page shows of answers."""
+        panels = received.panels
         for panel in panels:
             self._names[panel.dataset.entity_id] = panel.dataset.name
-        if not any(map(len, panels)):
-            raise SelectionError("none of these companies has one of these series")
+        having = [panel for panel in panels if len(panel)]
         catalogue = panels[0].catalogue
-        marks = Marks()
-        if self._history is not None:
-            marks = await self._history.marks(panels, question.triples(catalogue))
-        content = shown([panel for panel in panels if len(panel)], marks)
+        names = [panel.dataset.name for panel in having]
+        path = f"{request.scope.get('root_path', '')}/company/{quote(question.companies[0], safe='')}"
+        shown = content(question, having, received.catalogues, marks)
         return {
-            "shown": content,
-            "columns": [(each.fiscal_end, each.duration_months, each.label) for each in content.periods],
+            "content": shown,
             "question": question,
-            "spent": sum(panel.requests for panel in panels),
-            "planned": planned,
+            "publications": {each.dataset.entity_id: each.dataset.dataset_id for each in panels}.items(),
+            "divisors": [(text, series.label) for text, series in question.chosen(catalogue).items()],
+            "cell_path": f"{path}/cell",
+            "chart_file": lambda chart: f"{file_stem(names, question.view, chart.title)}.png",
+            "spent": received.spent,
+            "planned": received.planned,
             "anchors": [(each.dataset.name, each.anchor) for each in panels if each.anchor],
-            "notes": [*self._missing(question, comparisons, failed), *content.notes],
+            "notes": [*self._missing(received), *shown.notes],
             "python": question.python(catalogue),
         }
 
-    def _missing(
-        self, question: Question, comparisons: Sequence[Comparison], failed: Mapping[str, AsyncfinError]
-    ) -> list[str]:
+    def _missing(self, received: "_Received") -> list[str]:
         """Return lines about the companies that do not have all of the question."""
         lines = []
-        for entity_id in question.companies:
+        for entity_id in received.question.companies:
             name = self._names[entity_id] or entity_id
-            if entity_id in failed:
-                lines.append(f"{name}: {http_error(failed[entity_id]).text}.")
-            for one in comparisons:
+            if entity_id in received.failed:
+                lines.append(f"{name}: {http_error(received.failed[entity_id]).text}.")
+            for one in received.comparisons:
                 missing = without_periods(one.missing.get(entity_id, {}))
                 lines += [f"{name} does not have {listed(list(ids))}." for ids in missing.values()]
         return list(dict.fromkeys(lines))
@@ -351,7 +483,7 @@ class _Pages:
         )
         context = {"text": text, "advice": _ADVICE.get(answer.status, "")}
         template = "error.html" if request.headers.get("hx-request") == "true" else "error_page.html"
-        response = self._page(request, template, **context)
+        response = await self._page(request, template, lambda: context)
         response.status_code = answer.status
         response.headers.update(answer.headers)
         return response
@@ -371,38 +503,79 @@ class _Pages:
             self._check_offered(each)
         return question
 
-    async def _received(self, request: Request) -> Question:
-        """Return the question of a form that the explorer's own page has sent."""
-        check_own_page(request.headers)
+    async def _received(self, request: Request) -> tuple[Question, Mapping[str, Sequence[str]]]:
+        """Return the question of a form that the explorer's own page has sent, and the form."""
         self._entity_id(request)
-        try:
-            async with asyncio.timeout(_FORM_SECONDS):
-                form = parse_qs((await _body(request)).decode(), keep_blank_values=True)
-        except ClientDisconnect:
-            raise ClientGoneError("the visitor has left") from None
-        except TimeoutError:
-            raise HTTPException(408, f"the form did not arrive within {_FORM_SECONDS} seconds") from None
-        except ValueError:
-            raise HTTPException(400, "the form is not text") from None
-        return self._question(request, form)
+        form = await received_form(request)
+        return self._question(request, form), form
 
-    def _page(self, request: Request, template: str, **context: object) -> HTMLResponse:
-        html = self._templates.get_template(template).render(
-            root=request.scope.get("root_path", ""),
-            names=self._names,
-            rules=RULES,
-            versions=VERSIONS,
-            views=VIEWS,
-            scales=SCALES,
-            **context,
-        )
-        return HTMLResponse(html, headers=_HEADERS)
+    async def _in_thread(self, work: Callable[[], V]) -> V:
+        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+
+    async def _page(
+        self, request: Request, template: str, build: Callable[[], Mapping[str, Any]], **context: object
+    ) -> HTMLResponse:
+        """Return a page or a fragment; `build` returns what is made of many values, and runs in a thread."""
+
+        def render() -> str:
+            return self._templates.get_template(template).render(
+                root=request.scope.get("root_path", ""),
+                names=self._names,
+                rules=RULES,
+                versions=VERSIONS,
+                views=VIEWS,
+                scales=SCALES,
+                units=UNITS,
+                orders=ORDERS,
+                **{**context, **build()},
+            )
+
+        return HTMLResponse(await self._in_thread(render), headers=_HEADERS)
 
 
-def _several(question: Question, catalogues: Sequence[Catalogue], version: ValueVersion) -> SeveralQuestion:
+@frozen
+class _Received:
+    """What was read for a question, in each of its versions.
+
+    Attributes:
+        catalogues: those over which its periods were resolved.
+        failed: the errors of companies that could not be read.
+        planned: how many requests were planned.
+
+    Raises:
+        SelectionError: no company has one of the series.
+    """
+
+    question: Question
+    catalogues: Sequence[Catalogue]
+    comparisons: Sequence[Comparison]
+    failed: Mapping[str, AsyncfinError] = field(factory=dict)
+    planned: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        if not any(map(len, self.panels)):
+            raise SelectionError("none of these companies has one of these series")
+
+    @property
+    def panels(self) -> list[Panel]:
+        """The panels in the order of the question, the versions of a company one after the other."""
+        ids = self.question.companies
+        return [one[entity_id] for entity_id in ids for one in self.comparisons if entity_id in one]
+
+    @property
+    def spent(self) -> int:
+        return sum(panel.requests for panel in self.panels)
+
+
+def _several(
+    question: Question,
+    catalogues: Sequence[Catalogue],
+    version: ValueVersion,
+    max_age: float | None = None,
+) -> SeveralQuestion:
     """Return the question to the companies whose catalogues are known, in the same periods for all."""
-    select, periods = question.select(catalogues[0]), question.resolved(catalogues)
-    return SeveralQuestion([each.entity_id for each in catalogues], select, periods, version)
+    select, periods = question.select(catalogues[0]), question.to_read(catalogues)
+    return SeveralQuestion([each.entity_id for each in catalogues], select, periods, version, max_age)
 
 
 class _Progress:
@@ -426,48 +599,6 @@ async def _gone(request: Request, error: Exception) -> Response:
     return Response(status_code=499)
 
 
-def check_own_page(headers: Mapping[str, str]) -> None:
-    """Raise unless a request that may spend was sent by the explorer's own page.
-
-    A browser marks a request of another site in Sec-Fetch-Site. It sends that header only over https and to
-    this machine; elsewhere it sends Origin with each POST.
-
-    Raises:
-        HTTPException: 403.
-    """
-    site = headers.get("sec-fetch-site")
-    own = (
-        _is_own(headers.get("origin", ""), headers.get("host", "")) if site is None else site == "same-origin"
-    )
-    if not own:
-        raise HTTPException(403, "only the explorer's own page may request this")
-
-
-def _is_own(origin: str, host: str) -> bool:
-    """Return whether an Origin is of the same host and port as a Host, which is an allowed one."""
-    try:
-        sent, served = urlsplit(origin), urlsplit(f"//{host}")
-        default = {"http": 80, "https": 443}.get(sent.scheme)
-        return (
-            default is not None
-            and sent.hostname is not None
-            and "@" not in sent.netloc  # no browser's
-            and (sent.hostname, sent.port or default) == (served.hostname, served.port or default)
-        )
-    except ValueError:  # a port that is not a number
-        return False
-
-
-async def _body(request: Request) -> bytes:
-    body = b""
-    async for part in request.stream():
-        body += part
-        # Counted as it arrives: a Content-Length may be missing, or wrong.
-        if len(body) > _MAX_FORM_BYTES:
-            raise HTTPException(413, "the form is too large")
-    return body
-
-
 def _tree(
     catalogue: Catalogue, series: Iterable[CatalogueSeries]
 ) -> list[tuple[str, list[tuple[str, list[tuple[str, CatalogueSeries]]]]]]:
@@ -479,3 +610,17 @@ def _tree(
         paths.setdefault(path, []).append((row_text(catalogue, each), each))
     # Groups may share a name.
     return [(catalogue.by_group[group].name, list(paths.items())) for group, paths in tree.items()]
+
+
+def _said(response: R, received: _Received) -> R:
+    """Return a response that says how many requests it took."""
+    response.headers["X-Requests-Spent"] = str(received.spent)
+    return response
+
+
+def _months(period: Period) -> str:
+    return f"{counted(period.duration_months, 'month')} to fiscal month {period.end_month} of {period.year}"
+
+
+def _reported(period: Period | None) -> str:
+    return "not stated" if period is None else f"fiscal month {period.end_month} of {period.year}"

@@ -2,17 +2,20 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 from attrs import frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model import selection
 from asyncfin.model.catalogue import Catalogue, written_triple
-from asyncfin.model.query import VERSION_WORDS, ValueVersion
+from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.model.selection import FiscalRange, PeriodSelection, Trailing, rule_of
+from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Trailing, rule_of
 from asyncfin.model.series import CatalogueSeries, triple
+from asyncfin.table.panel import Panel
+from asyncfin.table.unit import POWERS, Unit
+from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, year_before
 
 RULES = {
     **{rule.name: f"the last {rule.kind}s" for rule in selection.RULES},
@@ -20,11 +23,11 @@ RULES = {
     "range": "fiscal years from ... to ...",
     "all": "all periods",
 }
-VERSIONS = {**VERSION_WORDS, "both": "both, side by side"}
-VIEWS = {"values": "values", "growth": "growth over a year", "index": "index, start = 100"}
-SCALES = {"linear": "linear", "log": "logarithmic"}
 MAX_COMPANIES = 20
+MAX_SERIES = 200
 MAX_SEARCH = 200
+MAX_FIELDS = 1_000
+MAX_FIELD = 4_096
 
 
 @frozen
@@ -39,7 +42,8 @@ class Question:
         start, end: the fiscal years of a range, as typed; empty: the first and last of the catalogues.
         value_version: one of `VERSIONS`.
         search: the words of the search box.
-        view, scale: how the page shows the values: of `VIEWS` and `SCALES`.
+        view, scale, unit, order: how the page shows the values: of `VIEWS`, `SCALES`, `UNITS` and `ORDERS`.
+        over: what the view `ratio` divides by, one of `series`.
     """
 
     companies: tuple[str, ...]
@@ -52,13 +56,16 @@ class Question:
     search: str = ""
     view: str = "values"
     scale: str = "linear"
+    unit: str = ""
+    order: str = ""
+    over: str = ""
 
     @classmethod
     def of(cls, entity_id: str, form: Mapping[str, Sequence[str]]) -> "Question":
         """Return the question of a form's fields, or of a URL's.
 
         Raises:
-            SelectionError: a field has a value that it cannot have, or there are too many companies.
+            SelectionError: a field has a value that it cannot have, or there is too much of something.
         """
 
         def text(name: str, default: str = "") -> str:
@@ -67,7 +74,8 @@ class Question:
         def one_of(name: str, known: Mapping[str, str]) -> str:
             given = text(name, next(iter(known)))
             if given not in known:
-                raise SelectionError(f"{name} must be one of {', '.join(known)}, not {given[:80]!r}")
+                words = ", ".join(filter(None, known))
+                raise SelectionError(f"{name} must be one of {words}, not {given[:80]!r}")
             return given
 
         companies = tuple(dict.fromkeys([entity_id, *form.get("with", ())]))
@@ -75,9 +83,14 @@ class Question:
             raise SelectionError(f"a question must have at most {MAX_COMPANIES} companies")
         if len(search := text("search")) > MAX_SEARCH:
             raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
+        series = tuple(dict.fromkeys(form.get("series", ())))
+        if (count := len(series) * len(companies)) > MAX_SERIES:
+            raise SelectionError(
+                f"a question must have at most {MAX_SERIES} series, counted for each company, not {count:,}"
+            )
         return cls(
             companies,
-            tuple(dict.fromkeys(form.get("series", ()))),
+            series,
             text("rule", "annual"),
             text("last", "5"),
             text("start"),
@@ -86,7 +99,42 @@ class Question:
             search.strip(),
             one_of("view", VIEWS),
             one_of("scale", SCALES),
+            one_of("unit", UNITS),
+            one_of("order", ORDERS),
+            text("over"),
         )
+
+    @property
+    def ordered(self) -> str:
+        """What a chart is made of: ``"metric"`` or ``"company"``; of several companies each metric."""
+        return self.order or ("metric" if len(self.companies) > 1 else "company")
+
+    @property
+    def is_log(self) -> bool:
+        """Whether the scale is logarithmic; growth has losses, so its scale is linear."""
+        return self.scale == "log" and self.view != "growth"
+
+    @property
+    def divided_by(self) -> Unit | None:
+        """What whole numbers of the view ``values`` are divided by."""
+        return next((unit for unit in POWERS if unit == self.unit), None)
+
+    def divisor(self, catalogue: Catalogue) -> list[str]:
+        """Return the row of what a ratio divides by, given the catalogue of the first company."""
+        return _row(self.over, catalogue)
+
+    def check_view(self) -> None:
+        """Raise unless the page can show the values in this view.
+
+        Raises:
+            SelectionError: a ratio has nothing to divide by.
+        """
+        if self.view == "ratio" and self.over not in self.series:
+            raise SelectionError(
+                "choose what to divide by: one of the selected series"
+                if not self.over
+                else f"choose what to divide by: {self.over[:80]!r} is not one of the selected series"
+            )
 
     @property
     def versions(self) -> tuple[ValueVersion, ...]:
@@ -135,6 +183,38 @@ class Question:
         if len(catalogues) == 1 or isinstance(periods, Trailing):
             return periods
         return periods.resolve(catalogues)
+
+    def to_read(self, catalogues: Sequence[Catalogue]) -> PeriodSelection:
+        """Return the periods to read for `resolved`; for growth also those of a year before, at no request.
+
+        Raises:
+            SelectionError: as for `resolved`.
+        """
+        periods = self.resolved(catalogues)
+        if self.view != "growth":
+            return periods
+        match periods:
+            case Trailing(months=months):
+                return Trailing(months + 12)
+            case FiscalRange(start=start, end=end):
+                return periods if start is None else FiscalRange((start.year - 1, start.end_month), end)
+        wanted = periods.resolve(catalogues).periods
+        known = {period for catalogue in catalogues for period in catalogue.periods}
+        return Exact(sorted({*wanted, *known.intersection(map(year_before, wanted))}))
+
+    def shown_of(self, panel: Panel, catalogues: Sequence[Catalogue]) -> Panel:
+        """Return the part of a panel that was read which the page shows."""
+        if self.view != "growth":
+            return panel
+        match periods := self.resolved(catalogues):
+            case Trailing(months=months):
+                if panel.anchor is None:
+                    return panel
+                first = panel.anchor.fiscal_end - months
+                return panel.during([each for each in panel.periods if each.fiscal_end > first])
+            case FiscalRange():
+                return panel.during(periods)
+        return panel.during(periods.resolve(catalogues))
 
     @property
     def periods(self) -> PeriodSelection:
@@ -257,3 +337,19 @@ def _whole(name: str, text: str) -> int:
             f"{name} must be a whole number from 1, of at most nine digits, not {text[:20]!r}"
         )
     return int(text)
+
+
+def fields_of(text: str) -> dict[str, list[str]]:
+    """Return the fields of a form or of a URL's query.
+
+    Raises:
+        SelectionError: there are too many, or one is too long.
+    """
+    # Counted before they are parsed, which takes its time.
+    if (count := text.count("&") + 1) > MAX_FIELDS:
+        raise SelectionError(f"a form must have at most {MAX_FIELDS:,} fields, not {count:,}")
+    form = parse_qs(text, keep_blank_values=True)
+    for name, values in form.items():
+        if len(name) > MAX_FIELD or any(len(value) > MAX_FIELD for value in values):
+            raise SelectionError(f"{name[:80]} must have at most {MAX_FIELD:,} characters")
+    return form

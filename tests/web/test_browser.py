@@ -6,12 +6,15 @@ import io
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import pytest_asyncio
 
-from asyncfin import Annual, Client, MemoryCache, Select
+from asyncfin import Annual, Client, MemoryCache, Quarterly, Select
 from asyncfin.events import RequestFailed
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
@@ -27,21 +30,27 @@ async def sandbox() -> AsyncIterator[Sandbox]:
         yield made
 
 
+@asynccontextmanager
+async def serving(client: Client, sandbox: Sandbox) -> AsyncIterator[str]:
+    """Serve the explorer of the demo companies on a free port of this machine; yield its address."""
+    config = uvicorn.Config(explorer(client, sandbox.entities), host="127.0.0.1", port=0, log_level="warning")
+    server = uvicorn.Server(config)
+    served = asyncio.ensure_future(server.serve())
+    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(0)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    await served
+
+
 @fixture
 async def explored(sandbox: Sandbox) -> AsyncIterator[tuple[str, Client, tuple[str, ...]]]:
-    """Serve the explorer of the demo companies on a free port of this machine."""
-    async with Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client:
-        config = uvicorn.Config(
-            explorer(client, sandbox.entities), host="127.0.0.1", port=0, log_level="warning"
-        )
-        server = uvicorn.Server(config)
-        serving = asyncio.ensure_future(server.serve())
-        while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
-            await asyncio.sleep(0)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}", client, sandbox.entities
-        server.should_exit = True
-        await serving
+    """Give the address of an explorer whose client has a cache."""
+    async with (
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
+        serving(client, sandbox) as base_url,
+    ):
+        yield base_url, client, sandbox.entities
 
 
 @fixture
@@ -97,12 +106,8 @@ async def test_four_series_are_found_chosen_and_shown_as_the_panel_has_them(expl
     texts = await choose(tab, base_url, entities[0], "annual company", 4)
     await tab.click("#ask")
     await tab.wait_for_selector(".chart canvas")
-    rows = await tab.eval_on_selector_all(
-        ".scroll tbody tr",
-        "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.innerText))",
-    )
     panel = await client.query(entities[0], selected(texts), Annual(last=5))
-    assert rows == [[value.text if value else "" for value in series.values] for series in panel]
+    assert await cells(tab) == [[value.text if value else "·" for value in series.values] for series in panel]
     colours = await tab.evaluate(
         """() => {
             const canvas = document.querySelector(".chart canvas");
@@ -194,20 +199,23 @@ async def test_a_lost_response_is_said_on_the_page(explored: Any, tab: Any) -> N
 
 
 async def test_scale_and_pictures_are_reached_by_keyboard(explored: Any, tab: Any) -> None:
-    """The scale of the chart changes, and the picture is the chart in its colours and size."""
+    """The scale of the chart changes, and the picture is the chart with what is around it."""
     base_url, _, entities = explored
     await compared(tab, base_url, entities)
-    await tab.focus("[name=view]")
-    await tab.keyboard.press("Tab")
+    await tab.focus("[name=scale]")
     await tab.keyboard.press("ArrowDown")
-    await holds(tab, "document.querySelector('.chart').plot.scales.y.distr === 3")
+    await holds(tab, "document.querySelector('.chart')?.plot?.scales.y.distr === 3")
     assert await tab.inner_text(".viewed") == "logarithmic scale"
-    await tab.keyboard.press("Tab")
-    await tab.keyboard.press("Tab")
-    assert await tab.evaluate("document.activeElement.id") == "png"
+    await tab.focus(".picture")
+    await tab.keyboard.press("Enter")
+    await tab.wait_for_selector(".picture:has-text('Copied')")
+    # Where the clipboard is refused, it is downloaded.
+    await tab.evaluate("() => { navigator.clipboard.write = () => Promise.reject(); }")
     async with tab.expect_download() as download:
         await tab.keyboard.press("Enter")
-    picture = (await (await download.value).path()).read_bytes()
+    received = await download.value
+    assert received.suggested_filename == "Apple-and-2-more-Revenue.png"
+    picture = (await received.path()).read_bytes()
     assert picture.startswith(b"\x89PNG")
     width = await tab.evaluate("document.querySelector('.chart canvas').width")
     assert int.from_bytes(picture[16:20]) == width
@@ -224,9 +232,12 @@ async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explore
     assert await tab.evaluate("document.querySelector('.chart canvas').getBoundingClientRect().right") <= 360
 
 
+REVENUE = "Revenue/annual.consolidated/company=consolidated"
+
+
 async def compared(tab: Any, base_url: str, entities: tuple[str, ...], extra: str = "") -> str:
     """Show the revenue of three companies from a URL, and return the URL."""
-    series = "Revenue%2Fannual.consolidated%2Fcompany%3Dconsolidated"
+    series = quote(REVENUE, safe="")
     companies = "&".join(f"with={each}" for each in entities[1:])
     url = f"{base_url}/company/{entities[0]}?{companies}&series={series}&rule=annual&last=4{extra}"
     await tab.goto(url)
@@ -246,7 +257,7 @@ async def holds(tab: Any, condition: str) -> None:
 
 async def cells(tab: Any) -> list[list[str]]:
     return await tab.eval_on_selector_all(
-        ".scroll tbody tr",
+        ".scroll tr[data-series]",
         "rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.innerText))",
     )
 
@@ -258,14 +269,14 @@ async def test_companies_are_compared_in_the_same_periods_and_the_url_restores_i
     base_url, client, entities = explored
     await compared(tab, base_url, entities, "&view=growth&scale=log")
     assert await tab.input_value("[name=view]") == "growth"
-    await tab.select_option("[name=view]", "values")
+    await viewed(tab, view="values")
     table = await cells(tab)
     catalogues = [await client.catalogue(each) for each in entities]
     periods = Annual(last=4).resolve(catalogues)
     for row, catalogue in zip(table, catalogues, strict=True):
         select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
         panel = await client.query(catalogue, select, periods)
-        assert row == [value.text if value else "" for value in panel.one().values]
+        assert row == [value.text if value else "·" for value in panel.one().values]
     sent = client.stats().requests
     await tab.reload()
     await tab.wait_for_selector(".chart canvas")
@@ -274,50 +285,127 @@ async def test_companies_are_compared_in_the_same_periods_and_the_url_restores_i
     assert client.stats().requests == sent
 
 
-async def test_growth_and_index_are_computed_from_the_values_of_the_page(explored: Any, tab: Any) -> None:
-    """Without a request; a value without one a year before has no growth."""
+async def viewed(tab: Any, **fields: str) -> None:
+    """Choose a view, and wait for the page to show it."""
+    for name, value in fields.items():
+        async with tab.expect_response("**/view") as response:
+            await tab.select_option(f"[name={name}]", value)
+        await (await response.value).finished()
+        await tab.wait_for_selector(".chart canvas")
+
+
+async def test_views_are_the_servers_and_cost_no_request(explored: Any, tab: Any) -> None:
+    """Growth of the first column is of a value that the page does not show; the URL has the view."""
     base_url, client, entities = explored
-    await compared(tab, base_url, entities)
-    values = [[float(cell.replace(",", "")) if cell else None for cell in row] for row in await cells(tab)]
-    sent = client.stats().requests
-    await tab.select_option("[name=view]", "growth")
-    growth = [
-        [
-            f"{(now / before - 1) * 100:+.1f}%" if now is not None and before else ""
-            for before, now in zip([None, *row], row, strict=False)
-        ]
-        for row in values
+    await compared(tab, base_url, entities[:1])
+    values = await cells(tab)
+    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+    numbers = [
+        value.number for value in (await client.query(entities[0], select, Annual(last=4))).one().values
     ]
-    assert await cells(tab) == growth
-    await tab.select_option("[name=view]", "index")
-    await tab.select_option("[name=scale]", "log")
-    for row, numbers in zip(await cells(tab), values, strict=True):
-        first = next(number for number in numbers if number is not None)
-        shown = [float(cell) for cell in row if cell and "K" not in cell]
-        expected = [number / first * 100 for number in numbers if number is not None]
-        assert shown == pytest.approx([each for each in expected if each < 1000], abs=0.06)
-    await tab.select_option("[name=view]", "values")
-    assert [
-        [float(cell.replace(",", "")) if cell else None for cell in row] for row in await cells(tab)
-    ] == values
+    sent = client.stats().requests
+    await viewed(tab, view="growth")
+    growth = [f"{(now / before - 1) * 100:+.1f}%" for before, now in pairwise(numbers)]
+    assert (await cells(tab))[0] == ["+7.8%", *growth]
+    assert await tab.inner_text(".legend .value") == f"FY2025: {growth[-1]}"
+    assert "view=growth" in tab.url
+    await viewed(tab, view="index")
+    assert await tab.inner_text(".viewed") == "index, FY2022 = 100"
+    assert (await cells(tab))[0] == [f"{number / numbers[0] * 100:.1f}" for number in numbers]
+    await viewed(tab, view="values")
+    assert await cells(tab) == values
     assert client.stats().requests == sent
 
 
-async def test_the_downloaded_csv_has_the_numbers_of_the_table(explored: Any, tab: Any) -> None:
-    """Read back with a CSV reader; the PNG is one."""
+async def test_a_ratio_divides_by_a_series_of_the_question(explored: Any, tab: Any) -> None:
+    """Which is then not shown; without one the page asks for it and keeps what it shows."""
+    base_url, client, entities = explored
+    extra = "&series=GrossProfit%2Fannual.consolidated%2Fcompany%3Dconsolidated"
+    await compared(tab, base_url, entities[:1], extra)
+    await tab.select_option("[name=view]", "ratio")
+    await tab.wait_for_selector("#refused:has-text('choose what to divide by')")
+    assert len(await cells(tab)) == 2
+    await viewed(tab, over=REVENUE)
+    margins = (await cells(tab))[0]
+    panel = await client.query(
+        entities[0],
+        Select(metric_ids=["Revenue", "GrossProfit"], basis="consolidated", cadence="annual"),
+        Annual(last=4),
+    )
+    profit, revenue = panel["GrossProfit/annual"].values, panel["Revenue/annual"].values
+    assert margins == [f"{a.number / b.number * 100:.1f}%" for a, b in zip(profit, revenue, strict=True)]
+    assert len(await cells(tab)) == 1
+    assert await tab.inner_text(".viewed") == "ratio to Revenue"
+
+
+async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: Any, tab: Any) -> None:
+    """Text and label are those of the value; where the cursor leaves, the latest ones."""
+    base_url, client, entities = explored
+    await tab.goto(
+        f"{base_url}/company/{entities[0]}?series={quote('Revenue/quarterly')}&rule=quarterly&last=4"
+    )
+    await tab.click("#ask")
+    await tab.wait_for_selector(".chart canvas")
+    panel = await client.query(entities[0], Select(series_ids="Revenue/quarterly"), Quarterly(last=4))
+    readings = [
+        f"{period.label}: {value.text if value else '·'}"
+        for period, value in zip(panel.periods, panel.one().values, strict=True)
+    ]
+    box = await tab.locator(".u-over").bounding_box()
+    for at, reading in enumerate(readings):
+        await tab.mouse.move(box["x"] + 1 + (box["width"] - 2) * at / 3, box["y"] + 20)
+        assert await tab.inner_text(".legend .value") == reading
+    await tab.mouse.move(box["x"] - 60, box["y"] - 60)
+    assert await tab.inner_text(".legend .value") == readings[-1]
+
+
+async def test_a_cell_opens_to_its_number_and_sources(explored: Any, tab: Any) -> None:
+    """By click or Enter; Escape closes it, and the focus returns; an empty cell says why it is empty."""
+    base_url, client, entities = explored
+    await compared(tab, base_url, entities)
+    sent = client.stats().requests
+    await tab.focus(".scroll td")
+    await tab.keyboard.press("ArrowRight")
+    await tab.keyboard.press("ArrowDown")
+    await tab.keyboard.press("Enter")
+    await tab.wait_for_selector("dialog[open] dl")
+    said = await tab.inner_text("dialog")
+    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+    catalogues = [await client.catalogue(each) for each in entities]
+    period = Annual(last=4).resolve(catalogues).periods[1]
+    value = (await client.query(catalogues[1], select, Annual())).one()[period]
+    for part in (
+        value.text,
+        f"{value.number:.0f}",
+        value.number_format,
+        value.fill_type,
+        value.sources[0].item_id,
+    ):
+        assert part in said
+    assert f"{period.label}: 12 months to fiscal month 12 of {period.year}" in said
+    await tab.keyboard.press("Escape")
+    assert await tab.evaluate("document.activeElement.cellIndex + document.activeElement.tagName") == "2TD"
+    assert await tab.locator('.scroll td[tabindex="0"]').count() == 1
+    await tab.click(".scroll td.gap")
+    await tab.wait_for_selector("dialog[open] dt:has-text('No value')")
+    assert client.stats().requests == sent
+
+
+async def test_the_downloaded_csv_has_every_value_in_the_view_of_the_page(explored: Any, tab: Any) -> None:
+    """A line for each series and period, with all digits, and the text of the page."""
     base_url, _, entities = explored
     await compared(tab, base_url, entities)
+    await viewed(tab, view="growth")
     async with tab.expect_download() as download:
         await tab.click("#csv")
-    path = await (await download.value).path()
-    head, *rows = csv.reader(io.StringIO(path.read_text()))
-    assert head[:5] == ["company", "series", "scopes", "version", "description"]
-    assert [row[0] for row in rows] == ["Apple", "NVIDIA", "Alphabet"]
-    shown = [[cell.replace(",", "") for cell in row] for row in await cells(tab)]
-    assert [row[5:] for row in rows] == shown
-    async with tab.expect_download() as download:
-        await tab.click("#png")
-    assert (await (await download.value).path()).read_bytes().startswith(b"\x89PNG")
+    received = await download.value
+    assert received.suggested_filename == "Apple-and-2-more-growth.csv"
+    rows = list(csv.DictReader(io.StringIO((await received.path()).read_text())))
+    assert {row["view"] for row in rows} == {"growth over a year, percent"}
+    assert [row["text"] for row in rows] == [cell for line in await cells(tab) for cell in line]
+    last = next(row for row in rows if row["entity_name"] == "Apple" and row["period_label"] == "FY2025")
+    assert (last["number"], last["text"], last["unit"]) == ("416161000000", "+6.4%", "")
+    assert float(last["shown"]) == pytest.approx((416161 / 391035 - 1) * 100, rel=1e-11)
 
 
 async def test_the_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
@@ -359,3 +447,26 @@ async def test_a_wrong_question_is_said_on_the_page(explored: Any, tab: Any) -> 
     await tab.click("#ask")
     await tab.wait_for_selector(".scroll tbody td")
     assert await tab.locator("#answer [role=alert]").count() == 0
+
+
+async def test_without_a_cache_another_view_is_requested_once_and_said(
+    sandbox: Sandbox, chromium: Any
+) -> None:
+    """A cell and a download offer a button: only a click spends."""
+    async with Client(sandbox.base_url, sandbox.token) as client, serving(client, sandbox) as base_url:
+        tab = await chromium.new_page()
+        await compared(tab, base_url, sandbox.entities[:1])
+        sent = client.stats().requests
+        async with tab.expect_response("**/answer"):
+            await tab.select_option("[name=view]", "growth")
+        await tab.wait_for_selector(".viewed:has-text('growth')")
+        assert client.stats().requests > sent
+        sent = client.stats().requests
+        await tab.click(".scroll td")
+        await tab.wait_for_selector("#refused button")
+        assert client.stats().requests == sent
+        await tab.click("#refused button")
+        await tab.wait_for_selector("dialog[open] dl")
+        assert client.stats().requests > sent
+        assert "spent" in await tab.inner_text("#refused")
+        await tab.close()

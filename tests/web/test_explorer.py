@@ -31,8 +31,8 @@ REVENUE = ["Revenue/annual", "CostOfRevenue/annual", "GrossProfit/annual", "Oper
 
 
 def texts(html: str) -> list[list[str]]:
-    """Return the cells of the rows of a table."""
-    rows = re.findall(r"<tr>(.*?)</tr>", html, re.S)
+    """Return the cells of the rows of a table, without its headings."""
+    rows = re.findall(r'<tr(?! class="heading")[^>]*>(.*?)</tr>', html, re.S)
     cells = (re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in rows)
     return [[unescape(re.sub(r"<[^>]+>", " ", cell)).strip() for cell in row] for row in cells]
 
@@ -69,8 +69,15 @@ async def test_the_tree_shows_every_series_and_a_search_those_that_it_finds(page
     ("fragment", "fields", "said"),
     [
         ("series", {"search": "e " * 101}, "at most 200 characters"),
-        ("cost", {"series": REVENUE, "rule": "annual", "last": "9" * 5000}, "at most nine digits"),
-        ("cost", {"series": REVENUE, "rule": "range", "start": "9" * 5000}, "at most nine digits"),
+        ("cost", {"series": REVENUE, "rule": "annual", "last": "9" * 4000}, "at most nine digits"),
+        ("cost", {"series": REVENUE, "rule": "annual", "last": "9" * 5000}, "at most 4,096 characters"),
+        (
+            "cost",
+            {"series": [f"a/b/c=d{at}" for at in range(204)]},
+            "at most 200 series, counted for each company, not 204",
+        ),
+        ("cost", {"series": ["x"] * 1001}, "at most 1,000 fields"),
+        ("cost", {"series": REVENUE, "rule": "range", "start": "9" * 4000}, "at most nine digits"),
     ],
 )
 async def test_what_is_too_long_to_mean_anything_is_refused(
@@ -112,7 +119,7 @@ async def test_the_table_holds_the_texts_of_the_panel(
     head, *rows = texts(answer.text)
     assert head == ["Series", *(period.label for period in panel.periods)]
     assert [row[1:] for row in rows] == [
-        [value.text if value else "" for value in series.values] for series in panel
+        [value.text if value else "·" for value in series.values] for series in panel
     ]
     assert "planned" in answer.text
 
@@ -138,7 +145,6 @@ async def test_each_number_format_has_a_separate_chart(page: Page) -> None:
     charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
     labels = [sorted(line["label"].partition(" /")[0] for line in chart["lines"]) for chart in charts]
     assert sorted(labels) == [["Cash", "Revenue"], ["Effective tax rate"]]
-    assert all(chart["labels"] == charts[0]["labels"] for chart in charts)
 
 
 async def test_companies_of_the_same_name_keep_their_lines_and_gaps() -> None:
@@ -165,7 +171,7 @@ async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> No
     (chart,) = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
     assert "1 gap, where no series has a value: 2026-Q2" in answer.text
     head, row = texts(answer.text)
-    assert row[[cell.split()[0] for cell in head].index("2026-Q2")] == ""
+    assert row[[cell.split()[0] for cell in head].index("2026-Q2")] == "·"
     (quarters,) = [line["numbers"] for line in chart["lines"] if line["label"].endswith("3 months")]
     assert Period(2026, 6, 3) in (await page.client.catalogue(page.entities[0])).periods
     at = chart["ends"].index(2026 * 12 + 6)
@@ -176,7 +182,7 @@ async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> No
 async def test_columns_of_several_durations_name_them(page: Page) -> None:
     """A quarter, the nine months and the year that end together are next to each other."""
     answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="12")
-    heads = re.findall(r'<th scope="col">([^<]*)<br><small>([^<]*)</small>', answer.text)
+    heads = re.findall(r'<th scope="col"[^>]*>([^<]*)<br><small>([^<]*)</small>', answer.text)
     assert {(label[-2:], months) for label, months in heads} >= {("Q3", "3 months"), ("9M", "9 months")}
     alone = await page.post("answer", series=["Revenue/annual"], rule="annual", last="2")
     assert "<br><small>12 months" not in alone.text
@@ -185,7 +191,7 @@ async def test_columns_of_several_durations_name_them(page: Page) -> None:
 async def test_progress_counts_each_answered_query_once_however_many_ask(page: Page) -> None:
     """Two visitors ask about one company at the same time."""
     catalogue = await page.client.catalogue(page.entities[0])
-    series = [each.series_id for each in catalogue]
+    series = [each.series_id for each in catalogue][:200]
     before = page.spent
     await asyncio.gather(*(page.post("answer", series=series, rule="all") for _ in range(2)))
     progress = await page.http.get(f"/company/{page.entities[0]}/progress", headers=OWN)
@@ -232,7 +238,7 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
     assert ("value_version='latest_restated'" in python) == ("value_version" in code)
 
 
-@pytest.mark.parametrize("wrong", [{"rule": "x" * 10_000}, {"series": f"{'x' * 10_000}/annual/a=b"}])
+@pytest.mark.parametrize("wrong", [{"rule": "x" * 4_000}, {"series": f"{'x' * 4_000}/annual/a=b"}])
 async def test_a_long_text_is_cut_in_what_the_page_says(page: Page, wrong: dict[str, str]) -> None:
     """A form of 1 MB is no page of 1 MB."""
     answer = await page.post("cost", **{"series": "Revenue/annual", **wrong})
@@ -375,7 +381,7 @@ async def test_both_versions_are_shown_side_by_side(page: Page) -> None:
 async def test_descriptions_are_shown_in_table_and_chart(page: Page) -> None:
     """Only they state the unit."""
     answer = await page.post("answer", series=ROW, rule="annual", last="2")
-    assert answer.text.partition("<table")[0].count("Unit: USD.") >= 2  # caption and data of the chart
+    assert "Unit: USD." in answer.text.partition("<table")[0]
     assert "Unit: USD." in texts(answer.text)[1][0]
 
 

@@ -1,5 +1,6 @@
 """What changed with the last publication, on the explorer's page."""
 
+import json
 import os
 import re
 import threading
@@ -71,9 +72,10 @@ async def night(tmp_path: Path) -> AsyncIterator[Nights]:
 
 def cells(html: str) -> dict[tuple[str, str], tuple[str, str]]:
     """Return the text and the mark of the changed cells, by series and period."""
-    heads = re.findall(r'<th scope="col">(\w[^<]*)</th>', html)[1:]
+    heads = re.findall(r'<th scope="col"[^>]*>(\w[^<]*)</th>', html)[1:]
     found = {}
-    for label, rest in re.findall(r'<tr><th scope="row".*?<bdi>([^<]*)</bdi><br>(.*?)</tr>', html, re.S):
+    for names, rest in re.findall(r'<tr [^>]*><th scope="row" data-row="(\[.*?\])">(.*?)</tr>', html, re.S):
+        label = json.loads(unescape(names))[1]
         for period, (kind, cell) in zip(heads, re.findall(r"<td([^>]*)>(.*?)</td>", rest), strict=True):
             text = re.search(r"<bdi>(.*?)</bdi>", cell)
             mark = re.search(r'<small class="was">(.*?)</small>', cell)
@@ -92,7 +94,7 @@ async def test_values_of_the_last_publication_are_marked_with_what_they_were(nig
     html = unescape(await night.answer())
     assert cells(html) == {
         ("Revenue", "FY2020"): ("1,250.5 filed", "was 1,000 filed"),
-        ("Revenue", "FY2022"): ("", "was 3 filed"),
+        ("Revenue", "FY2022"): ("·", "was 3 filed"),
         ("Revenue", "FY2023"): ("4 filed", "new"),
         ("Revenue", "FY2024"): ("5 filed", "new"),
         ("Cost", "FY2020"): ("7 refiled", "relabelled"),

@@ -1,6 +1,7 @@
 "use strict";
-// The explorer's behaviour next to htmx: the question in the URL, charts, what is computed from the values
-// (growth, index, CSV, PNG), progress, filters and keys of lists, and the last questions of this browser.
+// The explorer's behaviour next to htmx: the question in the URL, the drawing of charts, views, cells,
+// downloads, progress, filters and keys of lists, and the last questions of this browser. Numbers and texts
+// are the server's.
 (() => {
   const light = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a5195", "#8c564b", "#2f4b7c", "#a05195", "#a3a81e", "#444444"];
   const dark = ["#4aa8e0", "#ff8a3d", "#2fc99a", "#e6a3c9", "#8fd3ff", "#ffc04d", "#b48ccc", "#c99186", "#8ca6dd", "#d58cc8", "#d6d94a", "#bbbbbb"];
@@ -9,45 +10,24 @@
   const recentKey = "asyncfin-questions" + root;
   const form = document.getElementById("question");
   const answer = document.getElementById("answer");
+  const tools = document.getElementById("tools");
+  const refused = document.getElementById("refused");
 
   // hx-on attributes are code in HTML: the page has none, so none is ever right.
   document.addEventListener("htmx:before:on:init", (event) => event.preventDefault());
 
-  const compact = (number) => new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 2 }).format(number);
-  const formats = {
-    values: compact,
-    growth: (number) => `${number > 0 ? "+" : ""}${number.toFixed(1)}%`,
-    index: (number) => (number >= 1000 ? compact(number) : number.toFixed(1)),
-  };
-  const titles = { values: "", growth: "growth over a year, in percent", index: "index, the first value is 100" };
-
-  // What a view shows of numbers of one duration, given by fiscal end: of null or undefined, the same.
-  const views = {
-    values: (ends, numbers) => numbers,
-    growth: (ends, numbers) => {
-      const at = new Map(ends.map((end, index) => [end, numbers[index]]));
-      return numbers.map((number, index) => {
-        if (number == null) return number;
-        const before = at.get(ends[index] - 12);
-        return before > 0 ? (number / before - 1) * 100 : null;
-      });
-    },
-    index: (ends, numbers) => {
-      const first = numbers.find((number) => number > 0);
-      return numbers.map((number) => (number == null ? number : first === undefined ? null : (number / first) * 100));
-    },
-  };
-  const view = () => (form ? form.elements.view.value : "values");
-  const isLog = () => form && form.elements.scale.value === "log" && view() !== "growth";
-
-  function linesOf(chart) {
-    return chart.lines.map((line) => {
-      // "" is a fiscal end that a line has no period for: undefined, over which a line goes on. null is a gap.
-      const numbers = line.numbers.map((number) => (number === "" ? undefined : number));
-      const seen = views[view()](chart.ends, numbers);
-      return isLog() ? seen.map((number) => (number <= 0 ? null : number)) : seen;
-    });
+  // The y axis is all that the script words itself. As many digits as make all of its ticks different.
+  function tickTexts(splits, percent) {
+    const numbers = splits.map((number) => (percent ? number * percent : number));
+    let texts = [];
+    for (let digits = 3; digits <= 15; digits += 1) {
+      const format = new Intl.NumberFormat("en", { notation: percent ? "standard" : "compact", maximumSignificantDigits: digits });
+      texts = numbers.map((number) => format.format(number) + (percent ? "%" : ""));
+      if (new Set(texts).size === texts.length) break;
+    }
+    return texts;
   }
+  const isLog = () => form && form.elements.scale.value === "log" && form.elements.view.value !== "growth";
 
   function draw(place) {
     const chart = JSON.parse(place.dataset.chart);
@@ -57,25 +37,13 @@
     const rule = style.getPropertyValue("--line").trim();
     const colours = isDark.matches ? dark : light;
     const labels = new Map(chart.ends.map((end, at) => [end, chart.labels[at]]));
-    const lines = linesOf(chart);
-    const shown = formats[view()];
-    const legend = figure.querySelector(".legend");
-    const values = chart.lines.map((line, at) => {
-      const swatch = Object.assign(document.createElement("span"), { className: "swatch" });
+    // "" is a fiscal end that a line has no period for: undefined, over which a line goes on. null is a gap.
+    const lines = chart.lines.map((line) => line.numbers.map((number) => (number === "" ? undefined : number)));
+    const values = [...figure.querySelectorAll(".legend .value")];
+    for (const [at, swatch] of figure.querySelectorAll(".legend .swatch").entries()) {
       swatch.style.background = colours[at % colours.length];
-      const value = Object.assign(document.createElement("span"), { className: "value" });
-      const item = document.createElement("li");
-      item.append(swatch, Object.assign(document.createElement("bdi"), { textContent: line.label }), value);
-      return [item, value];
-    });
-    legend.replaceChildren(...values.map(([item]) => item));
-    figure.querySelector(".viewed").textContent = [titles[view()], isLog() ? "logarithmic scale" : ""].filter(Boolean).join(", ");
-    const latest = () => {
-      for (const [at, [, value]] of values.entries()) {
-        const index = lines[at].findLastIndex((number) => number != null);
-        value.textContent = index < 0 ? "no value" : `${labels.get(chart.ends[index])}: ${shown(lines[at][index])}`;
-      }
-    };
+    }
+    const latest = () => values.forEach((value, at) => { value.textContent = chart.lines[at].latest; });
     const options = {
       width: place.clientWidth,
       height: 300,
@@ -99,7 +67,10 @@
           grid: { stroke: rule, width: 1 },
           ticks: { stroke: rule },
           size: 70,
-          values: (_, splits) => splits.map((number) => (number == null ? "" : shown(number))),
+          values: (_, splits) => {
+            const texts = tickTexts(splits.filter((number) => number != null), chart.percent);
+            return splits.map((number) => (number == null ? "" : texts.shift()));
+          },
         },
       ],
       series: [
@@ -131,10 +102,7 @@
           (plot) => {
             const index = plot.cursor.idx;
             if (index == null) return latest();
-            for (const [at, [, value]] of values.entries()) {
-              const number = lines[at][index];
-              value.textContent = `${labels.get(chart.ends[index])}: ${number == null ? "no value" : shown(number)}`;
-            }
+            values.forEach((value, at) => { value.textContent = chart.lines[at].readings[index]; });
           },
         ],
       },
@@ -147,109 +115,172 @@
     place.resizes.observe(place);
   }
 
-  // The table's numbers in the current view: a list for each row.
-  function tableNumbers(table) {
-    const columns = JSON.parse(table.dataset.columns);
-    const durations = [...new Set(columns.map(([, months]) => months))];
-    return [...table.tBodies[0].rows].map((row) => {
-      const cells = [...row.querySelectorAll("td")];
-      const result = cells.map(() => null);
-      for (const months of durations) {
-        const of = columns.flatMap(([, each], at) => (each === months ? [at] : []));
-        const numbers = of.map((at) => ("number" in cells[at].dataset ? Number(cells[at].dataset.number) : null));
-        views[view()](of.map((at) => columns[at][0]), numbers).forEach((number, at) => { result[of[at]] = number; });
-      }
-      return result;
-    });
-  }
-
-  function fillTable(table) {
-    const numbers = tableNumbers(table);
-    // What a value was before is an amount, not a growth.
-    table.classList.toggle("computed", view() !== "values");
-    for (const [at, row] of [...table.tBodies[0].rows].entries()) {
-      for (const [column, cell] of row.querySelectorAll("td").entries()) {
-        if (!("number" in cell.dataset)) continue;
-        const text = cell.querySelector("bdi") ?? cell.appendChild(document.createElement("bdi"));
-        cell.dataset.text ??= text.textContent;
-        const number = numbers[at][column];
-        const shown = view() === "values" ? cell.dataset.text : number == null ? "" : formats[view()](number);
-        text.textContent = shown;
-        cell.classList.toggle("negative", view() === "values" ? Number(cell.dataset.number) < 0 : number < 0);
-      }
-    }
-  }
-
   function show() {
     for (const place of document.querySelectorAll(".chart")) draw(place);
     for (const table of document.querySelectorAll(".scroll table")) {
-      if (view() !== "values" || table.dataset.viewed) fillTable(table);
       // The latest periods are on the right.
       const box = table.parentElement;
       box.onscroll = () => box.classList.toggle("scrolled", box.scrollLeft > 8);
-      if (!table.dataset.viewed) box.scrollLeft = table.offsetWidth;
-      table.dataset.viewed = "yes";
+      if (!table.dataset.seen) box.scrollLeft = table.offsetWidth;
+      table.dataset.seen = "yes";
+      // One tab stop for all cells: arrow keys move in them.
+      if (!table.querySelector('td[tabindex="0"]')) table.querySelector("td")?.setAttribute("tabindex", "0");
+    }
+    const divisors = document.getElementById("divisors");
+    if (divisors && form) {
+      const over = form.elements.over;
+      const chosen = over.value;
+      over.replaceChildren(new Option(""), divisors.content.cloneNode(true));
+      if (chosen && !over.value) over.value = [...over.options].some((each) => each.value === chosen) ? chosen : "";
     }
   }
-
-  // A spreadsheet would take such a text for a formula. A number is none: -1e-7.
-  const safe = (text) => (/^\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]/.test(text) && !/^[+-]?\d+(\.\d+)?$/.test(text) ? `'${text}` : text);
-  const quoted = (cell) => (typeof cell === "number" ? String(cell) : `"${safe(cell).replaceAll('"', '""')}"`);
 
   function save(name, blob) {
     const link = Object.assign(document.createElement("a"), { href: URL.createObjectURL(blob), download: name });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
-  const fileName = (ending) => `${document.getElementById("name").textContent.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60)}.${ending}`;
+  // Only the page's own form may request anything: the server refuses all else.
+  const send = (path, more = []) => fetch(path, {
+    method: "POST",
+    headers: { "HX-Request": "true" },
+    body: new URLSearchParams([...new FormData(form), ...more]),
+  });
+  const spentText = (response) => {
+    const spent = Number(response.headers.get("X-Requests-Spent") ?? 0);
+    return spent ? `${spent} request${spent === 1 ? "" : "s"} spent.` : "";
+  };
+  // What was shown is not cached any more: only a click may spend requests on it.
+  function offer(text, again) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "quiet", textContent: "Request it" });
+    button.addEventListener("click", () => { refused.replaceChildren(); again(); });
+    refused.replaceChildren(text, " ", button);
+  }
+  const sentence = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent.trim();
 
-  function saveCsv() {
-    const table = document.querySelector(".scroll table");
-    if (!table) return;
-    const numbers = tableNumbers(table);
-    const head = ["company", "series", "scopes", "version", "description", ...JSON.parse(table.dataset.columns).map(([, , label]) => label)];
-    const lines = [...table.tBodies[0].rows].map((row, at) => [
-      ...JSON.parse(row.querySelector("th").dataset.row),
-      ...numbers[at].map((number) => number ?? ""),
-    ]);
-    save(fileName("csv"), new Blob([[head, ...lines].map((line) => line.map(quoted).join(",")).join("\r\n") + "\r\n"], { type: "text/csv" }));
+  async function saveCsv(more = []) {
+    refused.replaceChildren();
+    const response = await send(tools.dataset.csv, more);
+    if (response.status === 409) return offer("These values are not cached any more.", () => saveCsv([["spend", "1"]]));
+    if (!response.ok) return refused.replaceChildren(sentence(await response.text()));
+    const name = /filename="([^"]+)"/.exec(response.headers.get("Content-Disposition") ?? "")?.[1] ?? "values.csv";
+    refused.replaceChildren(spentText(response));
+    save(name, await response.blob());
   }
 
-  // The chart's canvas with its title and legend, which are not on it.
-  function savePng() {
-    for (const place of document.querySelectorAll(".chart")) {
-      const chart = JSON.parse(place.dataset.chart);
-      const drawn = place.querySelector("canvas");
-      const scale = drawn.width / place.clientWidth;
-      const style = getComputedStyle(document.documentElement);
-      const colours = isDark.matches ? dark : light;
-      const picture = document.createElement("canvas");
-      const top = 48 * scale;
-      picture.width = drawn.width;
-      picture.height = drawn.height + top + (chart.lines.length * 20 + 12) * scale;
-      const pen = picture.getContext("2d");
-      pen.fillStyle = style.getPropertyValue("--bg").trim();
-      pen.fillRect(0, 0, picture.width, picture.height);
-      pen.drawImage(drawn, 0, top);
-      pen.scale(scale, scale);
-      pen.fillStyle = style.getPropertyValue("--fg").trim();
-      pen.font = "600 15px system-ui, sans-serif";
-      pen.fillText(chart.title || document.getElementById("name").textContent, 12, 20);
-      pen.font = "12px system-ui, sans-serif";
-      pen.fillText([chart.subtitle, place.closest("figure").querySelector(".viewed").textContent].filter(Boolean).join(" · "), 12, 38);
-      for (const [at, line] of chart.lines.entries()) {
-        const y = (drawn.height + top) / scale + 12 + at * 20;
-        pen.fillStyle = colours[at % colours.length];
-        pen.fillRect(12, y - 5, 14, 4);
-        pen.fillStyle = style.getPropertyValue("--fg").trim();
-        pen.fillText(line.label, 34, y);
-      }
-      picture.toBlob((blob) => save(fileName("png"), blob));
+  let asked = 0;
+  async function showView() {
+    const mine = (asked += 1);
+    refused.replaceChildren();
+    const response = await send(tools.dataset.view);
+    if (mine !== asked) return;
+    // The client has not cached what is shown: it is requested once.
+    if (response.status === 409) return form.requestSubmit();
+    const html = await response.text();
+    if (mine !== asked) return;
+    if (!response.ok) return refused.replaceChildren(sentence(html));
+    answer.innerHTML = html;
+    show();
+    remember();
+  }
+
+  const dialog = document.getElementById("cell");
+  async function openCell(cell, more = []) {
+    const row = cell.closest("tr");
+    const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
+    const which = [["cell_company", row.dataset.company], ["cell_version", row.dataset.version], ["cell_series", row.dataset.series], ["cell_period", head.dataset.period]];
+    const response = await send(cell.closest("table").dataset.cell, [...which, ...more]);
+    if (response.status === 409) return offer("This value is not cached any more.", () => openCell(cell, [["spend", "1"]]));
+    const html = await response.text();
+    if (!response.ok) return refused.replaceChildren(sentence(html));
+    refused.replaceChildren(spentText(response));
+    dialog.firstElementChild.innerHTML = html;
+    dialog.addEventListener("close", () => cell.focus(), { once: true });
+    dialog.showModal();
+  }
+  document.addEventListener("click", (event) => {
+    const cell = event.target.closest?.(".scroll td");
+    if (!cell) return;
+    stopAt(cell);
+    openCell(cell);
+  });
+  function stopAt(cell) {
+    for (const each of cell.closest("table").querySelectorAll('td[tabindex="0"]')) each.tabIndex = -1;
+    cell.tabIndex = 0;
+    cell.focus();
+  }
+  document.addEventListener("keydown", (event) => {
+    const cell = event.target.closest?.(".scroll td");
+    if (!cell) return;
+    if (event.key === "Enter") return openCell(cell);
+    const rows = [...cell.closest("table").querySelectorAll("tr[data-series]")];
+    const at = rows.indexOf(cell.closest("tr"));
+    const next = {
+      ArrowLeft: cell.previousElementSibling,
+      ArrowRight: cell.nextElementSibling,
+      ArrowUp: rows[at - 1]?.cells[cell.cellIndex],
+      ArrowDown: rows[at + 1]?.cells[cell.cellIndex],
+    }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    if (next?.tagName === "TD") stopAt(next);
+  });
+
+  // The chart's canvas with what is around it on the page.
+  function picture(figure) {
+    const place = figure.querySelector(".chart");
+    const drawn = place.querySelector("canvas");
+    const scale = drawn.width / place.clientWidth;
+    const style = getComputedStyle(document.documentElement);
+    const colours = isDark.matches ? dark : light;
+    const text = (selector) => figure.querySelector(selector).textContent.trim();
+    const legend = [...figure.querySelectorAll(".legend li")].map((item) => `${item.querySelector("bdi").textContent}   ${item.querySelector(".value").textContent}`);
+    const canvas = document.createElement("canvas");
+    const top = 62;
+    const height = drawn.height / scale;
+    canvas.width = drawn.width;
+    canvas.height = (height + top + legend.length * 20 + 52) * scale;
+    const pen = canvas.getContext("2d");
+    pen.fillStyle = style.getPropertyValue("--bg").trim();
+    pen.fillRect(0, 0, canvas.width, canvas.height);
+    pen.drawImage(drawn, 0, top * scale);
+    pen.scale(scale, scale);
+    const ink = style.getPropertyValue("--fg").trim();
+    const write = (line, x, y, font) => {
+      pen.fillStyle = ink;
+      pen.font = font ?? "12px system-ui, sans-serif";
+      pen.fillText(line, x, y, canvas.width / scale - x - 8);
+    };
+    write(text("figcaption strong"), 12, 20, "600 15px system-ui, sans-serif");
+    write(text("figcaption .unit"), 12, 38);
+    write(text(".viewed"), 12, 54);
+    for (const [at, line] of legend.entries()) {
+      const y = height + top + 12 + at * 20;
+      pen.fillStyle = colours[at % colours.length];
+      pen.fillRect(12, y - 5, 14, 4);
+      write(line, 34, y);
+    }
+    const bottom = height + top + legend.length * 20 + 18;
+    write(text(".below"), 12, bottom);
+    write(figure.querySelector(".credit").textContent, 12, bottom + 18);
+    return new Promise((resolve) => { canvas.toBlob(resolve); });
+  }
+  async function copyPicture(button) {
+    const figure = button.closest("figure");
+    const blob = await picture(figure);
+    try {
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": blob })]);
+      button.textContent = "Copied";
+    } catch {
+      save(figure.dataset.file, blob);
+      button.textContent = "Downloaded";
     }
   }
 
   function url() {
-    const fields = [...new FormData(form)].filter(([name, value]) => name !== "search" && value !== "");
+    const fields = [...new FormData(form)].filter(
+      ([name, value]) => name !== "search" && name !== "publication" && value !== "" && (name !== "over" || form.elements.view.value === "ratio"),
+    );
     const shownOnly = { view: "values", scale: "linear", value_version: "original" };
     return "?" + new URLSearchParams(fields.filter(([name, value]) => shownOnly[name] !== value));
   }
@@ -262,7 +293,7 @@
       return [];
     }
   }
-  const rowNames = () => [...document.querySelectorAll(".scroll tbody th")].map((head) => JSON.parse(head.dataset.row));
+  const rowNames = () => [...document.querySelectorAll(".scroll th[data-row]")].map((head) => JSON.parse(head.dataset.row));
   const companiesShown = () => [...new Set(rowNames().map(([company]) => company))];
   function remember() {
     const path = location.pathname + location.search;
@@ -270,7 +301,7 @@
     const companies = companiesShown().slice(0, 4).join(", ");
     const labels = [...new Set(names.map(([, label]) => label))].slice(0, 3).join(", ");
     // One entry for a question, however it is viewed.
-    const asked = (each) => each.replace(/[?&](view|scale)=[^&]*/g, "");
+    const asked = (each) => each.replace(/[?&](view|scale|unit|order|over)=[^&]*/g, "");
     const kept = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => asked(each.path) !== asked(path))];
     try { localStorage.setItem(recentKey, JSON.stringify(kept.slice(0, 8))); } catch { /* no storage here */ }
   }
@@ -318,10 +349,11 @@
   }
   if (!form) return;
 
-  function showRuleFields() {
+  function showFields() {
     for (const label of form.querySelectorAll("[data-rules]")) {
       label.hidden = !label.dataset.rules.split(" ").includes(form.elements.rule.value);
     }
+    for (const label of tools.querySelectorAll("[data-views]")) label.hidden = label.dataset.views !== form.elements.view.value;
   }
 
   const ask = document.getElementById("ask");
@@ -372,7 +404,7 @@
     hadFocus = false;
     if (source !== form) return;
     const has = answer.querySelector(".scroll") !== null;
-    document.getElementById("tools").hidden = !has;
+    tools.hidden = !has;
     show();
     if (has) {
       remember();
@@ -387,7 +419,7 @@
     answer.scrollIntoView({ block: "start" });
   }
 
-  form.addEventListener("change", showRuleFields);
+  form.addEventListener("change", showFields);
   form.addEventListener("submit", (event) => {
     if (polling === null) return;
     event.preventDefault();
@@ -397,9 +429,9 @@
   document.addEventListener("change", (event) => {
     if (event.target.form !== form || event.target.dataset.filter) return;
     history.replaceState(null, "", url());
-    if (event.target.name !== "view" && event.target.name !== "scale") return;
-    show();
-    if (answer.querySelector(".scroll")) remember();
+    if (!tools.contains(event.target)) return;
+    showFields();
+    if (answer.querySelector(".scroll")) showView();
   });
   document.addEventListener("htmx:before:request", (event) => {
     const source = event.detail.ctx.sourceElement;
@@ -418,6 +450,8 @@
   });
   document.addEventListener("htmx:after:swap", afterSwap);
   document.addEventListener("click", (event) => {
+    const drawn = event.target.closest(".picture");
+    if (drawn) return copyPicture(drawn);
     const button = event.target.closest("[data-copy]");
     if (!button) return;
     navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
@@ -426,10 +460,9 @@
   document.addEventListener("toggle", () => document.querySelectorAll("[data-roving]").forEach(rove), true);
   window.addEventListener("popstate", () => location.reload());
   isDark.addEventListener("change", show);
-  document.getElementById("csv").addEventListener("click", saveCsv);
-  document.getElementById("png").addEventListener("click", savePng);
+  document.getElementById("csv").addEventListener("click", () => saveCsv());
   document.querySelectorAll("[data-roving]").forEach(rove);
-  showRuleFields();
+  showFields();
   show();
   if (answer.querySelector(".scroll")) remember();
 })();

@@ -1,4 +1,4 @@
-"""`asyncfin status`: what processes share, as it is now; nothing is booked or changed."""
+"""`asyncfin status`: what processes share, as it is now, and the end of a pause that was not meant."""
 
 import asyncio
 import os
@@ -38,17 +38,21 @@ Document = dict[str, Any]
 
 async def status(
     *places: Annotated[str, Parameter(help="The folder or s3:, gs: or az: prefix of an extraction.")],
+    resume: Annotated[
+        bool, Parameter(help="First end a pause and a used-up allowance of ASYNCFIN_BUCKET.", negative="")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Show the shared bucket and cache, and whether extractions are running.
 
     The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It
-    costs no request, and books and changes nothing. What cannot be read is
-    unknown, with a reason; the exit code is 0.
+    costs no request, and books and changes nothing, except with --resume: that
+    ends a pause and a used-up allowance, and leaves spending and rate. What
+    cannot be read is unknown, with a reason; the exit code is 0.
 
       asyncfin status prices/ s3://figures/prices
     """
-    bucket, kept = await bucket_status(), await cache_status()
+    bucket, kept = await bucket_status(resume=resume), await cache_status()
     extractions = [await extraction_status(place) for place in places]
     if json:
         print_json({"bucket": bucket, "cache": kept, "extractions": extractions})
@@ -58,18 +62,24 @@ async def status(
         console.print(line)
 
 
-async def bucket_status() -> Document:
-    """Return what the shared state of ASYNCFIN_BUCKET says."""
+async def bucket_status(*, resume: bool = False) -> Document:
+    """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses were ended."""
     place = os.environ.get("ASYNCFIN_BUCKET")
     if not place:
+        if resume:
+            raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
         return _unknown(None, _BUCKET, "ASYNCFIN_BUCKET is not set")
     shown = without_password(place)
     try:
         if ":/" not in place and not await asyncio.to_thread(os.path.exists, place):
             raise UsageError(f"{place} does not exist; the first process that sends a request creates it")
         async with aclosing(paced(None, None)) as bucket:
+            if resume:
+                await bucket.resume()
             stats = await bucket.inspect()
     except (UsageError, BucketUnavailableError, OSError) as error:
+        if resume:
+            raise
         return _unknown(shown, _BUCKET, str(error))
     reasons = {"waiting": _PER_PROCESS}
     if stats.left_today is None:

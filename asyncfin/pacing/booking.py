@@ -74,6 +74,10 @@ class SharedLedger(ABC):
     async def exhaust(self, seconds: float) -> State: ...
 
     @abstractmethod
+    async def resume(self) -> State:
+        """End a pause and a used-up allowance; BucketUnavailableError: as for `inspect`."""
+
+    @abstractmethod
     async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
         """Replace the learned state and rate, and pause; None if the learned state differs from `known`."""
 
@@ -168,6 +172,20 @@ class SharedBucket(Bucket):
         # With a stale state, the waiters are rejected when the fallback has to grant their requests.
         if state.resume_at is not None and not state.stale:
             self._reject_waiting(state.resume_at, state)
+
+    async def resume(self) -> None:
+        """End a pause and a used-up allowance for all processes. The day's spending and the rate stay.
+
+        For an operator who knows better than the service's Retry-After. Processes in which requests wait
+        notice it within half a second. A daily budget still applies. The parameters of this bucket are not
+        applied to the shared state.
+
+        Raises:
+            BucketUnavailableError: the state can't be changed.
+            RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
+        """
+        self._bind()
+        self._seen = await self._ledger.resume()
 
     async def aclose(self) -> None:
         self._closed = True

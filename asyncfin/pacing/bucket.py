@@ -320,6 +320,15 @@ class TokenBucket(Bucket):
         self._reject_waiting(now)
         self._serve()
 
+    async def resume(self) -> None:
+        """End a pause and a used-up allowance at once. The day's spending and the rate stay.
+
+        For an operator who knows better than the service's Retry-After. A daily budget still applies.
+        """
+        self._gcra.resume(self._bind().time())
+        self._budget.exhausted_until = None
+        self._serve()
+
     async def aclose(self) -> None:
         """Do nothing: a bucket of one process has no files or connections."""
 

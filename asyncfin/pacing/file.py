@@ -172,6 +172,9 @@ class FileLedger(SharedLedger):
     async def exhaust(self, seconds: float) -> State:
         return (await self._do(lambda ledger: ledger.exhaust(seconds)))[1]
 
+    async def resume(self) -> State:
+        return (await self._do(Ledger.resume, configure=False))[1]
+
     async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
         replaced, state = await self._do(lambda ledger: ledger.learn(known, learned, rate, pause))
         return state if replaced else None
@@ -181,19 +184,24 @@ class FileLedger(SharedLedger):
             os.close(self._descriptor)
         self._descriptor = None
 
-    async def _do(self, operation: Callable[[Ledger], T], *, write: bool = True) -> tuple[T, State]:
+    async def _do(
+        self, operation: Callable[[Ledger], T], *, write: bool = True, configure: bool = True
+    ) -> tuple[T, State]:
         """Apply one operation to the state, once no other process has it locked."""
         # Polled, since a blocking flock would need a thread, which takes longer than a lock is held.
         for _ in range(_LOCK_POLLS):
-            if (outcome := self._try(operation, write=write)) is not None:
+            if (outcome := self._try(operation, write=write, configure=configure)) is not None:
                 return outcome
             await asyncio.sleep(_LOCK_POLL)
         raise BucketUnavailableError(f"{self._path} has been locked by another process for too long")
 
-    def _try(self, operation: Callable[[Ledger], T], *, write: bool = True) -> tuple[T, State] | None:
+    def _try(
+        self, operation: Callable[[Ledger], T], *, write: bool = True, configure: bool = True
+    ) -> tuple[T, State] | None:
         """Return the result of one operation and the state after it; None: another process has it locked.
 
         Without `write` the state is not stored, and a missing file is an unused bucket, which is not created.
+        `configure`: whether the first operation of a process applies its parameters.
         """
         try:
             while True:
@@ -207,7 +215,7 @@ class FileLedger(SharedLedger):
                     return None
                 try:
                     if self._is_current(descriptor):
-                        return self._apply(descriptor, operation, write=write)
+                        return self._apply(descriptor, operation, write=write, configure=configure)
                 finally:
                     local.unlock(descriptor)
                 # The file was deleted, renamed or replaced: other processes use the one at the path.
@@ -236,7 +244,12 @@ class FileLedger(SharedLedger):
             return False
 
     def _apply(
-        self, descriptor: int | None, operation: Callable[[Ledger], T], *, write: bool = False
+        self,
+        descriptor: int | None,
+        operation: Callable[[Ledger], T],
+        *,
+        write: bool = False,
+        configure: bool = False,
     ) -> tuple[T, State]:
         wall = self._clock().timestamp()
         block = b"" if descriptor is None else os.pread(descriptor, _MOST, 0)
@@ -249,7 +262,7 @@ class FileLedger(SharedLedger):
         ledger.at(self._now(ledger), wall)
         if descriptor is None or not write:
             return operation(ledger), ledger.state()
-        if not self._started:
+        if configure and not self._started:
             self._started = True
             if ledger.parameters != self._parameters:
                 _log.warning(

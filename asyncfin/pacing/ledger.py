@@ -255,6 +255,13 @@ class Ledger:
         """Grant nothing that counts for `seconds`. This is only ever lengthened."""
         self.budget.exhaust(wall_time(self.wall + seconds))
 
+    def resume(self) -> None:
+        """End a pause, and what `exhaust` has begun. What is spent and learned stays."""
+        if self.gcra.paused_until > self.now:
+            self.epoch += 1  # what is booked is for a moment after the pause
+            self.gcra.resume(self.now)
+        self.budget.exhausted_until = None
+
     def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> bool:
         """Replace the learned state and rate and pause, unless another process has changed the state.
 

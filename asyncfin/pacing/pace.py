@@ -109,6 +109,14 @@ class GCRA:
         self.paused_until = until
         self.full_at = max(self.full_at, until + (self.burst - 1) / self.rate)
 
+    def resume(self, now: float) -> None:
+        """End a pause now: one request may go, as when it is over."""
+        if self.paused_until <= now:
+            return
+        self.paused_until = -inf
+        if self.rate is not None:
+            self.full_at = min(self.full_at, now + (self.burst - 1) / self.rate)
+
     def shift(self, seconds: float) -> None:
         """Continue on another loop's clock, which is ahead by `seconds`."""
         self.full_at += seconds

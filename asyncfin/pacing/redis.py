@@ -221,6 +221,12 @@ elseif op == 'pause' then
 elseif op == 'exhaust' then
   local till = wall + tonumber(ARGV[15])
   exhausted_until = math.max(till, exhausted_until or till)
+elseif op == 'resume' then
+  if paused_until > now then
+    epoch, paused_until = epoch + 1, 0
+    if rate ~= nil then full_at = math.min(full_at, now + round((burst - 1) / rate * 1000000)) end
+  end
+  exhausted_until = nil
 elseif op == 'spend' then  -- weight, how much of it counts, and the time in which it was granted
   if rate ~= nil then
     local charged = math.min(burst, math.max(0, weight - rate * tonumber(ARGV[16]) / 1000000))
@@ -378,6 +384,12 @@ class RedisLedger(SharedLedger):
         if self._fallback is not None:
             await self._fallback.exhaust(seconds)
         return await self._request("exhaust", 1, True, _micros(min(seconds, 1e9)), now=True)
+
+    async def resume(self) -> State:
+        # A user's own bucket need not have this.
+        if (resume := getattr(self._fallback, "resume", None)) is not None:
+            await resume()
+        return (await self._run("resume", "1.0", "1"))[1]
 
     async def learn(self, known: bytes, learned: bytes, rate: float | None, pause: float) -> State | None:
         given = "" if rate is None else repr(rate)

@@ -295,3 +295,30 @@ def test_it_shows_whether_a_run_holds_the_lock_of_a_prefix(command: Command, s3:
     impossible = command("status", "s3://figures/%00")
     assert impossible.code == 0
     assert "s3://figures/%00: unknown (" in impossible.out
+
+
+def test_resume_ends_a_pause_and_shows_the_state_after_it(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spending, rate and budget stay as the processes have set them."""
+    path = tmp_path / "bucket"
+    use(FileBucket(path, 50, 9, daily_budget=100), 7, pause=300, exhaust=3_000)
+    monkeypatch.setenv("ASYNCFIN_BUCKET", str(path))
+    assert "used up until" in command("status").out
+    ended = command("status", "--resume")
+    assert ended.code == 0
+    assert "used up" not in ended.out
+    for line in ("spent today: 7 of 100", "rate: 50 a second, burst 9", "paused: no"):
+        assert line in ended.out
+    assert json.loads(command("status", "--resume", "--json").out)["bucket"]["paused_seconds"] == 0
+
+
+@pytest.mark.parametrize(("place", "code"), [(None, 2), ("missing", 2), ("foreign", 1)])
+def test_resume_without_a_bucket_is_an_error(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, code: int
+) -> None:
+    """It would otherwise look as if something had been resumed."""
+    (tmp_path / "foreign").write_text("id,name")
+    if place:
+        monkeypatch.setenv("ASYNCFIN_BUCKET", str(tmp_path / place))
+    assert command("status", "--resume").code == code

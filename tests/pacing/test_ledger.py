@@ -14,7 +14,7 @@ from tests.shared_buckets import RedisLine, RedisServer
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.
 SEQUENCES, STEPS = int(os.environ.get("ASYNCFIN_SEQUENCES", "300")), 12
 OPERATIONS = ["reserve", "confirm"] * 4 + [
-    "cancel", "give back", "unspend", "pause", "exhaust", "learn", "spend", "look"
+    "cancel", "give back", "unspend", "pause", "exhaust", "resume", "learn", "spend", "look"
 ]  # fmt: skip
 # A day's end, in seconds of Unix time, so that sequences cross midnight.
 MIDNIGHT = 1_700_006_400.0
@@ -126,6 +126,9 @@ class Sequence:
         elif op == "exhaust":
             ledger.exhaust(2.0)
             state = await store.exhaust(2.0)
+        elif op == "resume":
+            ledger.resume()
+            state = await store.resume()
         elif op == "spend":
             weight, counted = chance.choice([1.0, 5.0, 40.0]), chance.choice([0.0, 1.0])
             ledger.spend(weight, counted, seconds)

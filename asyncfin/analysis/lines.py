@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 from attrs import frozen
@@ -76,21 +76,25 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
             numbers.setdefault(series_id, {}).update(found)
             having.setdefault(series_id, []).append(panel)
     place = catalogue.places.__getitem__
-    same: dict[object, list[CatalogueSeries]] = {}
-    for series_id in sorted(numbers, key=place):
-        same.setdefault(_meaning(catalogue[series_id]), []).append(catalogue[series_id])
-    lines = [line for several in same.values() for line in _lines(several, numbers, having)]
+    series = [catalogue[series_id] for series_id in sorted(numbers, key=place)]
+    lines = [
+        Line(several, having, {period: n for each in several for period, n in numbers[each.series_id].items()})
+        for several in joined(series, numbers)
+    ]
     return sorted(lines, key=lambda line: place(line.series[0].series_id))
 
 
-def _lines(
-    several: Sequence[CatalogueSeries],
-    numbers: Mapping[str, Mapping[Period, float]],
-    having: Mapping[str, Sequence[Panel]],
-) -> list[Line]:
-    joined: dict[Period, float] = {}
-    for each in several:
-        for period, number in numbers[each.series_id].items():
-            if joined.setdefault(period, number) != number:
-                return [Line((one,), having, numbers[one.series_id]) for one in several]
-    return [Line(tuple(several), having, joined)]
+def joined(
+    series: Iterable[CatalogueSeries], numbers: Mapping[str, Mapping[Period, float]]
+) -> Iterator[tuple[CatalogueSeries, ...]]:
+    """Yield the series of each line, given the numbers of each series by its id."""
+    same: dict[object, list[CatalogueSeries]] = {}
+    for each in series:
+        same.setdefault(_meaning(each), []).append(each)
+    for several in same.values():
+        found: dict[Period, float] = {}
+        items = (item for each in several for item in numbers[each.series_id].items())
+        if all(found.setdefault(period, number) == number for period, number in items):
+            yield tuple(several)
+        else:
+            yield from ((each,) for each in several)

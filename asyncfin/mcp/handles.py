@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from threading import Lock
 
 from attrs import frozen
 
@@ -33,6 +34,8 @@ class Handles:
         self._first = given + 1
         self._meanings: list[Meaning] = []
         self._handles: dict[Meaning, str] = {}
+        # Rows are made in threads, and a session may have several calls at once.
+        self._lock = Lock()
 
     @property
     def given(self) -> int:
@@ -41,9 +44,10 @@ class Handles:
 
     def of(self, meaning: Meaning) -> str:
         """Return the handle of a metric and path, a new one if it has none."""
-        if (handle := self._handles.get(meaning)) is None:
-            self._meanings.append(meaning)
-            handle = self._handles[meaning] = f"r{self.given}"
+        with self._lock:
+            if (handle := self._handles.get(meaning)) is None:
+                self._meanings.append(meaning)
+                handle = self._handles[meaning] = f"r{self.given}"
         return handle
 
     def meaning(self, handle: str) -> Meaning | None:

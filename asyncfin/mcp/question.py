@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -9,6 +10,7 @@ from attrs import evolve, field, frozen
 
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.mcp.handles import Handles, Meaning, is_handle
+from asyncfin.mcp.results import quoted
 from asyncfin.mcp.values import Part
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.scope import ScopePath
@@ -91,7 +93,9 @@ class Question:
     @cached_property
     def select(self) -> Select:
         """The series to request, in every company and publication."""
-        return Select(where=self.wants, name=", ".join(map(self.handles.of, self.meanings)))
+        # By metric first: a predicate on each of thousands of series takes long.
+        metrics = dict.fromkeys(meaning.metric_id for meaning in self.meanings)
+        return Select(metrics, where=self.wants, name=", ".join(map(self.handles.of, self.meanings)))
 
     @cached_property
     def meanings(self) -> dict[Meaning, None]:
@@ -119,9 +123,24 @@ class Question:
         """
         if not panels:
             return []
-        shown = shown_periods(self.selection, [panel.catalogue for panel, _ in panels])
+        catalogues = [panel.catalogue for panel, _ in panels]
+        shown = shown_periods(self.selection, catalogues)
         named = self.selection.periods if isinstance(self.selection, Exact) else ()
-        return [Part(panel, other, self.items, self.handles, shown, named) for panel, other in panels]
+        names = company_names(catalogues)
+        return [
+            Part(panel, other, self.items, self.handles, shown, named, names[panel.catalogue.entity_id])
+            for panel, other in panels
+        ]
+
+
+def company_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
+    """Return what notes call each company, by entity id: its name, and its id where two share the name."""
+    names = {catalogue.entity_id: catalogue.name for catalogue in catalogues}
+    shared = Counter(names.values())
+    return {
+        entity_id: f"company {quoted(name)}" + (f" ({entity_id})" if shared[name] > 1 else "")
+        for entity_id, name in names.items()
+    }
 
 
 def selection_of(periods: str) -> PeriodSelection:

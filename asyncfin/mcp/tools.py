@@ -31,9 +31,10 @@ from asyncfin.mcp.results import (
     quoted,
     result,
 )
-from asyncfin.mcp.values import differing, notes_of, rows_of
+from asyncfin.mcp.values import Part, differing, notes_of, rows_of
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
+from asyncfin.model.judge import judge
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.search import Found, Match, Matches as Searched, Rank, by_meaning, search
 from asyncfin.model.selection import PeriodSelection
@@ -241,7 +242,7 @@ class _Tools:
     async def _find_series(self, call: _Call, entities: list[str] | str, words: str) -> CallToolResult:
         catalogues, notes = await self._catalogues(call, self._offered(entities))
         if not words.strip():
-            rows = [row for catalogue in catalogues for row in _overview(catalogue)]
+            rows = await asyncio.to_thread(lambda: [row for each in catalogues for row in _overview(each)])
             return result(_title(catalogues), rows, notes, "call find_series with words", rows_as="series")
         # For ten large companies it takes a moment.
         matches, found = await asyncio.to_thread(_searched, catalogues, words)
@@ -278,14 +279,12 @@ class _Tools:
             panels, notes = await self._read(call, question, restated)
             requested = question.meanings.keys()
             # Its catalogues may be older than the panels, and a metric may mean other paths in them.
-            question = question.over(panel.catalogue for panel, _ in panels)
+            question = await asyncio.to_thread(question.over, [panel.catalogue for panel, _ in panels])
             if question.meanings.keys() == requested:
                 break
-        parts = question.parts(panels)
-        rows = [row for part in parts for row in rows_of(part)]
-        about = (note for part in parts for note in notes_of(part))
+        parts, rows, about = await asyncio.to_thread(_shown, question, panels)
         # First what is missing: the last ones are cut where there are too many.
-        notes = [*question.unread, *notes, *differing(parts), *question.notes, *islice(about, MAX_NOTES + 1)]
+        notes = [*question.unread, *notes, *about]
         how = "last restated" if restated else "first reported"
         companies = [
             {
@@ -374,16 +373,20 @@ class _Tools:
                 " call find_series"
             )
         catalogues, unread = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
-        question = Question(tuple(catalogues), tuple(names), call.handles, selection, tuple(unread))
+        handles = call.handles
+        question = await asyncio.to_thread(
+            lambda: Question(tuple(catalogues), tuple(names), handles, selection, tuple(unread))
+        )
         shown_periods(selection, catalogues)  # a mistake is refused before the values are requested
         return question
 
     async def _cost(self, question: Question, restated: bool) -> tuple[int, int]:
         """Return how many requests the values cost, and how many those of both versions. No request."""
-        having = [each for each in question.catalogues if any(map(question.wants, each))]
         costs = []
         for version in _versions(restated):
-            plans = await plans_of(reads_of(self._client), having, question.select, question.range, [version])
+            plans = await plans_of(
+                reads_of(self._client), question.catalogues, question.select, question.range, [version]
+            )
             costs.append(sum(plan.requests for plan in plans))
         return costs[0], sum(costs)
 
@@ -509,6 +512,16 @@ def _affordable(needed: int, both: int, room: int) -> tuple[int, list[str]]:
     if both <= room:
         return both, []
     return needed, [f"{_NOT_COMPARED}: that would spend {both} requests in all"]
+
+
+def _shown(
+    question: Question, panels: Sequence[tuple[Panel, Panel | None]]
+) -> tuple[list[Part], list[Row], list[str]]:
+    """Return the parts of a result, their rows, and notes on them; not more notes than are shown."""
+    parts = question.parts(panels)
+    rows = [row for part in parts for row in rows_of(part)]
+    about = (note for part in parts for note in notes_of(part))
+    return parts, rows, [*differing(parts), *question.notes, *islice(about, MAX_NOTES + 1)]
 
 
 def _title(catalogues: Sequence[Catalogue]) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from attrs import frozen
 
+from asyncfin.analysis.lines import joined
 from asyncfin.mcp.handles import Handles, Meaning
 from asyncfin.mcp.results import Row, quoted
 from asyncfin.model.catalogue import Catalogue
@@ -35,6 +37,7 @@ class Part:
         handles: of the session.
         asked: which periods are shown.
         named: those that were asked for by their labels.
+        name: what notes call the company.
     """
 
     panel: Panel
@@ -43,6 +46,7 @@ class Part:
     handles: Handles
     asked: Exact | Trailing
     named: tuple[Period, ...]
+    name: str
 
     @property
     def catalogue(self) -> Catalogue:
@@ -55,10 +59,6 @@ class Part:
         if isinstance(self.asked, Trailing):
             return self.panel.periods
         return tuple(sorted(set(self.asked.periods).intersection(self.catalogue.periods)))
-
-    @property
-    def name(self) -> str:
-        return f"company {quoted(self.catalogue.name)}"
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -78,11 +78,26 @@ class Part:
                 # One metric and path can be in several reporting groups, such as annual and quarterly.
                 several = by_meaning[meaning]
                 filled = [each for each in several if any(at in shown for at, _ in each.observations())]
-                joined = Line(meaning, tuple(filled or several[:1]))
-                if joined.agrees():
-                    yield joined
+                numbers = {
+                    each.series_id: {period: value.number for period, value in each.observations()}
+                    for each in filled
+                }
+                if len(list(joined([self.catalogue[each.series_id] for each in filled], numbers))) > 1:
+                    yield from (Line(meaning, (each,), _place(each, filled)) for each in filled)
                 else:
-                    yield from (Line(meaning, (each,), each.reporting_group_id) for each in filled)
+                    yield Line(meaning, tuple(filled or several[:1]))
+
+    def row_name(self, line: Line) -> str:
+        """Return what notes call a row: its handle, and its place if there are several rows of it."""
+        handle = self.handles.of(line.meaning)
+        return f"{handle} [{line.place}]" if line.place else handle
+
+
+def _place(series: Series, several: Sequence[Series]) -> str:
+    """Return what distinguishes a series from others of one metric and path: its group, and maybe its id."""
+    group_id = series.reporting_group_id
+    alike = sum(each.reporting_group_id == group_id for each in several)
+    return f"{group_id}, {series.series_id}" if alike > 1 else group_id
 
 
 @frozen
@@ -92,25 +107,16 @@ class Line:
     Attributes:
         meaning: its metric and path.
         series: the company's series of it, which differ in their reporting groups; none if it has none.
-        group: the reporting group, if the groups have different values.
+        place: the reporting group, and the series id if needed, if the series are not one line.
     """
 
     meaning: Meaning
     series: tuple[Series, ...]
-    group: str = ""
+    place: str = ""
 
     def values(self) -> dict[Period, Value]:
         """Return the values of all its series."""
         return {period: value for series in self.series for period, value in series.observations()}
-
-    def agrees(self) -> bool:
-        """Return whether no two of its series have different values at a period."""
-        values = self.values()
-        return all(
-            values[period].number == value.number
-            for series in self.series
-            for period, value in series.observations()
-        )
 
 
 def text_of(value: Value | None) -> str:
@@ -132,7 +138,7 @@ def rows_of(part: Part) -> Iterator[Row]:
     for each in part.lines:
         handle = part.handles.of(each.meaning)
         scopes = " / ".join(catalogue.scope_names(each.meaning.scopes))
-        scopes += f" [{each.group}]" if each.group else ""
+        scopes += f" [{each.place}]" if each.place else ""
         label, description = _described(catalogue, each)
         values = each.values()
         texts = [text_of(values.get(period)) for period in part.periods]
@@ -142,6 +148,7 @@ def rows_of(part: Part) -> Iterator[Row]:
             "metric": each.meaning.metric_id,
             "label": label,
             "scopes": scopes,
+            "group": each.place,
             "description": description,
             "values": {label: text for label, text in zip(labels, texts, strict=True) if text},
         }
@@ -171,30 +178,30 @@ def notes_of(part: Part) -> Iterator[str]:
         gaps = panel.gaps
         yield from (f"{part.name}: {note}" for note in panel.notes)
     for line in part.lines:
-        handle = part.handles.of(line.meaning)
+        name = part.row_name(line)
         if not line.series:
-            yield f"{part.name}: {handle}: {MISSING}"
+            yield f"{part.name}: {name}: {MISSING}"
             continue
-        yield from _empty_cells(part, handle, line, gaps)
-        yield from _restated(part, handle, line)
+        yield from _empty_cells(part, name, line, gaps)
+        yield from _restated(part, name, line)
 
 
-def _empty_cells(part: Part, handle: str, line: Line, gaps: Sequence[Period]) -> Iterator[str]:
+def _empty_cells(part: Part, name: str, line: Line, gaps: Sequence[Period]) -> Iterator[str]:
     """Yield why cells of a row are empty, a line for each reason, and where the values are."""
     observed = sorted(line.values())
     series_ids = [series.series_id for series in line.series]
     by_reason: dict[str, list[Period]] = {}
     for period in part.periods:
-        why = None if period in gaps else comparison.why(part.panel, series_ids, period)
+        why = None if period in gaps else comparison.why(part.panel, series_ids, period, named=quoted)
         if why is not None:
             by_reason.setdefault(why, []).append(period)
     for why, periods in by_reason.items():
-        yield f"{part.name}: {handle} is empty in {_labels(periods)}: {why}"
+        yield f"{part.name}: {name} is empty in {_labels(periods)}: {why}"
     if by_reason and not set(part.periods).intersection(observed):
-        yield f"{part.name}: {handle} has values in: {spanned(observed) or 'no period'}"
+        yield f"{part.name}: {name} has values in: {spanned(observed) or 'no period'}"
 
 
-def _restated(part: Part, handle: str, line: Line) -> Iterator[str]:
+def _restated(part: Part, name: str, line: Line) -> Iterator[str]:
     """Yield the values that differ between the versions."""
     if part.other is None:
         return
@@ -211,25 +218,42 @@ def _restated(part: Part, handle: str, line: Line) -> Iterator[str]:
             differences.append(f"{period} {text_of(first) or 'none'} -> {text_of(last) or 'none'}")
     if differences:
         named = listed(differences, _MAX_DIFFERENCES, between="; ")
-        yield f"{part.name}: {handle} was restated (first reported -> last restated): {named}"
+        yield f"{part.name}: {name} was restated (first reported -> last restated): {named}"
 
 
 def differing(parts: Sequence[Part]) -> Iterator[str]:
     """Yield the metrics that the companies, or their series, describe differently: their units may differ."""
-    texts: dict[str, dict[str, dict[str, None]]] = {}
+    texts: dict[str, dict[str, list[tuple[Part, Line]]]] = {}
     for part in parts:
         for line in part.lines:
-            for series in line.series:
-                text = part.catalogue[series.series_id].description.strip()
+            for description in dict.fromkeys(
+                part.catalogue[each.series_id].description for each in line.series
+            ):
                 described = texts.setdefault(line.meaning.metric_id, {})
-                described.setdefault(text, {})[part.catalogue.name] = None
+                described.setdefault(description.strip(), []).append((part, line))
     for metric_id, described in texts.items():
         if len(described) > 1:
             each = "; ".join(
-                f"{', '.join(map(quoted, names))}: {quoted(shortened(text)) if text else 'none'}"
-                for text, names in described.items()
+                f"{', '.join(_sources(found, described.values(), len(parts)))}:"
+                f" {quoted(shortened(text)) if text else 'none'}"
+                for text, found in described.items()
             )
             yield f"{metric_id} has different descriptions: {each}"
+
+
+def _sources(
+    found: Iterable[tuple[Part, Line]], every: Iterable[Iterable[tuple[Part, Line]]], companies: int
+) -> Iterable[str]:
+    """Return the rows or companies that have one of several descriptions of a metric."""
+    several = Counter(
+        id(part) for described in every for part in {id(part): part for part, _ in described}.values()
+    )
+    names = []
+    for part, line in found:
+        # A company is enough where all of its rows have one description.
+        row = part.row_name(line) if several[id(part)] > 1 or companies == 1 else ""
+        names.append(": ".join(filter(None, [part.name if companies > 1 else "", row])))
+    return dict.fromkeys(names)
 
 
 def _labels(periods: Iterable[Period]) -> str:

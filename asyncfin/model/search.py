@@ -415,6 +415,10 @@ class _Search:
         self._paths = [[each.match(word) for word in asked.words] for each in index.paths]
         self._contexts = [[word in each for word in asked.words] for each in index.contexts]
         self._by_description: dict[str, int] = {}
+        # All forms of which `stem` makes the word.
+        self._inflected = [
+            re.compile(rf"(?<![^\W_])(?:{word}(?:s|es)?|{word[:-1]}ies)(?![^\W_])") for word in asked.words
+        ]
         # By the words that are compared with the label; few differ.
         self._meanings: dict[Words, frozenset[int]] = {}
 
@@ -541,10 +545,7 @@ class _Search:
         """Return which words a description has, as bits."""
         if (found := self._by_description.get(text)) is None:
             folded = text.casefold()
-            # Without its last letter, which is another one in the plural.
-            near = any(word[:-1] in folded for word in self._asked.words)
-            words = _stems(words_of(text)) if near else ()
-            found = sum(1 << at for at, word in enumerate(self._asked.words) if word in words)
+            found = sum(1 << at for at, word in enumerate(self._inflected) if word.search(folded))
             self._by_description[text] = found
         return found
 

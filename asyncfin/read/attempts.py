@@ -303,7 +303,10 @@ class Attempt:
         key = (question.key, question.known_only) if question.select.where is None else None
         found = None if key is None else publication.plans.get(key)
         if found is None:
-            found = without_batches(question, publication.catalogue)
+            make = partial(without_batches, question, publication.catalogue)
+            # The error names what comes close, which is searched for among all ids.
+            is_refused = question.judged(publication.catalogue).missing and not question.known_only
+            found = await asyncio.to_thread(make) if is_refused else make()
             # With a cache, what is requested depends on what is cached, which changes: only the rest is kept.
             if self.read.cache is None and found.series:
                 make = partial(plan, question, publication.catalogue, found.series)

@@ -4,7 +4,7 @@ A cell without a value is `sign(panel, period)`: a dot, or a question mark where
 and the catalogue has it. `notes(panels, periods)` explains the question marks.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
@@ -202,9 +202,15 @@ def sign(panel: Panel, period: Period) -> str:
     return of_grids.sign(panel._grid, period)
 
 
-def why(panel: Panel, series_ids: Iterable[str], period: Period) -> str | None:
-    """Return what `Panel.why` would for one series with the values of several, which have one scope path."""
-    return reason(panel._grid, panel.unlisted, [panel._grid.by_id[each] for each in series_ids], period)
+def why(
+    panel: Panel, series_ids: Iterable[str], period: Period, *, named: Callable[[str], str] = str
+) -> str | None:
+    """Return what `Panel.why` would for one series with the values of several, which have one scope path.
+
+    `named` returns how a name of the service is written in the sentence.
+    """
+    several = [panel._grid.by_id[each] for each in series_ids]
+    return reason(panel._grid, panel.unlisted, several, period, named)
 
 
 def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:

@@ -1,6 +1,6 @@
 """Why a cell of a panel is empty, or a panel as a whole, as far as its responses and its catalogue show."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Protocol
 
 from asyncfin.model.catalogue import Catalogue
@@ -14,16 +14,21 @@ from asyncfin.table.grid import Grid
 
 
 def why(
-    grid: Grid, unlisted: Collection[str], several: Sequence[CatalogueSeries], period: Period
+    grid: Grid,
+    unlisted: Collection[str],
+    several: Sequence[CatalogueSeries],
+    period: Period,
+    named: Callable[[str], str] = str,
 ) -> str | None:
     """Return the first reason that applies; None if there is a value at the period.
 
-    Several series, of one scope path, are taken for one that has the values of all.
+    Several series, of one scope path, are taken for one that has the values of all. `named` returns how a
+    name of the service is written in the sentence.
     """
     observed = sorted({at for series in several for at in grid.observed(series.series_id)})
     if period in observed:
         return None
-    return next(_reasons(grid, unlisted, several, period, observed))
+    return next(_reasons(grid, unlisted, several, period, observed, named))
 
 
 def _reasons(
@@ -32,6 +37,7 @@ def _reasons(
     several: Sequence[CatalogueSeries],
     period: Period,
     observed: Sequence[Period],
+    named: Callable[[str], str],
 ) -> Iterator[str]:
     """Yield all reasons that apply, in their order; at least one."""
     listed = grid.catalogue.periods  # oldest first
@@ -39,7 +45,7 @@ def _reasons(
         yield "unlisted: the service left the series out of its responses"
     if not listed or not listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
         yield f"outside the catalogue's span: {spanned(listed) or 'it has no periods'}"
-    if inactive := next(_inactive(grid.catalogue, several[0].scopes, period), None):
+    if inactive := next(_inactive(grid.catalogue, several[0].scopes, period, named), None):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"
@@ -51,9 +57,9 @@ def _reasons(
     if observed and not of_duration:
         durations = sorted({each.duration_months for each in observed})
         shorter = ", ".join(map(str, durations[:-1]))
-        named = " and ".join(filter(None, [shorter, counted(durations[-1], "month")]))
+        months = " and ".join(filter(None, [shorter, counted(durations[-1], "month")]))
         limit = ", as far as the question includes them" if unknown else ""
-        yield f"values for other durations only: {named}{limit}"
+        yield f"values for other durations only: {months}{limit}"
     if of_duration:
         first, last = of_duration[0], of_duration[-1]
         if period < first and not any(each < first for each in unknown):
@@ -65,7 +71,9 @@ def _reasons(
     yield "no value"
 
 
-def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator[str]:
+def _inactive(
+    catalogue: Catalogue, path: ScopePath, period: Period, named: Callable[[str], str]
+) -> Iterator[str]:
     """Yield the scopes of a path that were not active in any month of a period, and when they were active."""
     first = period.fiscal_end - max(1, period.duration_months) + 1
     for scope in catalogue.listed_scopes(path):
@@ -76,7 +84,7 @@ def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator
                 for word, month in (("from", start), ("until", end))
                 if month
             ]
-            yield f"{scope.name or scope.scope_id} was active {' '.join(bounds)}"
+            yield f"{named(scope.name or scope.scope_id)} was active {' '.join(bounds)}"
 
 
 class Result(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -10,7 +9,7 @@ from attrs import evolve, field, frozen
 
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.mcp.handles import Handles, Meaning, is_handle
-from asyncfin.mcp.results import quoted
+from asyncfin.mcp.results import company_names
 from asyncfin.mcp.values import Part
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.scope import ScopePath
@@ -126,21 +125,11 @@ class Question:
         catalogues = [panel.catalogue for panel, _ in panels]
         shown = shown_periods(self.selection, catalogues)
         named = self.selection.periods if isinstance(self.selection, Exact) else ()
-        names = company_names(catalogues)
+        names = company_names({each.entity_id: each.name for each in catalogues})
         return [
             Part(panel, other, self.items, self.handles, shown, named, names[panel.catalogue.entity_id])
             for panel, other in panels
         ]
-
-
-def company_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
-    """Return what notes call each company, by entity id: its name, and its id where two share the name."""
-    names = {catalogue.entity_id: catalogue.name for catalogue in catalogues}
-    shared = Counter(names.values())
-    return {
-        entity_id: f"company {quoted(name)}" + (f" ({entity_id})" if shared[name] > 1 else "")
-        for entity_id, name in names.items()
-    }
 
 
 def selection_of(periods: str) -> PeriodSelection:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -92,6 +93,20 @@ class Row:
 def quoted(name: str) -> str:
     """Return a name of the service in quotes, in one line: it is data, and not a part of the sentence."""
     return json.dumps(printable(name), ensure_ascii=False)
+
+
+def company_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Return what notes call the companies of a call, by entity id, given their names; "" is no name.
+
+    A name that two of them share has the id behind it.
+    """
+    shared = Counter(names.values())
+    return {
+        entity_id: f"company {quoted(name)}" + (f" ({entity_id})" if shared[name] > 1 else "")
+        if name
+        else f"company {entity_id}"
+        for entity_id, name in names.items()
+    }
 
 
 def line(cells: Iterable[str]) -> str:

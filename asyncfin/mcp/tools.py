@@ -27,6 +27,7 @@ from asyncfin.mcp.results import (
     Matches,
     Row,
     Values,
+    company_names,
     error_result,
     quoted,
     result,
@@ -36,7 +37,7 @@ from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.judge import judge
 from asyncfin.model.query import ValueVersion
-from asyncfin.model.search import Found, Match, Matches as Searched, Rank, by_meaning, search
+from asyncfin.model.search import Found, Matches as Searched, Rank, search
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
@@ -86,7 +87,7 @@ Periods = Annotated[
         json_schema_extra={"anyOf": [{"enum": list(PERIODS)}, {"pattern": _LABEL}]},
     ),
 ]
-Restated = Annotated[bool, Field(description="values as last restated, instead of as first reported")]
+Restated = Annotated[bool, Field(description="values as last restated, not as first reported")]
 NameWords = Annotated[str, Field(description="words that must all occur in a company's name or id")]
 Words = Annotated[str, Field(description="a label, a metric, initials, scopes; none: an overview")]
 
@@ -252,7 +253,7 @@ class _Tools:
         if matches.close and catalogues:
             head.append("nothing matches all words" + ("; close matches:" if shown else ""))
         elif shown:
-            notes += _about_words(rows[0].fields["series"], shown[0].best)
+            notes += _about_words(rows[0].fields["series"], matches)
         if shown:
             head.append("series\tmetric\tlabel\tscopes\tcadence\tdescription")
         if more := len(found) - len(shown):
@@ -323,18 +324,18 @@ class _Tools:
         if each.ended is not None and (all_of_them or not _keeps(each.ended)):
             raise each.ended
         self._read_names |= {entity_id: found.name for entity_id, found in each.found.items()}
-        notes, unread = list[str](), list[str]()
+        notes, unread, names = list[str](), list[str](), self._called(entity_ids)
         for entity_id, error in each.failed.items():
             if not isinstance(error, NoTurnError):
-                notes.append(self._unread(entity_id, error))
+                notes.append(_unread(names[entity_id], error))
             elif all_of_them:
                 raise error
             else:
                 unread.append(entity_id)
                 limit = error
         if unread:
-            names = ", ".join(map(self._named, unread))
-            notes.append(f"not read yet: {names}: {limit}; call again with the same arguments to go on")
+            left = ", ".join(map(names.__getitem__, unread))
+            notes.append(f"not read yet: {left}: {limit}; call again with the same arguments to go on")
         elif not each.found:
             raise each.ended or next(iter(each.failed.values()))
         return [*each.found.values()], notes
@@ -419,16 +420,17 @@ class _Tools:
         # A note: both versions do not fit.
         others = None if notes else await self._compared(call, question, compared)
         pairs = list[tuple[Panel, Panel | None]]()
-        for entity_id in [each.entity_id for each in question.catalogues]:
+        names = self._called(each.entity_id for each in question.catalogues)
+        for entity_id in names:
             if (error := comparison.failed.get(entity_id)) is not None:
                 if len(question.catalogues) == 1 or isinstance(error, NoTurnError):
                     raise error
-                notes.append(self._unread(entity_id, error))
+                notes.append(_unread(names[entity_id], error))
                 continue
             panel = comparison[entity_id]
             other, why = _comparable(panel, others) if others else (None, "")
             if why:
-                notes.append(f"{self._named(entity_id)}: {_NOT_COMPARED}: {why}")
+                notes.append(f"{names[entity_id]}: {_NOT_COMPARED}: {why}")
             pairs.append((panel, other))
         return pairs, notes
 
@@ -465,21 +467,22 @@ class _Tools:
                 return found[0]
             if found:
                 raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(found)}")
-        named = suggest.quoted(text, list(filter(None, map(self._name, self._names))))
+        near = suggest.suggest(text, filter(None, map(self._name, self._names)))
+        close = f" (close: {', '.join(map(quoted, near))})" if near else ""
+        named = checks.short_repr(text) + close
         raise SelectionError(f"entities: {named} is not one of the companies on offer: see list_entities")
-
-    def _unread(self, entity_id: str, error: AsyncfinError | None) -> str:
-        return (
-            f"{self._named(entity_id)} could not be read: {type(error).__name__}: {error and in_words(error)}"
-        )
 
     def _name(self, entity_id: str) -> str:
         """Return the name that was given, or the service's; "" if neither is known."""
         return self._names[entity_id] or self._read_names.get(entity_id, "")
 
-    def _named(self, entity_id: str) -> str:
-        name = self._name(entity_id)
-        return f"company {quoted(name)} ({entity_id})" if name else f"company {entity_id}"
+    def _called(self, entity_ids: Iterable[str]) -> dict[str, str]:
+        """Return what notes call the companies of a call."""
+        return company_names({entity_id: self._name(entity_id) for entity_id in entity_ids})
+
+
+def _unread(company: str, error: AsyncfinError) -> str:
+    return f"{company} could not be read: {type(error).__name__}: {in_words(error)}"
 
 
 def _several(given: list[str] | str) -> list[str]:
@@ -528,28 +531,26 @@ def _title(catalogues: Sequence[Catalogue]) -> list[str]:
     return [f"company {quoted(each.name)} ({each.entity_id}): {len(each):,} series" for each in catalogues]
 
 
-def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, tuple[Found, ...]]:
+def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, list[Found]]:
     matches = search(catalogues, words)
-    return matches, by_meaning(matches.found)
+    return matches, matches.by_meaning()
 
 
-def _about_words(handle: str, match: Match) -> Iterator[str]:
-    """Yield what a series has in place of words that it is not called; initials are understood."""
-    for word, rank in match.unnamed:
+def _about_words(handle: str, matches: Searched) -> Iterator[str]:
+    """Yield what the first series has in place of words that it is not called; initials are understood."""
+    for word, rank in matches.unnamed:
         if rank in _SAYS:
             yield f"no series is called {quoted(word)}; {handle} {_SAYS[rank]}"
 
 
 def _found_row(handles: Handles, found: Found, catalogues: Sequence[Catalogue]) -> Row:
     """Return the row of a metric and path; it names the companies that have it unless all do."""
-    first = found.best.series
-    scopes = " / ".join(catalogues[found.best.place].scope_names(found.scopes))
-    cadences = dict.fromkeys(
-        catalogues[at].by_group[series.reporting_group_id].cadence
-        for at, several in found.series.items()
-        for series in several
-    )
-    only = [catalogues[at].name for at in found.series] if len(found.series) < len(catalogues) else []
+    place, first = found.series[0]
+    scopes = " / ".join(catalogues[place].scope_names(found.scopes))
+    having = sorted({at for at, _ in found.series})
+    groups = (catalogues[at].by_group[series.reporting_group_id] for at, series in found.series)
+    cadences = dict.fromkeys(group.cadence for group in groups)
+    only = [catalogues[at].name for at in having] if len(having) < len(catalogues) else []
     fields = {
         "series": handles.of(Meaning(found.metric_id, found.scopes)),
         "metric": found.metric_id,

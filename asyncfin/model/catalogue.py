@@ -260,7 +260,7 @@ class Catalogue(Dataset, Tabular):
         """
         checks.instance_of(str)("text", text)
         matches = search([self], text)
-        return SearchResult((match.series for match in matches.found), self, close=matches.close)
+        return SearchResult((each for _, _, each in matches.ranked()), self, close=matches.close)
 
     def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
         for each in self.series if select is None else self.select(select):

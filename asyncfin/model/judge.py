@@ -145,8 +145,9 @@ def judge(catalogue: CatalogueView, select: Select) -> Judged:
     ambiguous = _ambiguous(catalogue, select)
     unknown, known = _split(catalogue, select, ambiguous)
     conditions = _conditions(catalogue, select)
-    meeting = _meeting(conditions.values(), catalogue.series)
-    unstated = _unstated(catalogue, select, conditions)
+    candidates = _candidates(catalogue, select)
+    meeting = _meeting(conditions.values(), candidates)
+    unstated = _unstated(catalogue, select, conditions, candidates)
     series = meeting
     if (where := select.where) is not None:
         # It may rely on the other conditions. One pass: it can take long, and need not return the same twice.
@@ -308,8 +309,19 @@ def _picked_ids(catalogue: CatalogueView, picked: Iterable[Wanted]) -> set[str]:
     return ids
 
 
+def _candidates(catalogue: CatalogueView, select: Select) -> Sequence[CatalogueSeries]:
+    """Return the series that have one of the metrics, if any are given, in catalogue order."""
+    if select.metric_ids is None:
+        return catalogue.series
+    found = [series for metric_id in select.metric_ids for series in catalogue.by_metric.get(metric_id, ())]
+    return sorted(found, key=lambda series: catalogue.places[series.series_id])
+
+
 def _unstated(
-    catalogue: CatalogueView, select: Select, conditions: Mapping[str, _Fits]
+    catalogue: CatalogueView,
+    select: Select,
+    conditions: Mapping[str, _Fits],
+    candidates: Sequence[CatalogueSeries],
 ) -> list[tuple[CatalogueSeries, list[str]]]:
     """Return series without a text in fields of the Select, with these, if they meet the other conditions."""
     asked = [
@@ -318,7 +330,7 @@ def _unstated(
         if getattr(select, name) is not None and any(each.path == path for each in catalogue.deviations)
     ]
     found = []
-    for series in catalogue.series if asked else ():
+    for series in candidates if asked else ():
         empty = [
             name
             for name in asked

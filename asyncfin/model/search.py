@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from operator import attrgetter
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from attrs import frozen
+from attrs import field, frozen
+from msgspec import Struct
 
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
@@ -77,6 +77,8 @@ _SYNONYMS = {word: frozenset(group - {word}) for group in _LOOSE for word in gro
 _ALIKE = 0.7
 # From this share on two ids are one, mistyped or in the plural.
 _SAME = 0.9
+# Of a word that does not match.
+_NONE = 255
 # A text of more words is not a search, and each of them takes time.
 _MOST_WORDS = 32
 
@@ -142,34 +144,32 @@ class Searchable(Protocol):
     def listed_scopes(self, path: ScopePath) -> Sequence[_Scope]: ...
 
 
-@frozen
-class _Whole:
+# Structs that the garbage collector does not look at, with tuples of texts, which it does not keep: a
+# catalogue has thousands of these, and a walk over all objects stops the event loop.
+class _Whole(Struct, frozen=True, gc=False):
     """A label, the last part of a metric id, or the name of a scope.
 
     Attributes:
         words: its words in the singular, in order, without stop words.
         needed: those that a text must have to be the same.
-        all: those that such a text can have.
         initials: of its words, with and without stop words.
     """
 
     words: tuple[str, ...]
-    needed: Words
-    all: Words
+    needed: tuple[str, ...]
     initials: tuple[str, ...]
 
     @classmethod
     def of(cls, parts: Sequence[str]) -> _Whole:
         """Return the text of which these are the words."""
         words = tuple(word for word in _stems(parts) if word not in _STOP)
-        every = frozenset(words)
-        needed = every - _WEAK - _USUAL or every
+        needed = tuple(word for word in words if word not in _WEAK and word not in _USUAL)
         initials = "".join(word[0] for word in parts), "".join(word[0] for word in words)
-        return cls(words, needed, every, initials)
+        return cls(words, needed or words, initials)
 
     def is_same(self, words: Words) -> bool:
         """Return whether words are this text, apart from words that say little."""
-        return bool(words) and self.needed <= words <= self.all
+        return bool(words) and words.issuperset(self.needed) and words.issubset(self.words)
 
     def begins_with(self, words: tuple[str, ...]) -> bool:
         """Return whether the text begins with words, with or without its weak ones."""
@@ -177,12 +177,14 @@ class _Whole:
         return bool(words) and words in (self.words[: len(words)], strong[: len(words)])
 
 
-def _meanings(needed: Words, every: Words) -> frozenset[int]:
+def _meanings(needed: Iterable[str], every: Iterable[str]) -> tuple[int, ...]:
     """Return the groups of strict synonyms with a phrase that has all needed words, and only such words."""
-    if needed.isdisjoint(_MEANINGFUL):
-        return frozenset()
-    return frozenset(
-        at for at, phrases in enumerate(_STRICT) if any(needed <= phrase <= every for phrase in phrases)
+    if _MEANINGFUL.isdisjoint(needed):
+        return ()
+    return tuple(
+        at
+        for at, phrases in enumerate(_STRICT)
+        if any(phrase.issuperset(needed) and phrase.issubset(every) for phrase in phrases)
     )
 
 
@@ -190,8 +192,7 @@ def _meanings(needed: Words, every: Words) -> frozenset[int]:
 _MEANT = {word: _meanings(one, one) for group in _STRICT for one in group if len(one) == 1 for word in one}
 
 
-@frozen
-class _Named:
+class _Named(Struct, frozen=True, gc=False):
     """The words of a label and its metric, or of the scopes of a path.
 
     Attributes:
@@ -199,20 +200,21 @@ class _Named:
         wholes: label and metric, or the scopes.
         meanings: the groups of strict synonyms that one of these is in.
         aliases: the words of the aliases of scopes.
-        label: the words of the label that say something.
+        label: the words of the label that say something; none of scopes.
         has_ended: whether a scope of the path has ended.
     """
 
-    own: Words
+    own: tuple[str, ...]
     wholes: tuple[_Whole, ...]
-    meanings: frozenset[int] = frozenset()
-    aliases: Words = frozenset()
-    label: Words = frozenset()
+    meanings: tuple[int, ...] = ()
+    aliases: tuple[str, ...] = ()
+    label: tuple[str, ...] = ()
     has_ended: bool = False
 
-    def match(self, word: str) -> Rank | None:
-        """Return how a word in the singular matches; None if it does not."""
-        if word in self.own:
+    def match(self, word: str) -> int:
+        """Return the rank of a word in the singular, or `_NONE`."""
+        own = self.own
+        if word in own:
             return Rank.WORDS
         if (
             len(word) > 1
@@ -220,15 +222,15 @@ class _Named:
             and any(each.startswith(word) for whole in self.wholes for each in whole.initials)
         ):
             return Rank.INITIALS
-        if len(word) > 2 and any(each.startswith(word) for each in self.own):
+        if len(word) > 2 and any(each.startswith(word) for each in own):
             return Rank.PREFIX
-        if word in self.aliases or not self.own.isdisjoint(_SYNONYMS.get(word, ())):
+        if word in self.aliases or (word in _SYNONYMS and not _SYNONYMS[word].isdisjoint(own)):
             return Rank.ALIAS
-        if not self.meanings.isdisjoint(_MEANT.get(word, ())):
+        if word in _MEANT and any(meaning in self.meanings for meaning in _MEANT[word]):
             return Rank.ALIAS
-        if len(word) > 2 and any(word in each for each in self.own):
+        if len(word) > 2 and any(word in each for each in own):
             return Rank.WITHIN
-        return None
+        return _NONE
 
 
 class Index:
@@ -252,38 +254,37 @@ class Index:
             places[1].append(paths.setdefault(each.scopes, len(paths)))
             places[2].append(contexts.setdefault((each.reporting_group_id, each.basis), len(contexts)))
         self.of_series = places
-        self.names = [_named(*each) for each in names]
-        # Paths have scopes in common.
+        # Paths have scopes in common, and metrics labels.
         wholes_of = cache(_wholes)
+        self.names = [_named(*each, wholes_of) for each in names]
         self.paths = [_path(catalogue, each, wholes_of) for each in paths]
         self.contexts = [_context(catalogue, *each) for each in contexts]
-        self.vocabulary = frozenset().union(*(each.own for each in (*self.names, *self.paths)))
+        self.vocabulary = frozenset(word for each in (*self.names, *self.paths) for word in each.own)
 
 
-def _wholes(text: str) -> list[_Whole]:
+def _wholes(text: str) -> tuple[_Whole, ...]:
     """Return a text, and the same with camel case in one word: "iphone" means "iPhone"."""
     parts, folded = words_of(text), re.findall(_WORD, text.replace("&", "").casefold())
-    return [_Whole.of(parts)] if parts == folded else [_Whole.of(parts), _Whole.of(folded)]
+    return (_Whole.of(parts),) if parts == folded else (_Whole.of(parts), _Whole.of(folded))
 
 
-def _named(label: str, metric_id: str) -> _Named:
+def _distinct(wholes: Iterable[_Whole]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for whole in wholes for word in whole.words))
+
+
+def _named(label: str, metric_id: str, wholes_of: Callable[[str], tuple[_Whole, ...]]) -> _Named:
     # Without the taxonomy: "us-gaap:Revenues".
-    wholes = [*_wholes(label), *_wholes(re.split("[:/]", metric_id)[-1])]
-    own = frozenset(word for whole in wholes for word in whole.words)
-    meanings = frozenset(at for whole in wholes for at in _meanings(whole.needed, whole.all))
-    return _Named(own, tuple(wholes), meanings, label=wholes[0].needed or own)
+    wholes = (*wholes_of(label), *wholes_of(re.split("[:/]", metric_id)[-1]))
+    meanings = tuple({at for whole in wholes for at in _meanings(whole.needed, whole.words)})
+    own = _distinct(wholes)
+    return _Named(own, wholes, meanings, label=wholes[0].needed or own)
 
 
-def _path(catalogue: Searchable, path: ScopePath, wholes_of: Callable[[str], list[_Whole]]) -> _Named:
-    wholes = [whole for name in catalogue.scope_names(path) for whole in wholes_of(name)]
+def _path(catalogue: Searchable, path: ScopePath, wholes_of: Callable[[str], tuple[_Whole, ...]]) -> _Named:
+    wholes = tuple(whole for name in catalogue.scope_names(path) for whole in wholes_of(name))
     scopes = catalogue.listed_scopes(path)
-    aliases = (alias for scope in scopes for alias in scope.aliases)
-    return _Named(
-        frozenset(word for whole in wholes for word in whole.words),
-        tuple(wholes),
-        aliases=frozenset(word for alias in aliases for whole in wholes_of(alias) for word in whole.words),
-        has_ended=_has_ended(catalogue, scopes),
-    )
+    aliases = _distinct(whole for scope in scopes for alias in scope.aliases for whole in wholes_of(alias))
+    return _Named(_distinct(wholes), wholes, aliases=aliases, has_ended=_has_ended(catalogue, scopes))
 
 
 def _has_ended(catalogue: Searchable, scopes: Iterable[_Scope]) -> bool:
@@ -329,36 +330,58 @@ class _Text:
 
 
 @frozen
-class Match:
-    """A series that is found.
-
-    Attributes:
-        place: the place of its catalogue among those searched.
-        series: the series.
-        rank: how it matches.
-        order: what orders the matches.
-        unnamed: the words that neither its label, its metric, its scopes, its reporting group nor the company
-            has, each with its rank; all that are compared with the label, if they mean it together.
-    """
-
-    place: int
-    series: CatalogueSeries
-    rank: Rank
-    order: tuple[int, ...]
-    unnamed: tuple[tuple[str, Rank], ...] = ()
-
-
-@frozen
 class Matches:
     """What a search has found.
 
     Attributes:
-        found: the series of all catalogues, best first.
+        catalogues: those that were searched.
         close: whether no series has all words, and these come close.
     """
 
-    found: tuple[Match, ...]
+    catalogues: Sequence[Searchable]
+    # A number for each series, whose order is theirs: rank, counts, its place, its catalogue's place.
+    _keys: Sequence[int] = field(repr=False)
     close: bool = False
+    _searches: Sequence[_Search] = field(default=(), repr=False)
+
+    def ranked(self) -> Iterator[tuple[Rank, int, CatalogueSeries]]:
+        """Yield the series, best first, each with its rank and the place of its catalogue."""
+        for key in self._keys:
+            place, at = key & _PLACES, key >> _CATALOGUES & _SERIES
+            yield Rank(key >> _ORDER), place, self.catalogues[place].series[at]
+
+    @property
+    def unnamed(self) -> Sequence[tuple[str, Rank]]:
+        """The words that the first series is not called, each with its rank.
+
+        Those are neither in its label, its metric or its scopes, nor are they words of the company's name,
+        the cadence, the basis or the reporting group. Words that mean the label together are one text.
+        """
+        if not self._keys or not self._searches:
+            return ()
+        key = self._keys[0]
+        return self._searches[key & _PLACES].unnamed(key >> _CATALOGUES & _SERIES)
+
+    def by_meaning(self) -> list[Found]:
+        """Return the metrics and paths of the series, in the order of their best series."""
+        found: dict[tuple[str, ScopePath], list[tuple[int, CatalogueSeries]]] = {}
+        for _, place, series in self.ranked():
+            found.setdefault((series.metric_id, series.scopes), []).append((place, series))
+        return [Found(*meaning, several) for meaning, several in found.items()]
+
+
+class Found(Struct, frozen=True):
+    """A metric and a scope path that words mean.
+
+    Attributes:
+        metric_id: the metric.
+        scopes: the scope path.
+        series: its series, best first, each with the place of its catalogue among those searched.
+    """
+
+    metric_id: str
+    scopes: ScopePath
+    series: list[tuple[int, CatalogueSeries]]
 
 
 def search(catalogues: Sequence[Searchable], text: str) -> Matches:
@@ -370,37 +393,38 @@ def search(catalogues: Sequence[Searchable], text: str) -> Matches:
     catalogues that is spelt like it, and those series are returned that then have most of them.
     """
     if not words_of(text):
-        return Matches(_all(catalogues))
+        return Matches(catalogues, _all(catalogues))
     asked = _Text.of(text)
     if not asked.words:
-        return Matches(())
+        return Matches(catalogues, ())
     searches = [_Search(place, catalogue, asked) for place, catalogue in enumerate(catalogues)]
     for worst in (Rank.ALIAS, Rank.WITHIN):
-        if found := [match for each in searches for match in each.matches(worst)]:
-            return Matches(_ordered(found))
+        if found := sorted(key for each in searches for key in each.matches(worst)):
+            return Matches(catalogues, found, searches=searches)
     vocabulary = frozenset[str]().union(*(each._search_index.vocabulary for each in catalogues))
     asked = _Text.of(" ".join((*(_spelt(word, vocabulary) for word in asked.words), *asked.weak)))
     searches = [_Search(place, catalogue, asked) for place, catalogue in enumerate(catalogues)]
     most = max((each.most for each in searches), default=0)
-    found = [match for each in searches for match in each.with_most(most)] if most else []
-    return Matches(_ordered(found), close=True)
+    found = sorted(key for each in searches for key in each.with_most(most)) if most else []
+    return Matches(catalogues, found, close=True)
 
 
-def _all(catalogues: Sequence[Searchable]) -> tuple[Match, ...]:
-    return tuple(
-        Match(place, series, Rank.EXACT, (at,))
-        for place, catalogue in enumerate(catalogues)
-        for at, series in enumerate(catalogue.series)
-    )
-
-
-def _ordered(found: Iterable[Match]) -> tuple[Match, ...]:
-    # Stable: of equal ones that of the first catalogue comes first.
-    return tuple(sorted(found, key=attrgetter("order")))
+def _all(catalogues: Sequence[Searchable]) -> list[int]:
+    counts = enumerate(len(catalogue.series) for catalogue in catalogues)
+    return [at << _CATALOGUES | place for place, count in counts for at in range(count)]
 
 
 def _spelt(word: str, vocabulary: Words) -> str:
     return word if word in vocabulary else next(iter(alike(word, vocabulary, 1, _ALIKE)), word)
+
+
+# The bits of a key: the catalogue's place, then the series' place, then the counts that order a rank.
+_CATALOGUES = 16
+_PLACES = (1 << _CATALOGUES) - 1
+_SERIES = (1 << 32) - 1
+_COUNT = 8
+_MOST = (1 << _COUNT) - 1
+_ORDER = _CATALOGUES + 32 + 2 + 3 * _COUNT
 
 
 class _Search:
@@ -411,41 +435,49 @@ class _Search:
         self._catalogue = catalogue
         self._asked = asked
         self._index = index = catalogue._search_index
-        self._names = [[each.match(word) for word in asked.words] for each in index.names]
-        self._paths = [[each.match(word) for word in asked.words] for each in index.paths]
-        self._contexts = [[word in each for word in asked.words] for each in index.contexts]
+        # The rank of each word, as bytes.
+        self._names = [bytes(map(each.match, asked.words)) for each in index.names]
+        self._paths = [bytes(map(each.match, asked.words)) for each in index.paths]
+        self._contexts = [bytes(word in each for word in asked.words) for each in index.contexts]
         self._by_description: dict[str, int] = {}
         # All forms of which `stem` makes the word.
         self._inflected = [
             re.compile(rf"(?<![^\W_])(?:{word}(?:s|es)?|{word[:-1]}ies)(?![^\W_])") for word in asked.words
         ]
         # By the words that are compared with the label; few differ.
-        self._meanings: dict[Words, frozenset[int]] = {}
+        self._meanings: dict[Words, tuple[int, ...]] = {}
 
-    def matches(self, worst: Rank) -> Iterator[Match]:
-        """Yield the series that have all words, at the ranks down to the worst."""
-        names, ids = self._index.names, self._ids()
+    def matches(self, worst: Rank) -> Iterator[int]:
+        """Yield the keys of the series that have all words, at the ranks down to the worst."""
+        names, ids, series = self._index.names, self._ids(), self._catalogue.series
         every = (1 << len(self._asked.words)) - 1
-        for at, (name, path, context, has) in enumerate(self._series(worst)):
+        for at, has in enumerate(self._have(worst)):
             if worst > Rank.ALIAS and has != every:
-                has |= self._described(self._catalogue.series[at].description)
-            if has == every or names[name].meanings or at in ids:
-                match = self._match(at, name, path, context, worst, is_id=at in ids)
-                if match is not None:
-                    yield match
+                has |= self._described(series[at].description)
+            if has == every or at in ids or names[self._index.of_series[0][at]].meanings:
+                rank = Rank.EXACT if at in ids else self._rank(*self._compared(at, worst))
+                if rank <= worst:
+                    yield self._key(at, rank)
 
     @property
     def most(self) -> int:
         """The most words that a series has."""
-        return max((has.bit_count() for *_, has in self._series(Rank.ALIAS)), default=0)
+        return max((has.bit_count() for has in self._have(Rank.ALIAS)), default=0)
 
-    def with_most(self, most: int) -> Iterator[Match]:
-        """Yield the series that have so many words; the others do not count."""
-        for at, (name, path, context, has) in enumerate(self._series(Rank.ALIAS)):
+    def with_most(self, most: int) -> Iterator[int]:
+        """Yield the keys of the series that have so many words; the others do not count."""
+        for at, has in enumerate(self._have(Rank.ALIAS)):
             if has.bit_count() == most:
-                match = self._match(at, name, path, context, Rank.ALIAS, is_partial=True)
-                if match is not None:
-                    yield match
+                yield self._key(at, self._rank(*self._compared(at, Rank.ALIAS, is_partial=True)))
+
+    def unnamed(self, at: int) -> Sequence[tuple[str, Rank]]:
+        """Return the words that a series is not called, each with its rank."""
+        compared = self._compared(at, Rank.WITHIN)
+        written = dict(zip(self._asked.words, self._asked.written, strict=True))
+        if compared.others and self._rank(*compared) == Rank.MEANING:
+            # Together they have the meaning, and not each of them.
+            return [(" ".join(written[word] for word in compared.meant), Rank.MEANING)]
+        return [(written[word], Rank(rank)) for word, rank in compared.others.items() if rank != _NONE]
 
     def _ids(self) -> Collection[int]:
         """Return the places of the series whose metric id or series id is the text."""
@@ -456,87 +488,52 @@ class _Search:
             if each.metric_id in metrics or each.series_id.casefold() == self._asked.id
         }
 
-    def _series(self, worst: Rank) -> Iterator[tuple[int, int, int, int]]:
-        """Yield for each series the places of its words, and which words it has, as bits."""
+    def _have(self, worst: Rank) -> Iterator[int]:
+        """Yield for each series which words it has, as bits."""
         names, paths = _bits(self._names, worst), _bits(self._paths, worst)
-        contexts = [sum(1 << at for at, has in enumerate(each) if has) for each in self._contexts]
+        contexts = [sum(has << at for at, has in enumerate(each)) for each in self._contexts]
         for name, path, context in zip(*self._index.of_series, strict=True):
-            yield name, path, context, names[name] | paths[path] | contexts[context]
+            yield names[name] | paths[path] | contexts[context]
 
-    def _match(
-        self,
-        at: int,
-        name: int,
-        path: int,
-        context: int,
-        worst: Rank,
-        *,
-        is_id: bool = False,
-        is_partial: bool = False,
-    ) -> Match | None:
-        series = self._catalogue.series[at]
-        meant, written, scoped = list[str](), list[str](), set[str]()
-        unnamed = list[tuple[str, Rank | None]]()
+    def _compared(self, at: int, worst: Rank, *, is_partial: bool = False) -> _Compared:
+        """Return what of the text is compared with what of a series; partly: only words that it has."""
+        name, path, context = (each[at] for each in self._index.of_series)
         by_name, by_path, is_context = self._names[name], self._paths[path], self._contexts[context]
+        meant, scoped, others = list[str](), set[str](), dict[str, int]()
         for place, word in enumerate(self._asked.words):
             in_path = by_path[place] == Rank.WORDS
             if by_name[place] == Rank.WORDS:
                 meant.append(word)
-                written.append(self._asked.written[place])
             elif not in_path and not is_context[place]:
-                rank = min(filter(None, (by_name[place], by_path[place])), default=None)
-                if worst > Rank.ALIAS and (rank is None or rank > Rank.DESCRIPTION):
-                    is_described = self._described(series.description) >> place & 1
+                rank = min(by_name[place], by_path[place])
+                if worst > Rank.ALIAS and rank > Rank.DESCRIPTION:
+                    is_described = self._described(self._catalogue.series[at].description) >> place & 1
                     rank = Rank.DESCRIPTION if is_described else rank
-                if is_partial and (rank is None or rank > worst):
+                if is_partial and rank > worst:
                     continue
                 meant.append(word)
-                written.append(self._asked.written[place])
-                unnamed.append((self._asked.written[place], rank))
+                others[word] = rank
             if in_path or not is_context[place]:
                 scoped.add(word)
-        rank = Rank.EXACT if is_id else self._rank(name, path, meant, scoped, [each for _, each in unnamed])
-        if rank is None or rank > worst:
-            return None
-        if rank is Rank.MEANING and unnamed:
-            # Together they have the meaning, and not each of them.
-            unnamed = [(" ".join(written), rank)]
-        return Match(
-            self._place,
-            series,
-            rank,
-            (rank, *self._order(at, name, path)),
-            tuple((word, each or rank) for word, each in unnamed),
-        )
+        return _Compared(self._index.names[name], self._index.paths[path], meant, scoped, others)
 
     def _rank(
-        self, name: int, path: int, meant: list[str], scoped: set[str], others: list[Rank | None]
-    ) -> Rank | None:
-        """Return the rank of a series; None: it does not have all words.
-
-        Args:
-            meant: the words that are compared with label and metric: neither scopes nor context.
-            scoped: those that are compared with scopes: all but the context.
-            others: the ranks of the words of `meant` that neither label nor metric has.
-        """
-        named, words, scopes = self._index.names[name], frozenset(meant), frozenset(scoped)
+        self, named: _Named, path: _Named, meant: Sequence[str], scoped: set[str], others: dict[str, int]
+    ) -> int:
+        """Return the rank of a series, or `_NONE`."""
+        words, scopes = frozenset(meant), frozenset(scoped)
         if any(each.is_same(words) for each in named.wholes):
             return Rank.EXACT
         # "Sales" means revenue before it means the line "Sales" in a table about derivatives.
-        if not self._meaning(scopes) and any(each.is_same(scopes) for each in self._index.paths[path].wholes):
+        if any(each.is_same(scopes) for each in path.wholes) and not self._meaning(scopes):
             return Rank.EXACT
-        if not self._meaning(words).isdisjoint(named.meanings):
+        if any(meaning in named.meanings for meaning in self._meaning(words)):
             return Rank.MEANING
         if any(each.begins_with(tuple(meant)) for each in named.wholes):
             return Rank.START
-        worst = Rank.WORDS
-        for each in others:
-            if each is None:
-                return None
-            worst = max(worst, each)
-        return worst
+        return max(others.values(), default=Rank.WORDS)
 
-    def _meaning(self, words: Words) -> frozenset[int]:
+    def _meaning(self, words: Words) -> tuple[int, ...]:
         if (found := self._meanings.get(words)) is None:
             found = self._meanings[words] = _meanings(words, words)
         return found
@@ -549,59 +546,41 @@ class _Search:
             self._by_description[text] = found
         return found
 
-    def _order(self, at: int, name: int, path: int) -> tuple[int, ...]:
-        """Return what orders series of one rank."""
-        series, named, scopes = self._catalogue.series[at], self._index.names[name], self._index.paths[path]
-        return (
-            not is_consolidated(series),
-            scopes.has_ended,
-            len(self._asked.weak - named.own),
+    def _key(self, at: int, rank: int) -> int:
+        """Return the number that orders a series among all that are found."""
+        series, (name, path, _) = self._catalogue.series[at], (each[at] for each in self._index.of_series)
+        named, scopes = self._index.names[name], self._index.paths[path]
+        key = (rank << 1 | (not is_consolidated(series))) << 1 | scopes.has_ended
+        for count in (
+            sum(word not in named.own for word in self._asked.weak),
             len(series.scopes),
-            len(named.label.difference(self._asked.words, self._asked.weak)),
-            at,
-        )
+            sum(word not in self._asked.words and word not in self._asked.weak for word in named.label),
+        ):
+            key = key << _COUNT | min(count, _MOST)
+        return (key << 32 | at) << _CATALOGUES | self._place
 
 
-def _bits(table: Sequence[Sequence[Rank | None]], worst: Rank) -> list[int]:
-    """Return for each row which words have a rank down to the worst, as bits."""
-    return [
-        sum(1 << at for at, rank in enumerate(row) if rank is not None and rank <= worst) for row in table
-    ]
-
-
-@frozen
-class Found:
-    """A metric and a scope path that words mean.
+class _Compared(NamedTuple):
+    """What of a text is compared with what of a series.
 
     Attributes:
-        metric_id: the metric.
-        scopes: the scope path.
-        best: the first of its series.
-        series: its series in each catalogue that has them, by the place of the catalogue.
+        named: the words of label and metric.
+        path: those of the scopes.
+        meant: the words of the text that are compared with label and metric: neither scopes nor context.
+        scoped: those that are compared with scopes: all but the context.
+        others: those of `meant` that neither label nor metric has, with their ranks.
     """
 
-    metric_id: str
-    scopes: ScopePath
-    best: Match
-    series: Mapping[int, tuple[CatalogueSeries, ...]]
+    named: _Named
+    path: _Named
+    meant: Sequence[str]
+    scoped: set[str]
+    others: dict[str, int]
 
 
-def by_meaning(matches: Iterable[Match]) -> tuple[Found, ...]:
-    """Return the metrics and paths of what was found, in the order of their best series."""
-    found: dict[tuple[str, ScopePath], list[Match]] = {}
-    for match in matches:
-        found.setdefault((match.series.metric_id, match.series.scopes), []).append(match)
-    return tuple(
-        Found(
-            *meaning,
-            several[0],
-            {
-                place: tuple(match.series for match in several if match.place == place)
-                for place in sorted({match.place for match in several})
-            },
-        )
-        for meaning, several in found.items()
-    )
+def _bits(table: Sequence[bytes], worst: Rank) -> list[int]:
+    """Return for each row which words have a rank down to the worst, as bits."""
+    return [sum((rank <= worst) << at for at, rank in enumerate(row)) for row in table]
 
 
 def close_metrics(catalogues: Sequence[Searchable], name: str, most: int = 3) -> list[str]:
@@ -617,5 +596,10 @@ def close_metrics(catalogues: Sequence[Searchable], name: str, most: int = 3) ->
         folded.setdefault(metric_id.casefold(), []).append(metric_id)
     near = [each for same in alike(wanted, folded, most, _SAME) for each in folded[same]]
     # Of "us-gaap:Revenue" the last part says what is meant.
-    found = search(catalogues, re.split("[:/]", name)[-1]).found if words_of(name) else ()
-    return list(dict.fromkeys([*near, *(match.series.metric_id for match in found)]))[:most]
+    found = search(catalogues, re.split("[:/]", name)[-1]).ranked() if words_of(name) else ()
+    distinct = dict.fromkeys(near)
+    for _, _, series in found:
+        if len(distinct) >= most:
+            break
+        distinct[series.metric_id] = None
+    return list(distinct)[:most]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 from heapq import nlargest
 
@@ -48,14 +47,17 @@ def suggest(name: str, known: Iterable[str]) -> list[str]:
     by_folded = {each.casefold(): each for each in known}
     same = [by_folded[wanted]] if wanted in by_folded else []
     # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
-    by_last: dict[str, list[str]] = {}
-    for folded, each in by_folded.items():
-        by_last.setdefault(re.split(r"[:/]", folded)[-1], []).append(each)
-    same += [each for last in alike(wanted, by_last, 3, _SAME) for each in by_last[last]]
+    lasts = dict(zip(by_folded, map(_last, by_folded), strict=True))
+    for last in alike(wanted, dict.fromkeys(lasts.values()), 3, _SAME):
+        same += [by_folded[folded] for folded, its in lasts.items() if its == last]
     near = [by_folded[each] for each in alike(wanted, by_folded, 3, _ALIKE)]
     within = [each for folded, each in by_folded.items() if len(wanted) > 2 and wanted in folded]
     # By the kind of the match first; within "within" a short name is the more general one.
     return list(dict.fromkeys([*same, *near, *sorted(within, key=len)]))[:3]
+
+
+def _last(name: str) -> str:
+    return name.replace("/", ":").rpartition(":")[2]
 
 
 def quoted(name: str, known: Collection[str], close: Sequence[str] | None = None) -> str:

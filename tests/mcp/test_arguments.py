@@ -52,7 +52,7 @@ async def test_a_part_of_a_companys_name_proposes_the_name(sandbox: Sandbox) -> 
     """It is not taken for the company: nothing is sent."""
     async with assistant(sandbox, offered={sandbox.entities[0]: "Apple Inc."}) as call:
         result = await call("find_series", entities=["apple"])
-    assert "'apple' (close: Apple Inc.) is not one of the companies on offer" in text_of(result)
+    assert "'apple' (close: \"Apple Inc.\") is not one of the companies on offer" in text_of(result)
     assert not sandbox.log
 
 

@@ -12,7 +12,7 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
-from asyncfin.model.search import Rank, by_meaning, search, stem, words_of
+from asyncfin.model.search import Rank, search, stem, words_of
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from tests.model.test_catalogue import CLOUD, CLOUD_EMEA, TOTAL, catalogue, series
@@ -49,7 +49,7 @@ COMPANY = company()
 
 
 def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
-    return [(match.rank, match.series.label) for match in search([listed], text).found]
+    return [(rank, each.label) for rank, _, each in search([listed], text).ranked()]
 
 
 @pytest.mark.parametrize(
@@ -260,12 +260,11 @@ def test_of_several_catalogues_the_best_place_counts() -> None:
     """A metric and path is found once, with its series in each of them; ranks are compared over all."""
     first = company("Gross profit", "Revenue")
     second = company("Cash", "Net Income (Loss) Attributable to Parent", "Gross profit")
-    matches = search([first, second], "profit")
-    meant = by_meaning(matches.found)
+    meant = search([first, second], "profit").by_meaning()
     assert [each.metric_id for each in meant] == ["us-gaap:NetIncomeLoss", "GrossProfit"]
-    assert [sorted(each.series) for each in meant] == [[1], [0, 1]]
+    assert [sorted(place for place, _ in each.series) for each in meant] == [[1], [0, 1]]
     assert not search([first, second], "cash").close
-    assert by_meaning(search([second, first], "revenue").found)[0].best.place == 1
+    assert search([second, first], "revenue").by_meaning()[0].series[0][0] == 1
 
 
 def test_a_long_text_is_not_compared_for_long() -> None:
@@ -393,11 +392,11 @@ def test_what_is_found_by_words_has_all_of_them(words: list[str]) -> None:
         if {stem(word) for word in words} <= plain(each, PARTS) | {"q", "annual", "quarterly"}
     }
     matches = search([PARTS], " ".join(words))
-    named = {match.series.series_id for match in matches.found if match.rank <= Rank.WORDS}
+    ranks = {each.series_id: rank for rank, _, each in matches.ranked()}
     if have:
         assert not matches.close
-        assert have <= {match.series.series_id for match in matches.found}
-        assert named - have <= {match.series.series_id for match in matches.found if match.rank < Rank.WORDS}
+        assert have <= set(ranks)
+        assert all(rank != Rank.WORDS for series_id, rank in ranks.items() if series_id not in have)
 
 
 def test_the_words_of_a_catalogue_are_kept_with_it() -> None:

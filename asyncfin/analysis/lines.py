@@ -78,7 +78,9 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
     place = catalogue.places.__getitem__
     series = [catalogue[series_id] for series_id in sorted(numbers, key=place)]
     lines = [
-        Line(several, having, {period: n for each in several for period, n in numbers[each.series_id].items()})
+        Line(
+            several, having, {period: n for each in several for period, n in numbers[each.series_id].items()}
+        )
         for several in joined(series, numbers)
     ]
     return sorted(lines, key=lambda line: place(line.series[0].series_id))

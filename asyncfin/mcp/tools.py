@@ -35,7 +35,6 @@ from asyncfin.mcp.results import (
 from asyncfin.mcp.values import Part, differing, notes_of, rows_of
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
-from asyncfin.model.judge import judge
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.search import Found, Matches as Searched, Rank, search
 from asyncfin.model.selection import PeriodSelection

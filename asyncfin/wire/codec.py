@@ -1,6 +1,6 @@
 """Bytes <-> model: nothing is coerced, unknown fields and unknown words pass."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -42,9 +42,7 @@ def decode_json(body: JsonBytes) -> Any:
 def utc_timestamp(text: str) -> datetime:
     """Return the moment of an ISO 8601 text, in UTC; a text without an offset is in UTC (spec 2.2)."""
     try:
-        moment = datetime.fromisoformat(text)
-        if len(text) <= len("2024-05-01"):  # a day alone, which `datetime` takes for its midnight
-            raise ValueError
+        moment = datetime.fromisoformat(text.upper())  # RFC 3339 allows t and z; a day is its midnight
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError:
         problem = f"expected an ISO 8601 timestamp, got {text!r}"
@@ -120,9 +118,15 @@ async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> Cat
     return page
 
 
+# Bytes. The spec has no bound for it; each further request of the chain repeats it.
+_MAX_CURSOR = 1024 * 1024
+
+
 def next_cursor(cursor: str | None, counts: Counts | None) -> str | None:
     """Return the cursor of a response; None on the last page. An empty one deviates, and ends the pages."""
     if cursor != "":
+        if cursor is not None and len(cursor.encode()) > _MAX_CURSOR:
+            raise MalformedAnswerError(f"the cursor has more than {_MAX_CURSOR:,} bytes @ $.next_cursor")
         return cursor
     if counts is None:
         raise MalformedAnswerError("expected a cursor or none, got an empty text @ $.next_cursor")
@@ -149,6 +153,16 @@ class ErrorObject(NamedTuple):
     message: str | None = None
     request_id: str | None = None
     details: Mapping[str, Any] = MappingProxyType({})  # the other fields, unchanged
+
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def names_in(body: bytes) -> Set[str] | None:
+    """Return the names of the fields of a JSON object; none if it is something else; None if it is broken."""
+    with suppress(MalformedAnswerError):
+        return decode(body, _object).keys()
+    return None if json_text(body).lstrip().startswith(b"{") else frozenset()
 
 
 def decode_error(body: bytes) -> ErrorObject | None:

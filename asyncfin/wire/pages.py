@@ -18,7 +18,14 @@ from asyncfin.model.scope import format_path
 from asyncfin.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire import codec
 from asyncfin.wire.join import joined
-from asyncfin.wire.protocol import Request, Response, catalogue_request, check_publication, query_request
+from asyncfin.wire.protocol import (
+    Request,
+    Response,
+    catalogue_request,
+    check_publication,
+    query_request,
+    reading,
+)
 from asyncfin.wire.tolerance import STRICT
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
@@ -154,7 +161,7 @@ async def _pages(
         while True:
             response, ahead = await (ahead or send(request)), None
             async with decoding_lock():
-                with error_context(request.operation, request.entity_id, response):
+                with reading(request, response):
                     page = await read(response)
                 if page.next_cursor is not None:
                     request = request_for(cursor=page.next_cursor)

@@ -6,7 +6,8 @@ never by its text.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -19,7 +20,7 @@ from asyncfin.checks import short_repr
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
-from asyncfin.wire.strict import not_from_service
+from asyncfin.wire.strict import not_from_service, not_json
 from asyncfin.wire.tolerance import STRICT, Tolerance
 
 # The longest range of one request (spec 4.4, 8).
@@ -152,9 +153,52 @@ def ends_within_json(response: Response) -> bool:
     return not known and 200 <= response.status < 300 and codec.is_truncated(response.body)
 
 
+_HEAD = ("entity_id", "name", "dataset_id", "created_timestamp")
+# By operation, what was requested, and the required fields of it (spec 2.2 to 2.4).
+_OBJECTS: Mapping[str, tuple[str, Set[str]]] = {
+    "dataset": ("dataset", {*_HEAD}),
+    "catalogue": ("catalogue", {*_HEAD, "periods", "scope_groups", "groups"}),
+    "query": ("query result", {*_HEAD, "periods", "series"}),
+}
+
+
+def without_object(request: Request, response: Response) -> errors.MalformedAnswerError | None:
+    """Return the error for a 2xx that has none of the required fields of what was requested, else None."""
+    if (expected := _OBJECTS.get(request.operation)) is None:
+        return None
+    words, required = expected
+    names = codec.names_in(response.body)
+    if names is None or not required.isdisjoint(names):
+        return None
+    found = codec.decode_error(response.body) or codec.ErrorObject()
+    request_id = found.request_id or response.request_id
+    said = ": ".join(filter(None, (found.code, found.message))) or (response.body and not_json(response.body))
+    return errors.MalformedAnswerError(
+        f"status {response.status} without a {words}"
+        + (f" ({said})" if said else "")
+        + (f" [request {request_id}]" if request_id else ""),
+        request_id=request_id,
+        retry_after=retry_after(response),
+    )
+
+
+@contextmanager
+def reading(request: Request, response: Response) -> Iterator[None]:
+    """Complete an error about a 2xx, which says so if the response does not have the requested object."""
+    with errors.error_context(request.operation, request.entity_id, response):
+        try:
+            yield
+        except errors.MalformedAnswerError:
+            # A page of something in front of the service, with status 200, is best described by what it is.
+            is_page = response.status == 200 and not_json(response.body)
+            if is_page or (missing := without_object(request, response)) is None:
+                raise
+            raise missing from None
+
+
 def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata in a response (spec 2.2), which must be of the requested entity."""
-    with errors.error_context(request.operation, request.entity_id, response):
+    with reading(request, response):
         dataset = codec.decode_dataset(response.body, response.tolerance)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset

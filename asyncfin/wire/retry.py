@@ -7,7 +7,13 @@ import random
 from attrs import field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import RateLimitedError, ServerFailureError, ServiceError, TransportError
+from asyncfin.errors import (
+    MalformedAnswerError,
+    RateLimitedError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+)
 
 # Not Implemented, and HTTP Version Not Supported: a retry does not change them.
 _LASTING_STATUSES = (501, 505)
@@ -17,7 +23,8 @@ _LASTING_STATUSES = (501, 505)
 class Retry:
     """Whether and when to retry a request.
 
-    Retryable are lost, late and incomplete responses, 408, 429, and every 5xx except 501 and 505. A
+    Retryable are lost, late and incomplete responses, 408, 429, every 5xx except 501 and 505, and a 2xx with
+    Retry-After that does not have what was requested. A
     certificate that does not verify is not retryable, nor is a proxy's refusal other than 5xx.
 
     Args:
@@ -78,6 +85,8 @@ def is_retryable(error: Exception) -> bool:
     match error:
         case TransportError():
             return error.retryable
+        case MalformedAnswerError():  # of a response that asks for a later retry
+            return error.retry_after is not None
         case ServerFailureError():
             return error.status not in _LASTING_STATUSES
     # Exactly this class: a known code decides before the status (spec 7).

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from itertools import count
+from typing import TypeAlias
 
 from attrs import define, evolve
 
@@ -20,6 +21,7 @@ from asyncfin.errors import (
     AllowanceExhaustedError,
     AuthenticationError,
     BucketUnavailableError,
+    MalformedAnswerError,
     RateLimitedError,
     ServiceError,
     TransportError,
@@ -42,6 +44,7 @@ from asyncfin.wire.protocol import (
     excessive_wait,
     failure,
     retry_after,
+    without_object,
 )
 from asyncfin.wire.retry import Quota, Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
@@ -49,8 +52,20 @@ from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.transport import CLOSED, Transport
 
 _log = logging.getLogger("asyncfin")
+# What an attempt can end in; the last one if the response asks for a retry, or cannot be read at all.
+RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
 # Unique in the process, so that one observer may watch several clients.
 _serials = count(1)
+
+
+def _error_of(request: Request, response: Response) -> RequestError | None:
+    """Return the error that a response is; None: a 2xx, which may still turn out to be malformed."""
+    if not 200 <= response.status < 300:
+        return failure(request, response)
+    # Not searched without the header, which hardly any 2xx has.
+    if retry_after(response) is None:
+        return None
+    return without_object(request, response)
 
 
 # For how many seconds of an outage the requests of this context wait, in either lane; None: as of the lane.
@@ -78,7 +93,7 @@ class _Sending:
     on_attempt: Callable[[], None]
     may_retry: Callable[[], bool]
     once: bool  # whether a failure that concerns the service ends it
-    error: ServiceError | TransportError | None = None  # what the last attempt ended in
+    error: RequestError | None = None  # what the last attempt ended in
     attempts: int = 0  # how often the request was sent
     probes: int = 0  # how many of these have failed during an outage for whose end it waits
     renewed: bool = False  # whether it was sent again with another token after a 401
@@ -226,7 +241,7 @@ class Sender:
                     raise gate.not_sent(request) from sending.error
                 await gate.wait(request, sending, until)
 
-    async def _outcome(self, sending: _Sending) -> Response | ServiceError | TransportError | None:
+    async def _outcome(self, sending: _Sending) -> Response | RequestError | None:
         """Return what the next attempt ends in; None: an outage has begun before it was sent."""
         # Errors are returned, and raised without a context.
         try:
@@ -236,13 +251,13 @@ class Sender:
             # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here. The cause is
             # what the last attempt failed with.
             raise refusal from sending.error
-        except (ServiceError, TransportError) as error:
+        except (ServiceError, TransportError, MalformedAnswerError) as error:
             return error
         if response is not None:
             self._record(sending, None)
         return response
 
-    async def _prepare_retry(self, sending: _Sending, error: ServiceError | TransportError) -> None:
+    async def _prepare_retry(self, sending: _Sending, error: RequestError) -> None:
         """Return when the request may be sent again after a failed attempt, or raise its error."""
         gate = sending.shared.gate
         # In this order:
@@ -288,7 +303,7 @@ class Sender:
         # 5. Otherwise it is sent again after a wait.
         await self._back_off(sending, error, wait)
 
-    def _record(self, sending: _Sending, error: ServiceError | TransportError | None) -> None:
+    def _record(self, sending: _Sending, error: RequestError | None) -> None:
         """Record how an attempt has ended, for the outage that it may begin or end."""
         gate = sending.shared.gate
         if gate.record(sending.request, sending, error, sending.retry_after):
@@ -343,7 +358,7 @@ class Sender:
         # The response is redacted before it is used: errors, events and data contain no echoed token. The
         # slot is free by now, so other requests are sent during this.
         response = self.tokens.redact(response)
-        error = None if 200 <= response.status < 300 else failure(request, response)
+        error = _error_of(request, response)
         self.announce(
             RequestAnswered(
                 *identity,
@@ -353,11 +368,12 @@ class Sender:
                 request_id=error.request_id if error else None,
             )
         )
-        if error is None:
+        if response.status < 300:
             self.tokens.record_accepted(token)
-            return response
-        if response.status == 401:
+        elif response.status == 401:
             self.tokens.record_401(token)
+        if error is None:
+            return response
         sending.retry_after = retry_after(response)
         if (text := excessive_wait(response)) is not None:
             _log.warning(
@@ -388,9 +404,7 @@ class Sender:
                 raise RuntimeError(CLOSED)
         return None
 
-    async def _report_failure(
-        self, sending: _Sending, error: ServiceError | TransportError, wait: float | None
-    ) -> None:
+    async def _report_failure(self, sending: _Sending, error: RequestError, wait: float | None) -> None:
         """Report a failed attempt to the bucket; `wait` is None if its Retry-After is too long."""
         try:
             if isinstance(error, RateLimitedError):
@@ -415,9 +429,7 @@ class Sender:
         resume_at = later(error.at or self._transport.clock(), seconds)
         return AllowanceExhaustedError(resume_at=resume_at, retry_after=seconds, **error.facts())
 
-    async def _back_off(
-        self, sending: _Sending, error: ServiceError | TransportError, seconds: float
-    ) -> None:
+    async def _back_off(self, sending: _Sending, error: RequestError, seconds: float) -> None:
         """Wait, at most until the allowance is used up or an outage begins: then the next attempt ends it."""
         # After a 429 the bucket grants the next attempt once its pause is over. After any other failure the
         # request waits by itself, and the quota bounds what all requests of the client spend on this, so that
@@ -447,7 +459,7 @@ class Sender:
         else:
             self.announce(event)
 
-    def _announce_retry(self, sending: _Sending, error: ServiceError | TransportError, wait: float) -> None:
+    def _announce_retry(self, sending: _Sending, error: RequestError, wait: float) -> None:
         self.announce(
             Retrying(
                 sending.request.operation,

@@ -25,7 +25,7 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
         message, _, path = str(error).partition(" - at `$")
     # From here on, so that the error has no context: its text could contain what the service echoed.
-    if isinstance(body, bytes) and (problem := _not_json(body)):
+    if isinstance(body, bytes) and (problem := not_json(body)):
         raise MalformedAnswerError(f"{problem} @ {at}")
     path = at + path.removesuffix("`")  # msgspec's path begins where this JSON does
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
@@ -33,7 +33,7 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
     raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
 
 
-def _not_json(body: bytes) -> str:
+def not_json(body: bytes) -> str:
     """Return the problem of a body that is empty or a page of a proxy, and "" for any other."""
     content = json_text(body).lstrip()
     if not content:

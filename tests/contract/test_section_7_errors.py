@@ -120,8 +120,8 @@ async def test_rows_500_503_504_lengthen_the_delay_while_failures_continue(sandb
         if isinstance(event, Retrying):
             waits.setdefault(event.attempt, []).append(event.wait)
 
-    async with asking(sandbox, retry=Retry(attempts=5, wait_initial=1), observers=[observer]) as client:
-        for _ in range(40):
+    for _ in range(40):  # a client each: one that has failed for half a minute sends probes only
+        async with asking(sandbox, retry=Retry(attempts=5, wait_initial=1), observers=[observer]) as client:
             with pytest.raises(ServerFailureError):
                 await client.dataset(ENTITY)
     assert {attempt: len(drawn) for attempt, drawn in waits.items()} == dict.fromkeys((1, 2, 3, 4), 40)

@@ -201,18 +201,6 @@ async def test_empty_pages_without_an_end_are_refused(monkeypatch: pytest.Monkey
     assert 20 < len(given) <= 3 * 21
 
 
-async def test_scope_groups_that_differ_between_pages_are_refused() -> None:
-    """Which of two descriptions holds is not guessed."""
-    renamed = []
-
-    def rename(sent: Response, answer: Response) -> None:
-        renamed.append(answer["scope_groups"][0])
-        answer["scope_groups"][0]["name"] += " " * len(renamed)
-
-    with pytest.raises(MalformedAnswerError, match=r"\$\.scope_groups"):
-        await ask(rename, operation="catalogue")
-
-
 async def test_a_catalogue_of_another_publication_than_its_metadata_is_refused() -> None:
     """The catalogue's first page is pinned too."""
     with pytest.raises(MalformedAnswerError, match=r"\$\.dataset_id"):

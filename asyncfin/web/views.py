@@ -351,7 +351,8 @@ def groups_of(
             if divisor is not None and series.series_id == divisor.series_id:
                 continue
             row = row_of(panel, series, names[panel.dataset.entity_id], read.get(panel))
-            divisors[row] = values
+            if over:
+                divisors[row] = values
             if order == "metric":
                 key = (series.metric_id, "")
             else:  # amounts and percentages do not share a scale

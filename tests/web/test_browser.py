@@ -269,6 +269,7 @@ async def test_companies_are_compared_in_the_same_periods_and_the_url_restores_i
     base_url, client, entities = explored
     await compared(tab, base_url, entities, "&view=growth&scale=log")
     assert await tab.input_value("[name=view]") == "growth"
+    assert await tab.inner_text("h1") == "Apple, NVIDIA, Alphabet"
     await viewed(tab, view="values")
     table = await cells(tab)
     catalogues = [await client.catalogue(each) for each in entities]

@@ -74,6 +74,7 @@ async def test_another_view_is_of_the_publication_shown_and_costs_nothing(cached
     assert growth.status_code == 200
     assert publications(growth.text) == shown
     assert texts(growth.text)[1][1:] == ["-2.8%", "+2.0%", "+6.4%"]
+    assert "ratio divides" not in answer.text + growth.text
     assert cached.spent == spent
 
 
@@ -155,6 +156,21 @@ async def test_a_download_has_each_series_at_each_period_of_the_panels(cached: P
         assert row["number"] == str(int(one.number))
         assert float(row["shown"]) == pytest.approx(one.number / other.number * 100, rel=1e-11)
         assert row["text"] == f"{one.number / other.number * 100:.1f}%"
+
+
+async def test_a_company_without_the_divisor_is_named(page: Page) -> None:
+    """The others have their ratio."""
+    americas = "Revenue/annual.segment/segment=Americas"
+    fields = {
+        **FIELDS,
+        "series": [ROW, americas],
+        "view": "ratio",
+        "over": americas,
+        "with": page.entities[1],
+    }
+    answer = await page.post("answer", **fields)
+    assert "NVIDIA does not have what the ratio divides by." in answer.text
+    assert "Apple does not have what" not in answer.text
 
 
 @pytest.mark.parametrize("over", ["", "Cash/annual.consolidated/company=consolidated"])

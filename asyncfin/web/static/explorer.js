@@ -413,7 +413,10 @@
       const [first, ...others] = companiesShown();
       const compared = others.slice(0, 3).map((each) => [", ", Object.assign(document.createElement("bdi"), { textContent: each })]);
       const more = others.length > 3 ? [` and ${others.length - 3} more`] : [];
-      if (first !== undefined) document.getElementById("compared-with").replaceChildren(...compared.flat(), ...more);
+      if (first !== undefined) {
+        document.getElementById("name").textContent = first;
+        document.getElementById("compared-with").replaceChildren(...compared.flat(), ...more);
+      }
     }
     answer.focus({ preventScroll: true });
     answer.scrollIntoView({ block: "start" });

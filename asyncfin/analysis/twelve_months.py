@@ -35,6 +35,8 @@ _COLUMNS = {
     "series_ids": "words",
     "reason": "string",
 }
+# What the service calls the periods of values that add up, as far as is known: the spec fixes no words.
+OVER_PERIOD = ("over_period",)
 # How far the sum of its parts may be from a period, as a share of the larger of both.
 _TOLERANCE = Decimal("0.02")
 # Up to this fiscal end, two years before would be fiscal year 0.
@@ -55,7 +57,7 @@ class _Sum(NamedTuple):
 
 
 def last_twelve_months(
-    panels: Panel | Iterable[Panel], *, period_meanings: str | Iterable[str] = ("over_period",)
+    panels: Panel | Iterable[Panel], *, period_meanings: str | Iterable[str] = OVER_PERIOD
 ) -> pyarrow.Table:
     """Return the twelve months to each fiscal end, added up of published values (extra ``arrow``).
 
@@ -115,8 +117,8 @@ def last_twelve_months(
             rows += _rows(line, group[0], ends)
     if left_out and not taken:
         raise SelectionError(
-            f"no series has the period meaning {' or '.join(map(repr, wanted))}; they have"
-            f" {listed([*map(repr, left_out)])}: give those that add up as period_meanings"
+            f"no series has the period meaning {' or '.join(map(repr, wanted))}, of values that add up;"
+            f" they have {listed([*map(repr, left_out)])}"
         )
     metadata = schema_metadata([about(panel) for panel in panels], left_out=sum(left_out.values()))
     columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)

@@ -43,7 +43,7 @@ AsRawCsv = Annotated[bool, Parameter(name="--csv-raw", help="The same, with ever
 STDIN = Path("-")
 
 _SERIES = Group("Which series (each option narrows; repeat one for any of several)", sort_key=1)
-_PERIODS = Group("Which periods (all of them if none is named)", sort_key=2)
+period_group = Group("Which periods (all of them if none is named)", sort_key=2)
 _SERVICE = Group("Service", sort_key=3)
 entity_group = Group("Which entities", sort_key=0)
 
@@ -275,7 +275,7 @@ def refuse_bytes(option: str, given: Several | str | None) -> None:
 _RULE_OPTIONS = either([f"--{rule.name}" for rule in RULES])
 
 
-@Parameter(name="*", group=_PERIODS)
+@Parameter(name="*", group=period_group)
 @frozen(kw_only=True)
 class Periods:
     """Which periods."""
@@ -288,7 +288,11 @@ class Periods:
     ] = ()
     trailing: Annotated[
         int | None,
-        Parameter(name="--trailing", help="This many months, up to the latest value.", converter=whole),
+        Parameter(
+            name="--trailing",
+            help="List the periods of this many months, up to the latest value; --ttm adds up.",
+            converter=whole,
+        ),
     ] = None
     first: Annotated[str | None, _option("from", "The first fiscal end: a year, 2024-03, or a period.")] = (
         None

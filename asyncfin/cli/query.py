@@ -10,12 +10,23 @@ from cyclopts import Parameter
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Periods, Selection, Service, choose_one, require
+from asyncfin.cli.options import (
+    AsCsv,
+    AsJson,
+    AsRawCsv,
+    Periods,
+    Selection,
+    Service,
+    choose_one,
+    period_group,
+    require,
+)
 from asyncfin.cli.output import print_json, print_text, screen
 from asyncfin.cli.panel import print_panels, print_panels_csv
 from asyncfin.cli.session import Progress, progress
 from asyncfin.cli.several import check_all, check_any, check_failed
 from asyncfin.cli.streams import print_error
+from asyncfin.cli.twelve_months import print_all, print_latest
 from asyncfin.client import Client, reads_of
 from asyncfin.errors import SelectionError
 from asyncfin.model.judge import Missing, named, without_periods
@@ -39,6 +50,9 @@ async def query(
     restated: bool = False,
     all: bool = False,
     unit: Unit | None = None,
+    ttm: Annotated[
+        bool, Parameter(group=period_group, help="The last twelve months, added up of published values.")
+    ] = False,
     explain: bool = False,
     json: AsJson = False,
     csv: AsCsv = False,
@@ -58,6 +72,7 @@ async def query(
       asyncfin query ENTITY_ID --metric Revenue --annual --last 5
       asyncfin query ENTITY_ID --basis product --quarterly --csv > products.csv
       asyncfin query ENTITY_ID ENTITY_ID --metric EPS --annual --plot two.pdf
+      asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --ttm --unit billions
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names. Several are compared.
@@ -71,6 +86,11 @@ async def query(
     if form and unit is not None:
         raise UsageError(f"--unit is for the table, and {form} prints none: leave out one of them")
     # All that can be known before a request is spent is checked first.
+    if ttm:
+        choose_one({"--ttm": True, "--plot": plot is not None})
+        if periods != Periods():
+            raise UsageError("--ttm requests all periods: leave out the other options of periods")
+        require("pyarrow", "arrow", "--ttm")
     if plot is not None:
         check_picture(plot)
     if not (entities := list(dict.fromkeys(_entity_ids(entity_ids, names)))):
@@ -87,7 +107,9 @@ async def query(
             panels = [*comparison] if comparison else [await _read(client, question, shown)]
     if comparison:
         check_any(comparison, names)
-    if json:
+    if ttm:
+        _print_twelve_months(panels, selection, unit, json=json, csv=csv or csv_raw, raw=csv_raw)
+    elif json:
         print_text((comparison or panels[0]).to_json(indent=2))
     elif csv or csv_raw:
         print_panels_csv(panels, raw=csv_raw, empty=all, several=several)
@@ -99,6 +121,18 @@ async def query(
     print_missing(panels, comparison.missing if comparison else {}, why_empty=form is not None)
     if comparison:
         check_all(comparison, names)
+
+
+def _print_twelve_months(
+    panels: Sequence[Panel], selection: Selection, unit: Unit | None, *, json: bool, csv: bool, raw: bool
+) -> None:
+    from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
+
+    table = last_twelve_months(panels, period_meanings=selection.period_meaning or OVER_PERIOD)
+    if json or csv:
+        print_all(table, json=json, raw=raw)
+    else:
+        print_latest(table, panels, screen(), unit)
 
 
 def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:

@@ -4,27 +4,34 @@ A cell without a value is `sign(panel, period)`: a dot, or a question mark where
 and the catalogue has it. `notes(panels, periods)` explains the question marks.
 """
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import AsyncfinError, printable
+from asyncfin.errors import AsyncfinError, SelectionError, printable
 from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted
+from asyncfin.optional import library
 from asyncfin.table import document, notes as of_grids
+from asyncfin.table.arrow import METADATA
 from asyncfin.table.excerpt import Excerpt, excerpt
+from asyncfin.table.frames import Layout
 from asyncfin.table.grid import rows_of
-from asyncfin.table.panel import Panel, Periods
+from asyncfin.table.panel import Panel, Periods, concat
 from asyncfin.table.show import Shown, show_several
 from asyncfin.table.unit import Unit
 from asyncfin.table.why import why as reason
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
     from matplotlib.axes import Axes
 
 _indent = checks.whole_number(0).optional()
@@ -123,6 +130,93 @@ class Comparison:
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
         yield from of_grids.differing(rows_of(panel._grid for panel in self))
+
+    def to_arrow(
+        self,
+        layout: Layout = "wide",
+        *,
+        labels: bool = True,
+        columns: Iterable[str] | None = None,
+        complete: bool = False,
+    ) -> "pyarrow.Table":
+        """Return the table of all panels as `concat` does (extra ``arrow``).
+
+        An entity that could not be read has no column, since null means "no value": the entry `failed` of the
+        metadata (the JSON under ``asyncfin``) has its error, by entity id.
+
+        Args:
+            layout: as for `concat`; so are `labels`, `columns` and `complete`.
+
+        Raises:
+            ArgumentError: as for `concat`.
+            SelectionError: as for `concat`; or, of the wide layout, the windows of a `Trailing` end at
+                different periods.
+            MalformedAnswerError: a value breaks the spec.
+            ImportError: pyarrow is not installed.
+        """
+        if layout == "wide":
+            self._refuse_windows()
+        table = concat(self, layout, labels, columns=columns, complete=complete)
+        metadata = dict(table.schema.metadata)
+        facts = json.loads(metadata[METADATA]) | {"failed": self._failed()}
+        return table.replace_schema_metadata(metadata | {METADATA: json.dumps(facts).encode()})
+
+    def _refuse_windows(self) -> None:
+        ends = {panel: panel.anchor for panel in self if panel.anchor is not None}
+        if len({anchor.fiscal_end for anchor in ends.values()}) > 1:
+            names = entity_names(self)
+            named = ", ".join(f"{names[panel.dataset.entity_id]} {anchor}" for panel, anchor in ends.items())
+            raise SelectionError(
+                f"the windows of a Trailing end at different periods ({printable(named)}), so a null could be"
+                ' a period that was not requested: ask for Quarterly(last=...), or write layout="long"'
+            )
+
+    def _failed(self) -> dict[str, str]:
+        return {entity_id: f"{type(error).__name__}: {error}" for entity_id, error in self.failed.items()}
+
+    def to_pandas(
+        self,
+        layout: Layout = "wide",
+        *,
+        labels: bool = True,
+        columns: Iterable[str] | None = None,
+        complete: bool = False,
+    ) -> "pandas.DataFrame":
+        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
+
+        The wide one is indexed by period, and all its columns are numbers: ``frame.mean(axis=1)`` is the mean
+        of the entities. ``frame.attrs["asyncfin"]`` is a short text that names the entities that failed.
+        """
+        library("pandas", "pandas")
+        table = self.to_arrow(layout, labels=labels, columns=columns, complete=complete)
+        frame: pandas.DataFrame = table.to_pandas()
+        failed = "".join(f"; failed: {entity_id}: {error}" for entity_id, error in self._failed().items())
+        entities = counted(len(self), "entity", "entities")
+        frame.attrs = {"asyncfin": printable(f"{entities}, {self.value_version} values{failed}")}
+        return frame
+
+    def to_polars(
+        self,
+        layout: Layout = "wide",
+        *,
+        labels: bool = True,
+        columns: Iterable[str] | None = None,
+        complete: bool = False,
+    ) -> "polars.DataFrame":
+        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`."""
+        from_arrow = library("polars", "polars").from_arrow
+        table = self.to_arrow(layout, labels=labels, columns=columns, complete=complete)
+        frame: polars.DataFrame = from_arrow(table)
+        return frame
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the panels on the same axes, as `Panel.plot` does for one (extra ``plot``).
+
+        Raises:
+            SelectionError: as for `Panel.plot`.
+            ImportError: matplotlib is not installed.
+        """
+        return plot(self, ax)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the comparison as one JSON document.

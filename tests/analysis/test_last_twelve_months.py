@@ -247,7 +247,7 @@ async def test_lines_of_another_meaning_are_counted() -> None:
     assert json.loads(table.schema.metadata[b"asyncfin"])["left_out"] == 1
     assert last_twelve_months([flow, stock], period_meanings=["at_end", "over_period"]).num_rows == 2
     assert last_twelve_months(stock, period_meanings="at_end").num_rows == 1
-    with pytest.raises(SelectionError, match=r"has the period meaning 'over_period'; they have 'at_end'"):
+    with pytest.raises(SelectionError, match=r"has the period meaning 'over_period', .*; they have 'at_end'"):
         last_twelve_months(stock)
     for wrong in ([], [5], 5):
         with pytest.raises(SelectionError, match="period_meanings"):

@@ -579,3 +579,36 @@ def test_explain_says_what_planning_has_spent(command: Command) -> None:
     assert several.out.endswith("planning has spent 4 requests\n")
     assert several.code == 0
     assert isinstance(json.loads(command("query", ENTITY, RATIOS_ENTITY, "--explain", "--json").out), list)
+
+
+def test_the_last_twelve_months_of_each_line_are_printed(command: Command) -> None:
+    """The latest end with what it is made of, or why there is none; files have all rows."""
+    result = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--ttm")
+    assert result.code == 0
+    lines = result.out.splitlines()
+    (head,) = (line.split() for line in lines if line.startswith("entity"))
+    assert head == ["entity", "series", "scopes", "to", "number", "how"]
+    assert [line.split()[-3:] for line in lines if "Sales of one kind" in line] == [
+        ["700", "year:", "FY2024"]
+    ]
+    (quarter,) = (line for line in lines if "Sales in a quarter" in line)
+    assert "has no value: " in quarter
+    assert re.search(r" · +\S+ has no value", quarter)
+    rows = json.loads(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--json").out)
+    found = list(
+        csv.DictReader(io.StringIO(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--csv").out))
+    )
+    assert [row["how"] or "" for row in rows] == [row["how"] for row in found]
+    assert found[0].keys() == rows[0].keys() - {"scope_names", "operands", "series_ids"}
+    by_end = {(row["series_label"], row["period_label"]): row["number"] for row in found}
+    assert by_end["Sales of all kinds", "FY2022"] == "1200"
+    unit = command("query", ENTITY, "--scope", ODD_PATH, "--ttm", "--unit", "thousands").out
+    assert "whole numbers in thousands" in unit
+    assert " 0.7 " in unit
+
+
+def test_twelve_months_need_values_over_a_period(command: Command) -> None:
+    """The words that the series have are named; --period-meaning gives the ones that add up."""
+    result = command("query", ENTITY, "--metric", "Revenue", "--ttm", "--period-meaning", "over_period")
+    assert result.code == 0
+    assert "year: FY2024" in result.out

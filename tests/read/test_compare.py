@@ -26,6 +26,7 @@ from asyncfin import (
     Select,
     SelectionError,
     Trailing,
+    concat,
 )
 from asyncfin.events import Event, QuestionFinished, QuestionStarted
 from asyncfin.sandbox import Latency, Sandbox, Status, Switch
@@ -33,7 +34,7 @@ from tests.handmade import SECOND, dataset
 from tests.oracle import METRICS, VERSIONS, Key, Service, expected, publish_once, serving
 from tests.oracle_client import RULES, cache_of, client_of, key_of, texts_of
 
-A, B, C = (f"O-{number:032d}" for number in (1, 2, 3))
+A, B, C, D = (f"O-{number:032d}" for number in (1, 2, 3, 4))
 REVENUE = Select("Revenue")
 
 
@@ -350,6 +351,46 @@ async def test_the_document_has_panels_failures_and_what_is_missing() -> None:
     assert document["requests"] == found.requests == len(sandbox.log)
     with pytest.raises(ArgumentError, match="indent"):
         found.to_json(indent="wide")  # type: ignore[arg-type]
+
+
+async def test_tables_are_those_of_the_panels_and_name_who_failed() -> None:
+    """A failed entity has no column, one without a series has one of nulls; the mean is over the others."""
+    async with session(company(A, 2022, 2023), company(B, 2022, 2023, metric="Sales"), company(D, 2023)) as (
+        _,
+        client,
+    ):
+        found = await client.compare([A, C, B, D], REVENUE, Annual())
+    table = found.to_arrow()
+    metadata = dict(table.schema.metadata)
+    expected = concat(list(found), "wide", labels=True)
+    facts = json.loads(metadata[b"asyncfin"])
+    assert facts.pop("failed") == {C: f"NotFoundError: {found.failed[C]}"}
+    assert table.equals(expected, check_metadata=False)
+    assert facts == json.loads(expected.schema.metadata[b"asyncfin"])
+    assert metadata[b"pandas"] == expected.schema.metadata[b"pandas"]
+    assert table.num_columns == 4
+    frame = found.to_pandas()
+    assert frame.mean(axis=1).to_dict() == {"FY2022": 2022, "FY2023": 2023}
+    assert C in frame.attrs["asyncfin"]
+    assert found.to_polars().to_dicts() == table.to_pylist()
+    long = found.to_pandas("long", labels=False, complete=True)
+    assert len(long) == len(found.to_arrow("long", labels=False, complete=True))
+    assert found.to_arrow(columns=["period"]).column_names == ["period"]
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    pyplot.switch_backend("agg")
+    assert len(found.plot().lines) == 2
+    pyplot.close("all")
+
+
+async def test_windows_that_differ_are_no_wide_table() -> None:
+    """A null would be a value that was not requested; the error says what is one question for all."""
+    async with session(company(A, 2022, 2023), company(B, 2021, 2022)) as (_, client):
+        found = await client.compare([A, B], REVENUE, Trailing(12))
+        same = await client.compare([A, D, C], REVENUE, Trailing(12))
+    with pytest.raises(SelectionError, match=r"FY2023, .* FY2022\).*Quarterly\(last=\.\.\.\), or .*long"):
+        found.to_pandas()
+    assert found.to_arrow("long").num_rows == 2
+    assert same.to_arrow().num_rows == 1
 
 
 def test_an_empty_comparison_is_true() -> None:

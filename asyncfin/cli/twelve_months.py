@@ -1,0 +1,95 @@
+"""`asyncfin query --ttm`: the last twelve months of each line, and what they are added up of."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from asyncfin.cli.output import print_csv, print_json, print_table
+from asyncfin.errors import printable
+from asyncfin.model.value import Value
+from asyncfin.model.words import number_text
+from asyncfin.table.csv import exact
+from asyncfin.table.notes import GAP, title
+from asyncfin.table.panel import Panel
+from asyncfin.table.text import columns
+from asyncfin.table.unit import Unit, in_unit
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_SIGNS = {"year to date": ("", "+ ", "- ")}
+
+
+def print_all(table: "pyarrow.Table", *, json: bool, raw: bool) -> None:
+    """Print all rows, as a JSON list or as CSV, which has no columns of lists."""
+    if json:
+        print_json(table.to_pylist())
+        return
+    names = [each.name for each in table.schema if not str(each.type).startswith("list")]
+    rows = (
+        [exact(each) if isinstance(each, float) else each for each in row.values()]
+        for row in table.select(names).to_pylist()
+    )
+    print_csv(names, rows, raw=raw)
+
+
+def print_latest(
+    table: "pyarrow.Table", panels: Sequence[Panel], console: Console, unit: Unit | None
+) -> None:
+    """Print the latest twelve months of each line: label, number, and its operands or why there is none."""
+    for panel in panels:
+        console.print(title(panel), style="bold")
+    if unit:
+        console.print(f"whole numbers in {unit}")
+    console.print()
+    lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in table.to_pylist():
+        lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
+    latest = [rows[-1] for rows in lines.values()]
+    numbers = [_number(rows, unit) for rows in lines.values()]
+    width = max(map(len, numbers), default=0)
+    several = len({row["entity_id"] for row in latest}) > 1
+    heads = (*(["entity"] if several else []), "series", "scopes", "to", "number", "how")
+    rows = [
+        (
+            *([row["entity_name"]] if several else []),
+            *(name, " / ".join(row["scope_names"]), row["period_label"]),
+            *(number.rjust(width), _how(row)),
+        )
+        for row, name, number in zip(latest, _names(latest), numbers, strict=True)
+    ]
+    if rows:
+        print_table(console, columns(heads, rows, console.width))
+    else:
+        console.print(printable("no series has a value"))
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the labels of lines, with the series ids where groups report different numbers."""
+    keys = [(row["entity_id"], row["series_label"], row["scope_path"]) for row in rows]
+    times = Counter(keys)
+    for row, key in zip(rows, keys, strict=True):
+        label = row["series_label"].strip() or row["metric_id"]
+        yield label if times[key] == 1 else f"{label}, {', '.join(row['series_ids'])}"
+
+
+def _number(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> str:
+    """Return the last number of a line; all of them say whether it is divided."""
+    values = [None if row["number"] is None else _value(row["number"]) for row in rows]
+    text = in_unit([each for each in values if each is not None], unit)
+    return GAP if values[-1] is None else text(values[-1])
+
+
+def _how(row: Mapping[str, Any]) -> str:
+    if row["how"] is None:
+        return str(row["reason"])
+    signs = _SIGNS.get(row["how"], ("", "+ ", "+ ", "+ "))
+    return f"{row['how']}: " + " ".join(
+        sign + label for sign, label in zip(signs, row["operands"], strict=False)
+    )
+
+
+def _value(number: float) -> Value:
+    return Value(number, number_text(number), "", "", "", None, ())

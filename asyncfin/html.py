@@ -5,10 +5,13 @@ from html import escape
 
 from attrs import frozen
 
-from asyncfin.errors import printable
+from asyncfin.errors import printable, shorten
 
 # Notebooks align all cells to the right, and break long names into a word a line.
 _NAME = '<th style="text-align: left; min-width: 12em">'
+
+# How much of a text a cell shows.
+_LONGEST = 1_000
 
 
 @frozen
@@ -43,8 +46,10 @@ def _table(table: Table) -> str:
 
 def _cells(texts: Sequence[str], names: int, element: str) -> str:
     """Return the cells of a row: names left-aligned in wide columns, figures as notebooks align them."""
-    left = [f"{_NAME}{_text(text)}</th>" for text in texts[:names]]
-    return "".join(left + [f"<{element}>{_text(text)}</{element}>" for text in texts[names:]])
+    # A label of the service can have a megabyte.
+    shown = [_text(shorten(text, _LONGEST)) for text in texts]
+    left = [f"{_NAME}{text}</th>" for text in shown[:names]]
+    return "".join(left + [f"<{element}>{text}</{element}>" for text in shown[names:]])
 
 
 def _text(text: str) -> str:

@@ -79,6 +79,8 @@ _ALIKE = 0.7
 _SAME = 0.9
 # Of a word that does not match.
 _NONE = 255
+# What a text says is said at its start, and a label can have a megabyte.
+_LONGEST = 1_000
 # A text of more words is not a search, and each of them takes time.
 _MOST_WORDS = 32
 
@@ -89,7 +91,7 @@ _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 def words_of(text: str) -> list[str]:
     """Return the words of a label, an id or a text, in lower case: "DilutedEPS" has two."""
-    return re.findall(_WORD, re.sub(_CAMEL, " ", text.replace("&", "")).casefold())
+    return re.findall(_WORD, re.sub(_CAMEL, " ", text[:_LONGEST].replace("&", "")).casefold())
 
 
 def stem(word: str) -> str:
@@ -264,7 +266,7 @@ class Index:
 
 def _wholes(text: str) -> tuple[_Whole, ...]:
     """Return a text, and the same with camel case in one word: "iphone" means "iPhone"."""
-    parts, folded = words_of(text), re.findall(_WORD, text.replace("&", "").casefold())
+    parts, folded = words_of(text), re.findall(_WORD, text[:_LONGEST].replace("&", "").casefold())
     return (_Whole.of(parts),) if parts == folded else (_Whole.of(parts), _Whole.of(folded))
 
 

@@ -137,7 +137,7 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
     described = _described(rows)
     equal = dict[str, list[str]]()
     for name, texts in described:
-        if len(texts) == 1 and (text := next(iter(texts))) and text != name:
+        if len(texts) == 1 and (text := next(iter(texts))) and shortened(text) != name:
             equal.setdefault(text, []).append(name)
     # Differences first: figures with different units look alike.
     lines = [
@@ -169,8 +169,8 @@ def _described(rows: Mapping[Row, str]) -> list[tuple[str, dict[str, list[str]]]
     names = entity_names(row.grid for row in rows)
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for row, apart in rows.items():
-        _, texts = by_metric.setdefault(row.series.metric_id, (row.label, {}))
-        who = names[row.grid.catalogue.entity_id] if len(names) > 1 else apart
+        _, texts = by_metric.setdefault(row.series.metric_id, (shortened(row.label), {}))
+        who = names[row.grid.catalogue.entity_id] if len(names) > 1 else shortened(apart)
         texts.setdefault(row.series.description.strip(), []).append(who)
     return list(by_metric.values())
 

@@ -5,13 +5,15 @@ from itertools import zip_longest
 from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
-from asyncfin.errors import printable
+from asyncfin.errors import printable, shorten
 from asyncfin.table.excerpt import Excerpt, Section, SeriesNames
 from asyncfin.table.notes import sign
 from asyncfin.table.unit import Unit, in_unit
 
 _COLUMN_GAP = "  "
 _CUT = "…"
+# How much of a text is measured.
+_LONGEST = 1_000
 # A whole page of figures would not be an overview.
 MOST_PERIODS = 12
 
@@ -42,7 +44,7 @@ def latest(
 
 def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> list[str]:
     """Return the lines of a table of names: head, rule, and rows; long names are wrapped."""
-    texts = [[printable(text) for text in row] for row in (heads, *rows)]
+    texts = [list(map(_shown, row)) for row in (heads, *rows)]
     widest = [max(map(cells, column)) for column in zip(*texts, strict=True)]
     widths = _shrunk(widest, width - len(_COLUMN_GAP) * (len(heads) - 1))
     head, *body = [_row(map(_folded, row, widths), widths) for row in texts]
@@ -58,7 +60,7 @@ class _Columns:
     ) -> None:
         self._caption, self._width, self._clip = caption, width, clip
         texts = [names.texts[row] for row in section.rows] + list(map(names.of_entity, section.without))
-        self._left = [list(map(printable, column)) for column in zip(names.heads, *texts, strict=True)]
+        self._left = [list(map(_shown, column)) for column in zip(names.heads, *texts, strict=True)]
         # 1. The names get a share of the width, 2. the periods take what they need of the rest, and 3. the
         #    names get what is left over. SeriesNames can be shortened or wrapped; figures can't.
         widest = [max(map(cells, column)) for column in self._left]
@@ -72,7 +74,7 @@ class _Columns:
             [
                 period.label,
                 *(
-                    _clipped(printable(text(found[period])), self._room)
+                    _clipped(_shown(text(found[period])), self._room)
                     if period in found
                     else sign(grid, period)
                     for grid, found, text in values
@@ -115,7 +117,7 @@ class _Columns:
             rows.append(self._row(names, figures))
         head, *body = rows
         rule = "─" * max(cells(line) for row in rows for line in row)
-        caption = [_clipped(printable(self._caption), self._width)] if self._caption else []
+        caption = [_clipped(_shown(self._caption), self._width)] if self._caption else []
         return [*caption, *head, rule, *(line for row in body for line in row)]
 
     def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
@@ -125,6 +127,11 @@ class _Columns:
             for name, width in zip(names, self._left_widths, strict=True)
         )
         return _row(fitted, self._left_widths, figures)
+
+
+def _shown(text: str) -> str:
+    """Return a text of the service as it is measured and wrapped: a label can have a megabyte."""
+    return printable(shorten(text, _LONGEST))
 
 
 def _row(columns: Iterable[list[str]], widths: Sequence[int], figures: Sequence[str] = ()) -> list[str]:

@@ -6,11 +6,14 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Literal, TypeAlias
 
 from asyncfin import checks
+from asyncfin.errors import shorten
 from asyncfin.model.value import Value, shown_text
 from asyncfin.table.excerpt import SeriesNames
 
 Unit: TypeAlias = Literal["thousands", "millions", "billions"]
 POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
+# How much of a label is shown.
+_LONGEST = 1_000
 check_unit = checks.one_of(*POWERS).optional()
 # Digits with a sign or parentheses, and separators between groups of three.
 _GROUPS = r"(?:\d+|\d{1,3}(?:[,.'\u2019\s]\d{3})+)"
@@ -48,4 +51,6 @@ def in_unit(values: Collection[Value], unit: Unit | None) -> Callable[[Value], s
 
 def heading(names: SeriesNames, unit: Unit | None) -> str:
     """Return the line above the tables: the label that all series share, and what numbers are divided by."""
-    return ", ".join(filter(None, [names.heading, f"whole numbers in {unit}" if unit else ""]))
+    return ", ".join(
+        filter(None, [shorten(names.heading, _LONGEST), f"whole numbers in {unit}" if unit else ""])
+    )

@@ -329,3 +329,16 @@ def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
             assert word in "\n".join(lines)
         assert "".join(lines).count("x") == 31  # one of them in \x1b
     assert len(columns(("id", "name"), rows, 100)) == 5
+
+
+async def test_a_label_of_a_megabyte_is_cut_before_it_is_measured(panel: Panel) -> None:
+    """Wrapping it took twelve seconds; a text, and a notebook's table, show the start of it."""
+    long = "Sales " + "of this and that " * 60_000
+    every = relabelled(panel, **dict.fromkeys(("sales", "costs", "empty"), long))
+    one = relabelled(panel, sales=long)
+    for each in (every, one, every.drop_empty(), one.drop_empty()):
+        for text in (str(each), each._repr_html_(), str(each.show(unit="millions"))):
+            assert "Sales of this" in text
+            assert len(text) < 30_000
+    assert max(map(len, columns(["name"], [[long]], 40))) <= 40
+    assert len("".join(columns(["name"], [[long]], 40))) < 2_000

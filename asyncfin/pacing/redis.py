@@ -12,8 +12,10 @@ import asyncio
 import logging
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha1
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
 
 from attrs import evolve
@@ -25,16 +27,19 @@ from asyncfin.pacing.booking import SharedBucket, SharedLedger
 from asyncfin.pacing.bucket import Bucket, Parameters
 from asyncfin.pacing.ledger import EPSILON, LATE, Booking, Ledger, State
 from asyncfin.pacing.pace import Measure
-from asyncfin.redis import RedisClients
-from asyncfin.tasks import SingleFlight, cancel_and_wait, unless_silent
+from asyncfin.redis import RedisClient, RedisClients
+from asyncfin.tasks import PerLoop, SingleFlight, cancel_and_wait, running_loop, unless_silent
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-# A server that is silent for this long, in seconds, is away.
-_SILENT = 0.5
-# With a fallback, it is not contacted for this long.
+# With a fallback, a server that is away is not contacted for this long, in seconds.
 _AWAY = 2.0
+# How long requests wait for the first connection where there is no fallback.
+_FIRST_CONNECTION = 5.0
+# How long an attempt to connect may take, and how many there may be at a time.
+_CONNECTION = 30.0
+_ATTEMPTS = 5
 # Where the reply has the parameters that were replaced.
 _NOTE = 5
 
@@ -275,6 +280,10 @@ return {text(granted), text(moment), text(finish or full_at), text(epoch), text(
 """
 
 
+_SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+_check_silent = checks.above(0)
+
+
 class RedisBucket(SharedBucket):
     """Paces the requests of all processes, on any number of machines, that name the same account.
 
@@ -286,10 +295,13 @@ class RedisBucket(SharedBucket):
         rate: as in `FileBucket`.
         burst: as in `FileBucket`.
         daily_budget: as in `FileBucket`.
-        fallback: the bucket that paces this process while the server does not respond within half a second.
+        fallback: the bucket that paces this process while the server does not respond within `silent`.
             The server is retried in the background every 2 seconds. When it responds, what the fallback has
             granted is charged: to the day in full, to the pace less what was earned during the outage, and at
             most one burst. None: waiting requests get a BucketUnavailableError, and nothing is sent.
+        silent: for how many seconds the server may take for the response to one command on an open
+            connection. Connecting is not part of it: without a fallback, requests wait up to 5 seconds for
+            the first connection.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -305,13 +317,16 @@ class RedisBucket(SharedBucket):
         burst: float = 1,
         daily_budget: float | None = None,
         fallback: Bucket | None = None,
+        silent: float = 0.5,
         microseconds: Callable[[], int] | None = None,
     ) -> None:
         checks.text("a text that names the account")("account", account)
         checks.instance_of(Bucket).optional()("fallback", fallback)
         self._account = account
         parameters = Parameters.checked(rate, burst, daily_budget)
-        ledger = RedisLedger(RedisClients(redis), account, parameters, fallback, microseconds)
+        ledger = RedisLedger(
+            RedisClients(redis), account, parameters, fallback, microseconds, _check_silent("silent", silent)
+        )
         super().__init__(ledger, parameters)
 
     def __repr__(self) -> str:
@@ -330,14 +345,25 @@ class RedisLedger(SharedLedger):
         parameters: Parameters,
         fallback: Bucket | None,
         microseconds: Callable[[], int] | None,
+        silent: float = 0.5,
     ) -> None:
         self._clients = clients
+        self._silent = silent
+        # The client that has an open connection, on which the script is loaded; and how long that took.
+        self._connected: RedisClient | None = None
+        self._connected_in = 0.0
+        self._was_connected = False
+        # The attempts to connect that have not ended, the newest last; when that began, and the first.
+        self._attempts: list[asyncio.Task[None]] = []
+        self._attempted_at = self._connecting_since = -inf
+        self._closed = False
+        # One command at a time: another one would have to wait for another connection.
+        self._turns = PerLoop(asyncio.Lock)
         name = f"asyncfin:bucket:{{{quote(account, safe='')}}}"
         self._keys = [name, f"{name}:learned"]  # one {tag}, so that a cluster keeps both in one place
         self._parameters = parameters
         self._fallback = fallback
         self._microseconds = microseconds
-        self._script: Any = None
         self._started = False
         # Version, date, spent, exhausted_until and generation as this process last saw them stored: texts,
         # which go back unchanged, so no rounding adds up.
@@ -347,6 +373,8 @@ class RedisLedger(SharedLedger):
         self._away_since: float | None = None
         self._retry_at = -inf
         self._retrying: asyncio.Task[None] | None = None
+        # How many requests the fallback has granted in this outage.
+        self._granted_by_fallback = 0
         # What the fallback has granted and is not booked yet, and how much of it counts.
         self._owed, self._owed_counted = 0.0, 0.0
         self._catching_up: SingleFlight[None, None] = SingleFlight()
@@ -403,8 +431,12 @@ class RedisLedger(SharedLedger):
         return state
 
     async def aclose(self) -> None:
-        if self._retrying is not None and self._retrying.get_loop() is asyncio.get_running_loop():
-            await cancel_and_wait([self._retrying])
+        self._closed = True
+        loop, tasks = asyncio.get_running_loop(), self._attempts
+        if self._retrying is not None:
+            tasks = [self._retrying, *tasks]
+        await cancel_and_wait([task for task in tasks if task.get_loop() is loop])
+        self._connected = None
         await self._clients.aclose()
 
     @property
@@ -445,6 +477,7 @@ class RedisLedger(SharedLedger):
             resume_at = error.resume_at.timestamp()
             return evolve(booking, granted=0, resume_at=resume_at), evolve(self._stale(), wall=wall)
         # Booked on the server when it responds again, so that the day's spending counts it.
+        self._granted_by_fallback += 1
         self._owed += weight
         self._owed_counted += weight if counts else 0.0
         return booking, self._stale()
@@ -505,7 +538,14 @@ class RedisLedger(SharedLedger):
             await self._run("spend", repr(owed), "0", repr(counted), _micros(seconds))
         self._owed -= owed
         self._owed_counted -= counted
-        self._away_since = None
+        if self._away_since is not None:
+            granted, self._granted_by_fallback = self._granted_by_fallback, 0
+            self._away_since = None
+            _log.warning(
+                "the Redis server of %s responds again after %.1f s; %d requests were granted by the"
+                " fallback",
+                *(self._keys[0], seconds, granted),
+            )
 
     async def _configure(self) -> None:
         reply = await self._reply("configure", "1.0", "1")
@@ -565,34 +605,97 @@ class RedisLedger(SharedLedger):
         return booking, self._state
 
     async def _reply(self, op: str, *arguments: str) -> list[str]:
-        from redis.exceptions import ConnectionError as RedisConnectionError, RedisError, ResponseError
-
         now = "" if self._microseconds is None else str(self._microseconds())
         # The script is stateless: what this process last saw goes along, so that a server that has lost its
         # state learns the day's spending from it.
         sent = [op, repr(EPSILON * 1e6), repr(LATE * 1e6), now]
         sent += ["" if each is None else repr(float(each)) for each in self._parameters]
-        sent += [*self._seen, *arguments]
-        try:
-            async with unless_silent(_SILENT):
-                script = await self._scripted()
-                reply = await script(keys=self._keys, args=sent)
-        except (RedisError, OSError, TimeoutError) as error:
-            # What the server says is shown, unless it may contain a URL with a password.
-            reason = str(error) if isinstance(error, (RedisError, TimeoutError)) else ""
-            if not reason or "@" in reason or isinstance(error, RedisConnectionError):
-                reason = type(error).__name__
-            verb = "used" if isinstance(error, ResponseError) else "reached"
-            raise BucketUnavailableError(
-                f"the Redis server of {self._keys[0]} can't be {verb}: {reason}"
-            ) from None
+        async with self._turns.get():
+            reply = await self._evaluated([*sent, *self._seen, *arguments])
         return [each.decode() if isinstance(each, bytes) else each for each in reply]
 
-    async def _scripted(self) -> Any:
-        client = await self._clients.get()
-        if self._script is None or self._script.registered_client is not client:
-            self._script = client.register_script(_SCRIPT)
-        return self._script
+    async def _evaluated(self, sent: list[str]) -> list[Any]:
+        from redis.exceptions import NoScriptError, RedisError
+
+        while True:
+            client = await self._connection()
+            try:
+                async with unless_silent(self._silent):
+                    return cast("list[Any]", await client.evalsha(_SHA, 2, *self._keys, *sent))
+            except NoScriptError:  # the server was started again since
+                self._connected = None
+            except TimeoutError as error:
+                self._connected = None
+                busy = "; the event loop was busy" if "busy" in str(error) else ""
+                raise self._unavailable(
+                    f"connected in {self._connected_in:.1f} s, but no response to a command within"
+                    f" {self._silent:g} s (silent=){busy}"
+                ) from None
+            except (RedisError, OSError) as error:
+                self._connected = None
+                raise self._unavailable(error) from None
+            except BaseException:  # cancelled: the connection is closed, since the response is still to come
+                self._connected = None
+                raise
+
+    async def _connection(self) -> RedisClient:
+        """Return a client whose connection is open; wait for it as long as the class says."""
+        client, loop = await self._clients.get(), running_loop()
+        if self._connected is client:
+            return client
+        first = self._fallback is None and not self._was_connected
+        newest = self._attempt(client, repeated_after=_AWAY if first else self._silent)
+        limit = _FIRST_CONNECTION if first else self._silent
+        # The first one is waited for from its beginning: afterwards requests fail at once until it is open.
+        left = (self._connecting_since if first else loop.time()) + limit - loop.time()
+        if left > 0:
+            with suppress(TimeoutError):
+                async with unless_silent(left):
+                    while self._connected is not client and not newest.done():
+                        await asyncio.wait(self._attempts, return_when=asyncio.FIRST_COMPLETED)
+        if self._connected is client:
+            return client
+        if not newest.done():
+            raise self._unavailable(f"no connection within {limit:g} s")
+        error = None if newest.cancelled() else newest.exception()
+        raise self._unavailable(error or "the connection was closed")
+
+    def _attempt(self, client: RedisClient, *, repeated_after: float) -> asyncio.Task[None]:
+        """Return the newest attempt to connect. One that takes long is kept, and another one begun."""
+        loop = running_loop()
+        self._attempts = [each for each in self._attempts if not each.done() and each.get_loop() is loop]
+        if not self._attempts:
+            self._connecting_since = loop.time()
+        is_late = loop.time() >= self._attempted_at + repeated_after
+        if not self._attempts or (is_late and len(self._attempts) < _ATTEMPTS):
+            self._attempted_at = loop.time()
+            attempt = loop.create_task(self._connect(client))
+            # Its error is for the requests that wait, if any.
+            attempt.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._attempts.append(attempt)
+        return self._attempts[-1]
+
+    async def _connect(self, client: RedisClient) -> None:
+        """Connect and load the script."""
+        if self._closed:
+            raise RuntimeError("this bucket is closed")
+        loop = running_loop()
+        began = loop.time()
+        async with asyncio.timeout(_CONNECTION):
+            await client.script_load(_SCRIPT)
+        self._connected, self._connected_in, self._was_connected = client, loop.time() - began, True
+
+    def _unavailable(self, reason: str | BaseException) -> BucketUnavailableError:
+        from redis.exceptions import ConnectionError as RedisConnectionError, RedisError, ResponseError
+
+        verb = "used" if isinstance(reason, ResponseError) else "reached"
+        if isinstance(reason, BaseException):
+            # What the server says is shown, unless it may contain a URL with a password.
+            text = str(reason) if isinstance(reason, RedisError) else ""
+            if not text or "@" in text or isinstance(reason, RedisConnectionError):
+                text = type(reason).__name__
+            reason = text
+        return BucketUnavailableError(f"the Redis server of {self._keys[0]} can't be {verb}: {reason}")
 
 
 def _text(state: bytes) -> str:

@@ -73,7 +73,7 @@ RANGE = "start=None, end=None"
         (asyncfin.FileBucket, f"path, {BUCKET}"),
         (
             asyncfin.RedisBucket,
-            "redis, *, account, rate=None, burst=1, daily_budget=None, fallback=None",
+            "redis, *, account, rate=None, burst=1, daily_budget=None, fallback=None, silent=0.5",
         ),
         (asyncfin.MemoryCache, "max_bytes=67108864, *, account=None"),
         (asyncfin.FileCache, "folder, *, account=None, max_bytes=1073741824"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import AllowanceExhaustedError, BucketUnavailableError, RedisBucket, TokenBucket
+from asyncfin import AllowanceExhaustedError, ArgumentError, BucketUnavailableError, RedisBucket, TokenBucket
 from tests.shared_buckets import RedisLine, RedisServer, loop_time, redis_server
 
 virtual = pytest.mark.virtual
@@ -162,7 +162,10 @@ async def test_a_silent_server_is_reported_within_600_ms(line: RedisLine, tmp_pa
     async with aclosing(line.bucket(str(tmp_path), rate=100, burst=20)) as bucket:
         await bucket.acquire()
         line.cut, began = True, loop_time()
-        with pytest.raises(BucketUnavailableError, match=r"can't be reached: no response within 0\.5 s$"):
+        with pytest.raises(
+            BucketUnavailableError,
+            match=r"reached: connected in 0\.\d s, but no response to a command within 0\.5 s \(silent=\)$",
+        ):
             await bucket.acquire()
         assert loop_time() - began < 0.6
 
@@ -173,7 +176,7 @@ async def test_a_stopped_server_is_reported() -> None:
         async with aclosing(RedisBucket(own.url, account="us", rate=100, burst=20)) as bucket:
             await bucket.acquire()
             own.signal(signal.SIGSTOP)
-            with pytest.raises(BucketUnavailableError, match=r"no response within 0\.5 s"):
+            with pytest.raises(BucketUnavailableError, match=r"no response to a command within 0\.5 s"):
                 await bucket.acquire()
 
 
@@ -420,3 +423,107 @@ def test_a_bucket_on_redis_cannot_be_pickled() -> None:
     with pytest.raises(TypeError, match="RedisBucket cannot be pickled"):
         pickle.dumps(bucket)
     assert "s3cr3t" not in repr(bucket)
+
+
+@asynccontextmanager
+async def proxy(server: RedisServer, delay: float) -> AsyncIterator[str]:
+    """Yield the URL of a proxy that delays what is sent to the server; the server takes no virtual time."""
+    loop: Any = asyncio.get_running_loop()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop.threads += 1
+        from_server, to_server = await asyncio.open_unix_connection(server.url.removeprefix("unix://"))
+        loop.threads -= 1
+        replied = asyncio.Event()
+
+        async def reply() -> None:
+            while data := await from_server.read(65_536):
+                writer.write(data)
+                replied.set()
+
+        replying = asyncio.ensure_future(reply())
+        try:
+            while data := await reader.read(65_536):
+                await asyncio.sleep(delay)
+                loop.threads += 1
+                replied.clear()
+                to_server.write(data)
+                await replied.wait()
+                loop.threads -= 1
+                await asyncio.to_thread(time.sleep, 0.002)  # for the reply to a second command
+        finally:
+            replying.cancel()
+            to_server.close()
+            writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
+        yield f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+@virtual
+@pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.4])
+async def test_a_distant_server_grants_all_requests(delay: float, server: RedisServer) -> None:
+    """Connecting takes several round trips, and is not taken for silence."""
+    async with proxy(server, delay) as url, aclosing(RedisBucket(url, account=f"far {delay}")) as bucket:
+        assert len([await bucket.acquire() for _ in range(9)]) == 9
+
+
+@virtual
+async def test_a_server_that_is_too_far_away_is_reported_by_what_it_did(server: RedisServer) -> None:
+    """Requests wait up to five seconds for the first connection; the next ones fail until it is there."""
+    async with proxy(server, 3) as url, aclosing(RedisBucket(url, account="too far")) as bucket:
+        began = loop_time()
+        with pytest.raises(BucketUnavailableError, match=r"can't be reached: no connection within 5 s$"):
+            await bucket.acquire()
+        assert loop_time() - began == pytest.approx(5, abs=0.1)
+        with pytest.raises(BucketUnavailableError, match="no connection within 5 s"):
+            await bucket.acquire()
+        assert loop_time() - began == pytest.approx(5, abs=0.1)
+        await asyncio.sleep(12)
+        with pytest.raises(
+            BucketUnavailableError, match=r"connected in \d+\.\d s, but no response to a command"
+        ):
+            await bucket.acquire()
+
+
+@virtual
+async def test_a_patient_bucket_waits_longer_for_each_command(server: RedisServer) -> None:
+    async with (
+        proxy(server, 0.8) as url,
+        aclosing(RedisBucket(url, account="patient", silent=1.0)) as bucket,
+    ):
+        await bucket.acquire()
+        began = loop_time()
+        await bucket.acquire()
+        assert loop_time() - began >= 0.8
+
+
+@virtual
+async def test_the_return_of_a_server_is_logged_with_what_the_fallback_has_granted(
+    line: RedisLine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line when the fallback begins, and one when it ends; `stats()` says which of them paces."""
+    fallback = TokenBucket(100, 10)
+    async with aclosing(line.bucket(str(tmp_path), rate=100, burst=10, fallback=fallback)) as bucket:
+        await bucket.acquire()
+        assert not bucket.stats().fallback
+        line.cut = True
+        for _ in range(5):
+            await bucket.acquire()
+        assert bucket.stats().fallback
+        line.cut = False
+        await asyncio.sleep(2)
+        await bucket.acquire()  # begins the retry in the background
+        await asyncio.sleep(0.1)
+        await bucket.acquire()
+        assert not bucket.stats().fallback
+    begun, ended = [each.getMessage() for each in caplog.records]
+    assert begun.endswith("(silent=): the fallback paces for now")
+    assert ended.startswith("the Redis server of asyncfin:bucket:{")
+    assert ended.endswith("responds again after 2.0 s; 6 requests were granted by the fallback")
+
+
+@pytest.mark.parametrize("silent", [0, -1, "1", None, float("nan")])
+def test_a_wrong_silent_is_refused(silent: Any) -> None:
+    with pytest.raises(ArgumentError, match="silent"):
+        RedisBucket("redis://localhost", account="desk", silent=silent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -61,7 +62,7 @@ def _publication(company: Company, source: Publication) -> Publication:
     found = _found(company, source)
     periods = tuple(sorted({period for rows in found.values() for period in rows}))
     index = {period: position for position, period in enumerate(periods)}
-    groups = _groups(found)
+    groups = _groups(source.entity_id, found)
     return Publication(
         entity_id=source.entity_id,
         name=company.name,
@@ -71,7 +72,7 @@ def _publication(company: Company, source: Publication) -> Publication:
         scope_groups=tuple(_scope_groups(company, found)),
         groups=tuple(groups),
         values={
-            _series_id(*key): tuple(
+            _series_id(source.entity_id, key): tuple(
                 (index[period], original, restated)
                 for period, (_, original, restated) in sorted(found[key].items())
             )
@@ -145,13 +146,15 @@ def _ordered(found: Found) -> list[Key]:
     return sorted(found, key=lambda key: (key[0], bases.index(key[1][0][0]), key[1], metrics.index(key[2])))
 
 
-def _series_id(cadence: str, path: Path_, metric_id: str) -> str:
-    """A readable id: Revenue/annual, Revenue/iPhone/annual."""
+def _series_id(entity_id: str, key: Key) -> str:
+    """An id that says nothing, as those of the service: the same in all publications of the company."""
+    cadence, path, metric_id = key
     scopes = [scope_id for group_id, scope_id in path if group_id != "company"]
-    return "/".join((metric_id, *scopes, cadence))
+    readable = "/".join((metric_id, *scopes, cadence))  # Revenue/annual, Revenue/iPhone/annual
+    return "S-" + sha256(f"{entity_id} {readable}".encode()).hexdigest()[:16]
 
 
-def _groups(found: Found) -> Iterator[dict[str, Any]]:
+def _groups(entity_id: str, found: Found) -> Iterator[dict[str, Any]]:
     """The reporting groups: one for each cadence and basis."""
     groups: dict[str, dict[str, Any]] = {}
     metrics = {metric.metric_id: metric for metric in METRICS}
@@ -171,13 +174,13 @@ def _groups(found: Found) -> Iterator[dict[str, Any]]:
                 "series": [],
             },
         )
-        group["series"].append(_series(key, group_id, basis, metrics[metric_id]))
+        group["series"].append(_series(entity_id, key, group_id, basis, metrics[metric_id]))
     return iter(groups.values())
 
 
-def _series(key: Key, group_id: str, basis: str, metric: Metric) -> dict[str, Any]:
+def _series(entity_id: str, key: Key, group_id: str, basis: str, metric: Metric) -> dict[str, Any]:
     return {
-        "series_id": _series_id(*key),
+        "series_id": _series_id(entity_id, key),
         "reporting_group_id": group_id,
         "metric_id": metric.metric_id,
         "label": metric.label,

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
+from itertools import combinations
 
 from rich import box
 from rich.console import Console
@@ -14,6 +15,7 @@ from asyncfin.cli.session import progress
 from asyncfin.client import Client
 from asyncfin.events import Stats
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
 from asyncfin.model.series import Series
@@ -83,10 +85,26 @@ def print_figures(panel: Panel, console: Console) -> None:
             _add_row(table, series.label, series)
     table.add_row()
     table.add_row(Text("Revenue by product", "italic"))
-    for series in panel:
-        if series.basis == "product" and series.metric_id == "Revenue":
+    products = [each for each in panel if each.basis == "product" and each.metric_id == "Revenue"]
+    for series in products:
+        if not _is_sum(series, [each for each in products if each is not series]):
             _add_row(table, f"  {panel.catalogue.scope_names(series.scopes)[-1]}", series)
     console.print(table)
+
+
+def _is_sum(series: Series, others: Sequence[Series]) -> bool:
+    """Return whether a series is the sum of some of the others, in each period in which all have values."""
+    total = _numbers(series)
+    for count in range(2, len(others) + 1):
+        for parts in combinations(map(_numbers, others), count):
+            common = total.keys() & set.intersection(*({*part} for part in parts))
+            if len(common) > 1 and all(total[at] == sum(part[at] for part in parts) for at in common):
+                return True
+    return False
+
+
+def _numbers(series: Series) -> dict[Period, float]:
+    return {period: value.number for period, value in series.observations()}
 
 
 def _add_row(table: Table, name: str, series: Series) -> None:

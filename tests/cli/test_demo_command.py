@@ -35,6 +35,15 @@ def test_the_demo_lists_the_companies_and_shows_figures_with_bars(piped: Result)
     assert re.fullmatch(r"Revenue +365\.8 +394\.3 +383\.3 +391\.0 +416\.2 +[▁-█]{10} *", row)
 
 
+def test_the_demo_lists_products_and_no_sum_of_them(piped: Result) -> None:
+    """The filings have "All products" too, which would count twice next to the products."""
+    _, _, products = piped.out.partition("Revenue by product\n")
+    listed = [line.strip().split("  ")[0] for line in products.partition("\n\n")[0].splitlines()]
+    assert {"Mac", "Services", "iPad", "iPhone"} < set(listed)
+    assert len(listed) == 5
+    assert "All products" not in piped.out
+
+
 def test_the_demo_says_what_it_cost(piped: Result) -> None:
     """The requests are counted by operation, and add up."""
     found = re.search(r"in (\d+) requests: (\d+) dataset, (\d+) catalogue, (\d+) query\.", piped.out)

@@ -7,6 +7,7 @@ import pytest
 from asyncfin import Annual, Client, ScopeRef, Select
 from asyncfin.mcp.handles import MAX_SESSIONS, Meaning, Sessions
 from asyncfin.sandbox import Sandbox
+from tests.demo import demo_id
 from tests.mcp.assistant import NAMES, assistant, rows_of, text_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
@@ -149,7 +150,9 @@ async def test_values_are_those_of_the_library(sandbox: Sandbox) -> None:
     async with assistant(sandbox) as call:
         answer = await call("query", entities=["Apple"], series=["Revenue"])
     async with Client(sandbox.base_url, sandbox.token) as client:
-        panel = await client.query(sandbox.entities[0], Select(series_ids="Revenue/annual"), Annual(last=5))
+        panel = await client.query(
+            sandbox.entities[0], Select(series_ids=demo_id("Revenue/annual")), Annual(last=5)
+        )
     expected = {period.label: value.text for period, value in panel.one().observations()}
     assert rows_of(answer)[0]["values"] == expected
     assert sandbox.token not in str(answer)

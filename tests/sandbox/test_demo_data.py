@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from itertools import pairwise
@@ -10,6 +11,7 @@ import pytest
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication
 from asyncfin.sandbox.demo import demo_datasets
+from tests.demo import demo_id
 
 APPLE, NVIDIA, ALPHABET = range(3)
 MILLION = 1_000_000
@@ -60,15 +62,16 @@ def current(company: int) -> Publication:
     return datasets()[company].publications[-1]
 
 
-def numbers(company: int, series_id: str) -> dict[tuple[int, int, int], float]:
+def numbers(company: int, name: str) -> dict[tuple[int, int, int], float]:
     """The original numbers of a series by period."""
     publication = current(company)
-    return {publication.periods[index]: value["number"] for index, value, _ in publication.values[series_id]}
+    rows = publication.values[demo_id(name, company)]
+    return {publication.periods[index]: value["number"] for index, value, _ in rows}
 
 
-def years(company: int, series_id: str) -> dict[int, float]:
+def years(company: int, name: str) -> dict[int, float]:
     """The original numbers of an annual series by fiscal year."""
-    return {year: number for (year, _, _), number in numbers(company, series_id).items()}
+    return {year: number for (year, _, _), number in numbers(company, name).items()}
 
 
 def test_three_companies_with_some_hundred_series_each() -> None:
@@ -86,11 +89,18 @@ def test_three_companies_with_some_hundred_series_each() -> None:
         assert len(restated) > 50
 
 
-@pytest.mark.parametrize(("company", "series_id"), REPORTED, ids=lambda part: str(part))
-def test_the_figures_are_those_of_the_annual_reports(company: int, series_id: str) -> None:
+def test_the_ids_of_series_say_nothing() -> None:
+    """As those of the service: nothing can be read from them, and no company has an id of another."""
+    ids = [{*current(company).values} for company in range(3)]
+    assert all(re.fullmatch("S-[0-9a-f]{16}", each) for each in set.union(*ids))
+    assert sum(map(len, ids)) == len(set.union(*ids))
+
+
+@pytest.mark.parametrize(("company", "name"), REPORTED, ids=lambda part: str(part))
+def test_the_figures_are_those_of_the_annual_reports(company: int, name: str) -> None:
     """Sample figures, copied here from the printed reports, to the million."""
-    found = years(company, series_id)
-    wanted = REPORTED[company, series_id]
+    found = years(company, name)
+    wanted = REPORTED[company, name]
     assert {year: found[year] / MILLION for year in wanted} == wanted
 
 
@@ -151,7 +161,7 @@ def test_the_parts_add_up_to_the_whole(company: int, parts: list[str], whole: st
 def test_a_stock_split_is_seen_in_both_versions() -> None:
     """Apple's 2013 earnings per share: 40.03 dollars as filed, 5.72 after the split of seven for one."""
     publication = current(APPLE)
-    rows = {publication.periods[row[0]]: row for row in publication.values["EPS/annual"]}
+    rows = {publication.periods[row[0]]: row for row in publication.values[demo_id("EPS/annual", APPLE)]}
     _, original, restated = rows[2013, 12, 12]
     assert restated is not None
     assert (original["number"], original["text"]) == (40.03, "40.03")

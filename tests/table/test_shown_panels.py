@@ -281,7 +281,7 @@ async def test_series_plans_stats_and_reports_show_themselves_in_notebooks() -> 
         stats = client.stats()._repr_html_()
     assert "<td>annual</td>" in catalogue._repr_html_() or ">annual</th>" in catalogue._repr_html_()
     assert plan._repr_html_().count("<tr>") == len(plan.batches) + 1
-    series = panel["Revenue/annual"]._repr_html_()
+    series = panel["Revenue"]._repr_html_()
     assert "<td>416,161,000,000</td>" in series
     assert ">query</th>" in stats
     assert ">total</th>" in stats

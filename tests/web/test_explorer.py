@@ -22,12 +22,15 @@ from asyncfin.model.period import Period
 from asyncfin.sandbox import Sandbox, Status, load
 from asyncfin.sandbox.demo import demo_datasets
 from asyncfin.web import explorer
+from tests.demo import demo_id
 from tests.generate import generate
 from tests.handmade import dataset
 from tests.web.conftest import OWN, Page
 
 STATIC = Path(asyncfin.__file__).parent / "web" / "static"
-REVENUE = ["Revenue/annual", "CostOfRevenue/annual", "GrossProfit/annual", "OperatingIncome/annual"]
+REVENUE = [
+    demo_id(f"{each}/annual") for each in ("Revenue", "CostOfRevenue", "GrossProfit", "OperatingIncome")
+]
 
 
 def texts(html: str) -> list[list[str]]:
@@ -91,7 +94,7 @@ async def test_what_is_too_long_to_mean_anything_is_refused(
 
 async def test_chosen_series_stay_chosen_whatever_is_searched_for(page: Page) -> None:
     """A search narrows what can be chosen next, not what has been."""
-    answer = await page.post("series", search="europe", series=["Revenue/annual"])
+    answer = await page.post("series", search="europe", series=[demo_id("Revenue/annual")])
     assert re.search(r'value="Revenue/annual.consolidated/company=consolidated" checked', answer.text)
     assert answer.text.count("checked") == 1
 
@@ -140,7 +143,7 @@ async def test_of_many_periods_the_latest_are_shown() -> None:
 
 async def test_each_number_format_has_a_separate_chart(page: Page) -> None:
     """A tax rate next to billions of revenue would be a flat line."""
-    chosen = ["Revenue/annual", "EffectiveTaxRate/annual", "Cash/annual"]
+    chosen = [demo_id("Revenue/annual"), demo_id("EffectiveTaxRate/annual"), demo_id("Cash/annual")]
     answer = await page.post("answer", series=chosen, rule="annual", last="2")
     charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
     labels = [sorted(line["label"].partition(" /")[0] for line in chart["lines"]) for chart in charts]
@@ -167,7 +170,7 @@ async def test_companies_of_the_same_name_keep_their_lines_and_gaps() -> None:
 
 async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> None:
     """The panel does not list it, since no chosen series has a value in it; the table names it."""
-    answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="24")
+    answer = await page.post("answer", series=[demo_id("Revenue/quarterly")], rule="trailing", last="24")
     (chart,) = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
     assert "1 gap, where no series has a value: 2026-Q2" in answer.text
     head, row = texts(answer.text)
@@ -181,10 +184,10 @@ async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> No
 
 async def test_columns_of_several_durations_name_them(page: Page) -> None:
     """A quarter, the nine months and the year that end together are next to each other."""
-    answer = await page.post("answer", series=["Revenue/quarterly"], rule="trailing", last="12")
+    answer = await page.post("answer", series=[demo_id("Revenue/quarterly")], rule="trailing", last="12")
     heads = re.findall(r'<th scope="col"[^>]*>([^<]*)<br><small>([^<]*)</small>', answer.text)
     assert {(label[-2:], months) for label, months in heads} >= {("Q3", "3 months"), ("9M", "9 months")}
-    alone = await page.post("answer", series=["Revenue/annual"], rule="annual", last="2")
+    alone = await page.post("answer", series=[demo_id("Revenue/annual")], rule="annual", last="2")
     assert "<br><small>12 months" not in alone.text
 
 
@@ -230,7 +233,9 @@ async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: P
 async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[str, str]) -> None:
     """Every rule is written as the library's own name for it."""
     answer = await page.post(
-        "answer", series="Revenue/annual" if code["rule"] != "quarterly" else "Revenue/quarterly", **code
+        "answer",
+        series=demo_id("Revenue/annual") if code["rule"] != "quarterly" else demo_id("Revenue/quarterly"),
+        **code,
     )
     assert answer.status_code == 200, answer.text
     python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
@@ -241,7 +246,7 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
 @pytest.mark.parametrize("wrong", [{"rule": "x" * 4_000}, {"series": f"{'x' * 4_000}/annual/a=b"}])
 async def test_a_long_text_is_cut_in_what_the_page_says(page: Page, wrong: dict[str, str]) -> None:
     """A form of 1 MB is no page of 1 MB."""
-    answer = await page.post("cost", **{"series": "Revenue/annual", **wrong})
+    answer = await page.post("cost", **{"series": demo_id("Revenue/annual"), **wrong})
     assert answer.status_code == 400
     assert len(answer.text) < 1_000
 
@@ -250,7 +255,7 @@ async def test_a_long_text_is_cut_in_what_the_page_says(page: Page, wrong: dict[
 async def test_the_python_of_both_value_versions_requests_both(page: Page, others: int) -> None:
     """Of one company and of several: the table has the rows of both."""
     fields = {"rule": "annual", "last": "2", "value_version": "both", "with": page.entities[1 : 1 + others]}
-    answer = await page.post("answer", series="Revenue/annual", **fields)
+    answer = await page.post("answer", series=demo_id("Revenue/annual"), **fields)
     python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
     compile(python, "pasted", "exec")
     read = "client.query_many(" if others else "client.query("
@@ -387,12 +392,12 @@ async def test_descriptions_are_shown_in_table_and_chart(page: Page) -> None:
 
 async def test_the_python_selects_by_metric_group_and_path(page: Page) -> None:
     """Series ids belong to one publication, so they are not in it."""
-    answer = await page.post("answer", series="Revenue/annual", rule="annual", last="2")
+    answer = await page.post("answer", series=demo_id("Revenue/annual"), rule="annual", last="2")
     code = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
-    assert "Revenue/annual" not in code.replace("Revenue/annual.", "")
+    assert demo_id("Revenue/annual") not in code.replace("Revenue/annual.", "")
     select = Select.from_json(re.search(r"from_json\(\s*'(.*)'", code)[1])  # type: ignore[index]
     (series,) = (await page.client.catalogue(page.entities[0])).select(select)
-    assert series.series_id == "Revenue/annual"
+    assert series.series_id == demo_id("Revenue/annual")
 
 
 async def test_consolidated_series_are_listed_first(page: Page) -> None:
@@ -449,7 +454,7 @@ async def test_a_foreign_page_cannot_spend_a_request(
     page: Page, fragment: str, headers: dict[str, str]
 ) -> None:
     """Its requests are marked as of another site, or come from another origin or from none."""
-    answer = await page.post(fragment, series="Revenue/annual", headers=headers)
+    answer = await page.post(fragment, series=demo_id("Revenue/annual"), headers=headers)
     assert answer.status_code == 403
     assert page.spent == 0
 
@@ -470,7 +475,7 @@ async def test_the_own_page_is_served_over_http_under_a_host_name_too(
 ) -> None:
     """Browsers do not send Sec-Fetch-Site there, but Origin with each POST."""
     named = Page(explorer(page.client, page.entities, hosts=hosts), page.client, page.entities)
-    answer = await named.post("cost", series="Revenue/annual", headers=headers)
+    answer = await named.post("cost", series=demo_id("Revenue/annual"), headers=headers)
     assert answer.status_code == 200
 
 
@@ -594,18 +599,18 @@ async def test_hostile_names_are_text() -> None:
     [
         ({"rule": "annual"}, 400, "no series is chosen"),
         (
-            {"series": "Revenue/annual", "rule": "annual", "last": "many"},
+            {"series": demo_id("Revenue/annual"), "rule": "annual", "last": "many"},
             400,
             "many years must be a whole number",
         ),
         (
-            {"series": "Revenue/annual", "rule": "annual", "last": "0"},
+            {"series": demo_id("Revenue/annual"), "rule": "annual", "last": "0"},
             400,
             "how many years must be a whole number from 1",
         ),
-        ({"series": "Revenue/annual", "rule": "never"}, 400, "no period rule"),
+        ({"series": demo_id("Revenue/annual"), "rule": "never"}, 400, "no period rule"),
         ({"series": "No/such", "rule": "annual"}, 400, "No/such"),
-        ({"series": "Revenue/annual", "rule": "annual", "value_version": "newest"}, 400, "newest"),
+        ({"series": demo_id("Revenue/annual"), "rule": "annual", "value_version": "newest"}, 400, "newest"),
     ],
 )
 async def test_a_wrong_question_is_a_sentence_with_what_to_do(
@@ -623,7 +628,7 @@ async def test_failures_of_the_service_are_sentences_too() -> None:
     async with Sandbox.demo(faults=[Status(status=429, retry_after=3600, operation="query")]) as sandbox:
         async with Client(sandbox.base_url, sandbox.token) as client:
             spent = Page(explorer(client, sandbox.entities), client, sandbox.entities)
-            answer = await spent.post("answer", series="Revenue/annual", rule="annual")
+            answer = await spent.post("answer", series=demo_id("Revenue/annual"), rule="annual")
             assert answer.status_code == 503
             assert int(answer.headers["retry-after"]) > 3000
             assert "Come back later" in answer.text

@@ -10,6 +10,7 @@ import pytest
 from asyncfin import Client
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
+from tests.demo import demo_id
 from tests.web.conftest import OWN
 
 httpx = pytest.importorskip("httpx")
@@ -37,7 +38,11 @@ async def test_under_hypercorn_an_answer_spends_what_it_says(served: tuple[str, 
     """The page and its files spend nothing; the answer spends what the service has counted."""
     base_url, sandbox = served
     path = f"/company/{sandbox.entities[0]}"
-    question = {"series": ["Revenue/annual", "EffectiveTaxRate/annual"], "rule": "annual", "last": "2"}
+    question = {
+        "series": [demo_id("Revenue/annual"), demo_id("EffectiveTaxRate/annual")],
+        "rule": "annual",
+        "last": "2",
+    }
     async with httpx.AsyncClient(base_url=base_url) as visitor:
         for free in (path, "/static/explorer.js"):
             assert (await visitor.get(free)).status_code == 200
@@ -55,7 +60,7 @@ async def test_under_hypercorn_a_visitor_who_leaves_ends_the_question(served: tu
     """Under hypercorn a visitor who leaves ends the request, and the next visitor is answered."""
     base_url, sandbox = served
     path = f"/company/{sandbox.entities[0]}"
-    question = {"series": ["Revenue/annual"], "rule": "annual", "last": "2"}
+    question = {"series": [demo_id("Revenue/annual")], "rule": "annual", "last": "2"}
     sandbox.inject(Hang(operation="query", nth=1))
     async with httpx.AsyncClient(base_url=base_url) as visitor:
         leaving = asyncio.ensure_future(visitor.post(f"{path}/answer", data=question, headers=OWN))

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,9 @@ def test_the_demo_lists_the_companies_and_shows_figures_with_bars(piped: Result)
 
 def test_the_demo_lists_products_and_no_sum_of_them(piped: Result) -> None:
     """The filings have "All products" too, which would count twice next to the products."""
-    _, _, products = piped.out.partition("Revenue by product\n")
-    listed = [line.strip().split("  ")[0] for line in products.partition("\n\n")[0].splitlines()]
+    _, _, products = piped.out.partition("Revenue by product")
+    lines = takewhile(str.strip, products.splitlines()[1:])
+    listed = [line.strip().split("  ")[0] for line in lines]
     assert {"Mac", "Services", "iPad", "iPhone"} < set(listed)
     assert len(listed) == 5
     assert "All products" not in piped.out

@@ -19,6 +19,7 @@ from asyncfin.table.panel import Panel, concat
 from asyncfin.table.text import cells, columns
 from asyncfin.table.why import why_empty
 from tests.answers import panel_of
+from tests.demo import demo_id
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
 Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
@@ -281,7 +282,7 @@ async def test_series_plans_stats_and_reports_show_themselves_in_notebooks() -> 
         stats = client.stats()._repr_html_()
     assert "<td>annual</td>" in catalogue._repr_html_() or ">annual</th>" in catalogue._repr_html_()
     assert plan._repr_html_().count("<tr>") == len(plan.batches) + 1
-    series = panel["Revenue"]._repr_html_()
+    series = panel[demo_id("Revenue/annual")]._repr_html_()
     assert "<td>416,161,000,000</td>" in series
     assert ">query</th>" in stats
     assert ">total</th>" in stats

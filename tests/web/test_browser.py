@@ -18,6 +18,7 @@ from asyncfin import Annual, Client, MemoryCache, Quarterly, Select
 from asyncfin.events import RequestFailed
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
+from tests.demo import demo_id
 
 uvicorn = pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -333,7 +334,7 @@ async def test_a_ratio_divides_by_a_series_of_the_question(explored: Any, tab: A
         Select(metric_ids=["Revenue", "GrossProfit"], basis="consolidated", cadence="annual"),
         Annual(last=4),
     )
-    profit, revenue = panel["GrossProfit/annual"].values, panel["Revenue/annual"].values
+    profit, revenue = panel[demo_id("GrossProfit/annual")].values, panel[demo_id("Revenue/annual")].values
     assert margins == [f"{a.number / b.number * 100:.1f}%" for a, b in zip(profit, revenue, strict=True)]
     assert len(await cells(tab)) == 1
     assert await tab.inner_text(".viewed") == "ratio to Revenue"
@@ -343,11 +344,13 @@ async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: An
     """Text and label are those of the value; where the cursor leaves, the latest ones."""
     base_url, client, entities = explored
     await tab.goto(
-        f"{base_url}/company/{entities[0]}?series={quote('Revenue/quarterly')}&rule=quarterly&last=4"
+        f"{base_url}/company/{entities[0]}?series={demo_id('Revenue/quarterly')}&rule=quarterly&last=4"
     )
     await tab.click("#ask")
     await tab.wait_for_selector(".chart canvas")
-    panel = await client.query(entities[0], Select(series_ids="Revenue/quarterly"), Quarterly(last=4))
+    panel = await client.query(
+        entities[0], Select(series_ids=demo_id("Revenue/quarterly")), Quarterly(last=4)
+    )
     readings = [
         f"{period.label}: {value.text if value else '·'}"
         for period, value in zip(panel.periods, panel.one().values, strict=True)

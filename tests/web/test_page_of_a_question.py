@@ -12,6 +12,7 @@ import pytest
 from asyncfin import Annual, Client, MemoryCache, Select
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.web import explorer
+from tests.demo import demo_id
 from tests.web.conftest import OWN, Page
 from tests.web.test_explorer import ROW, texts, url
 
@@ -122,16 +123,16 @@ async def test_a_cell_says_what_its_value_is(cached: Page) -> None:
     """Or why there is none."""
     shown = publications((await cached.post("answer", **FIELDS)).text)
     entity_id = cached.entities[0]
-    panel = await cached.client.query(entity_id, Select(series_ids="Revenue/annual"), Annual(last=3))
+    panel = await cached.client.query(entity_id, Select(series_ids=demo_id("Revenue/annual")), Annual(last=3))
     value = panel.one()["FY2025"]
     assert value is not None
-    cell = {"cell_company": entity_id, "cell_version": "original", "cell_series": "Revenue/annual"}
+    cell = {"cell_company": entity_id, "cell_version": "original", "cell_series": demo_id("Revenue/annual")}
     found = await cached.post("cell", **FIELDS, **cell, publication=shown, cell_period="FY2025")
     said = unescape(re.sub(r"<[^>]+>", " ", found.text))
     for part in ("416161000000", value.text, value.number_format, value.fill_type, value.sources[0].item_id):
         assert part in said
     empty = await cached.post("cell", **FIELDS, **cell, publication=shown, cell_period="FY2031")
-    assert panel.why("Revenue/annual", "FY2031") in unescape(empty.text)
+    assert panel.why(demo_id("Revenue/annual"), "FY2031") in unescape(empty.text)
     wrong = await cached.post("cell", **FIELDS, **cell, publication=shown, cell_period="2025")
     assert wrong.status_code == 400
 
@@ -146,9 +147,11 @@ async def test_a_download_has_each_series_at_each_period_of_the_panels(cached: P
     rows = list(csv.DictReader(io.StringIO(received.text)))
     assert {row["view"] for row in rows} == {"ratio to Revenue"}
     panel = await cached.client.query(
-        cached.entities[0], Select(series_ids=["Revenue/annual", "GrossProfit/annual"]), Annual(last=3)
+        cached.entities[0],
+        Select(series_ids=[demo_id("Revenue/annual"), demo_id("GrossProfit/annual")]),
+        Annual(last=3),
     )
-    profit, revenue = panel["GrossProfit/annual"].values, panel["Revenue/annual"].values
+    profit, revenue = panel[demo_id("GrossProfit/annual")].values, panel[demo_id("Revenue/annual")].values
     for row, period, one, other in zip(rows, panel.periods, profit, revenue, strict=True):
         assert one is not None
         assert other is not None

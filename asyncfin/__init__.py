@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from asyncfin.table.comparison import Comparison as Comparison
     from asyncfin.table.panel import Panel as Panel, concat as concat
     from asyncfin.wire.retry import Retry as Retry, Timeouts as Timeouts
+    from asyncfin.wire.token import token_file as token_file
     from asyncfin.wire.values import QueryPage as QueryPage
 
     __version__: str
@@ -132,6 +133,7 @@ _NAMES = {
     "table.comparison": "Comparison",
     "table.panel": "Panel concat",
     "wire.retry": "Retry Timeouts",
+    "wire.token": "token_file",
     "wire.values": "QueryPage",
 }
 _MODULES = dict(

@@ -69,6 +69,7 @@ class ClientOptions(TypedDict, total=False):
     trust_env: bool
     allow_http: bool
     strict: bool
+    user_agent: str | None
     observers: Iterable[Observer]
 
 
@@ -80,8 +81,8 @@ class Client:
 
     Args:
         base_url: the URL of the service: https, or http to this machine.
-        token: the access token (spec 5), or an async callable that returns one; it is called again when
-            the service refuses the token.
+        token: the access token (spec 5), or an async callable that returns one, such as `token_file(path)`;
+            it is called again when the service refuses the token.
         bucket: paces the requests; clients that are given the same bucket share its pace.
             None: a separate `TokenBucket()`, which learns its rate from the service's 429s.
         retry: when to send a request again.
@@ -103,6 +104,8 @@ class Client:
             texts, aliases, sources, indices and report periods, and texts on which query and catalogue or
             two pages of the catalogue disagree, are repaired and reported in `Panel.deviations` and
             `Catalogue.deviations`. A number is never repaired.
+        user_agent: what names the program to the service, in 1 to 200 printable ASCII characters: it is sent
+            as ``<text> asyncfin/<version>``. None: ``asyncfin/<version>``.
         observers: functions that are called with each event of `asyncfin.events`.
 
     Raises:
@@ -126,6 +129,7 @@ class Client:
         trust_env: bool = False,
         allow_http: bool = False,
         strict: bool = False,
+        user_agent: str | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
         self._transport = Transport(
@@ -135,6 +139,7 @@ class Client:
             ssl=ssl,
             trust_env=trust_env,
             allow_http=allow_http,
+            user_agent=user_agent,
         )
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
         # A protocol: any object with these methods will do, and a class in place of an object will not.
@@ -165,6 +170,8 @@ class Client:
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
         """Return a client for the base URL and token in ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN.
 
+        ASYNCFIN_USER_AGENT is its `user_agent` unless that is given.
+
         Args:
             options: the keyword arguments of `Client`.
 
@@ -174,6 +181,7 @@ class Client:
         missing = [name for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN") if not os.environ.get(name)]
         if missing:
             raise ArgumentError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
+        options.setdefault("user_agent", os.environ.get("ASYNCFIN_USER_AGENT") or None)
         return cls(os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], **options)
 
     def __repr__(self) -> str:

@@ -26,7 +26,8 @@ from asyncfin.optional import library
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.pacing.file import FileBucket
 from asyncfin.pacing.redis import RedisBucket
-from asyncfin.wire.address import UnencryptedAddressError, checked_base_url
+from asyncfin.wire.address import UnencryptedAddressError, check_user_agent, checked_base_url
+from asyncfin.wire.token import TokenSource, token_file
 
 if TYPE_CHECKING:
     from asyncfin.cache.file import FileCache
@@ -54,7 +55,8 @@ def _option(name: str, help: str) -> Parameter:
 
 _BASE_URL = Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL")
 _TOKEN_FILE = Parameter(
-    help="A file with the access token; - for standard input. [else: ASYNCFIN_TOKEN]",
+    help="A file with the access token, read again when it is refused; - for standard input."
+    " [else: ASYNCFIN_TOKEN]",
     allow_leading_hyphen=True,
 )
 
@@ -114,21 +116,26 @@ class Service:
             otherwise: the cache to use if the environment has none.
         """
         bucket, cache = paced(rate, daily_budget), None if self.no_cache else cached()
+        # A cache without an account belongs to the token that it is given.
+        is_fixed = cache is not None and not os.environ.get("ASYNCFIN_ACCOUNT")
         async with (
-            self._client(bucket=bucket, cache=cache or otherwise, **options) as client,
+            self._client(is_fixed=is_fixed, bucket=bucket, cache=cache or otherwise, **options) as client,
             aclosing(bucket),
             aclosing(cache) if cache else nullcontext(),
         ):
             yield client
 
-    def _client(self, **options: Any) -> Client:
-        address, token = self._address(), self._checked_token()
+    def _client(self, *, is_fixed: bool, **options: Any) -> Client:
+        address, token = self._address(), self._token_source(is_fixed=is_fixed)
+        user_agent = os.environ.get("ASYNCFIN_USER_AGENT") or None
+        with prefix_errors("ASYNCFIN_USER_AGENT"):
+            check_user_agent("it", user_agent)
         try:
             # A Python warning would show a line of this file.
             with warnings.catch_warnings(record=True) as caught:
                 # Also one that Python would show only once, or that the environment turns off.
                 warnings.simplefilter("always")
-                client = Client(address, token, allow_http=self.allow_http, **options)
+                client = Client(address, token, allow_http=self.allow_http, user_agent=user_agent, **options)
         # The library does not know the options of the command line.
         except UnencryptedAddressError as error:
             complaint = (
@@ -154,6 +161,14 @@ class Service:
                 " (`asyncfin sandbox` starts one here)"
             )
         return self.base_url
+
+    def _token_source(self, *, is_fixed: bool) -> TokenSource:
+        """Return the token, or what reads it again from its file after the service has refused it."""
+        token = self._checked_token()
+        # What is not a regular file, such as the output of another command, can be read once.
+        if self.token_file is None or is_fixed or not self.token_file.is_file():
+            return token
+        return token_file(self.token_file)
 
     def _checked_token(self) -> str:
         token = os.environ.get("ASYNCFIN_TOKEN") if self.token_file is None else self._token

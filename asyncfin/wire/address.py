@@ -1,4 +1,4 @@
-"""Where the service is: which base URLs are accepted, and through which proxy they are reached."""
+"""Where the service is, through which proxy it is reached, and how a client names itself to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from yarl import URL
 
+from asyncfin import checks
 from asyncfin.errors import ArgumentError
 
 # Host, port and path: nothing that has a place for a password.
@@ -85,3 +86,12 @@ def environment_proxy(base_url: str) -> str | None:
             f"{url.scheme}_proxy in the environment must be an http or https URL; its value is not shown"
         )
     return proxy
+
+
+# What a header can carry, without a blank at an end: it would be lost.
+check_user_agent = checks.Check(
+    "1 to 200 printable ASCII characters without a blank at an end",
+    lambda value: (
+        isinstance(value, str) and re.fullmatch(r"(?! )[\x20-\x7e]{1,200}(?<! )", value) is not None
+    ),
+).optional()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ from typing import NoReturn, TypeAlias
 
 from attrs import evolve
 
-from asyncfin.checks import is_async
+from asyncfin.checks import instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.tasks import SingleFlight
 from asyncfin.wire.protocol import Response
@@ -25,6 +26,7 @@ TokenSource: TypeAlias = str | AskToken
 # RFC 6750 allows fewer characters (section 2.1); a header can carry all of these.
 _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
+_path = instance_of(str, os.PathLike)
 _HIDDEN = "(secret)"
 # How many tokens are searched for in responses. One that was renewed more often is no longer in use.
 _REMEMBERED = 16
@@ -32,6 +34,27 @@ _REMEMBERED = 16
 _MIN_REDACTED = 8
 # After this many candidates the pattern alone is faster.
 _MAX_TRIES = 1_000
+
+
+def token_file(path: str | os.PathLike[str]) -> AskToken:
+    """Return a `token` for `Client`: an async callable that reads the first line of a file at each call.
+
+    The client calls it at its first request, and again after the service has refused the token: so a file
+    that something else renews need not be watched.
+
+    Raises:
+        ArgumentError: `path` is not a path.
+    """
+    _path("path", path)
+
+    def first_line() -> str:
+        with open(path, encoding="utf-8-sig") as file:  # editors write a byte order mark
+            return file.readline().strip()
+
+    async def read() -> str:
+        return await asyncio.to_thread(first_line)
+
+    return read
 
 
 class Secret:

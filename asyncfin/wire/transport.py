@@ -32,7 +32,7 @@ from asyncfin.errors import (
     own_version,
 )
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
-from asyncfin.wire.address import checked_base_url, environment_proxy
+from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
 from asyncfin.wire.connection import DroppedError, HeaderValue, LateHeadersRequest, without_resending
 from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, UnreadableError, inflated, oversized
 from asyncfin.wire.protocol import Request, Response
@@ -68,6 +68,7 @@ class Transport:
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
         allow_http: bool = False,
+        user_agent: str | None = None,
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
@@ -76,6 +77,9 @@ class Transport:
         self.clock = clock
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
         self._max_body_bytes = checks.positive_int("max_body_bytes", max_body_bytes)
+        check_user_agent("user_agent", user_agent)
+        own = f"asyncfin/{own_version()}"
+        self._user_agent = own if user_agent is None else f"{user_agent} {own}"
         self._ssl = checks.instance_of(tls.SSLContext).optional()("ssl", ssl)
         self._trust_env = checks.flag("trust_env", trust_env)
         self._open: _LoopState | None = None
@@ -190,7 +194,7 @@ class Transport:
             headers={
                 "Accept": "application/json",
                 "Accept-Encoding": ACCEPTED,
-                "User-Agent": f"asyncfin/{own_version()}",
+                "User-Agent": self._user_agent,
             },
             request_class=LateHeadersRequest,
             # The service sets none, and those of anything in front of it are not sent back.

@@ -6,8 +6,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +263,46 @@ def test_a_truncated_answer_is_retried_in_silence(command: Command, service: San
     service.inject(Truncate(nth=1))
     result = command("dataset", ENTITY)
     assert (result.code, result.err) == (0, "")
+
+
+@pytest.mark.parametrize("renews", [True, False])
+def test_the_file_of_the_token_is_read_again_when_it_is_refused(
+    renews: bool, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that was renewed during the command is used; if it is the same, the command ends with 3."""
+    path, tokens, agents = tmp_path / "token", list[str](), list[str]()
+    path.write_text("old-token")
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            token = self.headers["Authorization"].removeprefix("Bearer ")
+            tokens.append(token)
+            agents.append(self.headers["User-Agent"])
+            if renews:
+                path.write_text("new-token")
+            self.send_response(200 if token == "new-token" else 401)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setenv("ASYNCFIN_USER_AGENT", "acme/1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        assert command("limits", "--base-url", url, "--token-file", str(path)).code == (0 if renews else 3)
+        server.shutdown()
+    assert tokens == ["old-token", "new-token" if renews else "old-token"]
+    assert all(each.startswith("acme/1 asyncfin/") for each in agents)
+
+
+def test_a_user_agent_that_cannot_be_sent_is_wrong_usage(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line names the variable."""
+    monkeypatch.setenv("ASYNCFIN_USER_AGENT", "two\nlines")
+    result = command("dataset", ENTITY)
+    assert result.code == 2
+    assert "ASYNCFIN_USER_AGENT: it must be 1 to 200 printable ASCII characters" in result.line

@@ -96,6 +96,7 @@ from asyncfin import (
     parse_path,
     read_changes,
     read_entity,
+    token_file,
 )
 from asyncfin.events import (
     BucketStats,
@@ -245,6 +246,7 @@ async def caches() -> None:
 
 def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Client:
     Client("https://example.com", "a-token")
+    Client("https://example.com", token_file(Path("token")), user_agent="acme")
     Client.from_env(bucket=None, max_in_flight=2, lane="bulk", allow_http=True)
     return Client(
         "https://example.com",

@@ -7,16 +7,17 @@ import pickle
 import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncfin.errors import AuthenticationError, SelectionError, ServiceError
+from asyncfin.errors import ArgumentError, AuthenticationError, SelectionError, ServiceError
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.token import Tokens
+from asyncfin.wire.token import Tokens, token_file
 from asyncfin.wire.transport import Transport
 from tests.scripted import Received, Scripted, answer, judged, refusal
 
@@ -347,3 +348,45 @@ class Account:
 async def test_every_kind_of_async_callable_is_taken(token: Any) -> None:
     """Partials and bound methods of async functions are taken like functions."""
     assert (await Tokens(token).current()).bearer() == "Bearer mine"
+
+
+async def test_a_token_file_is_read_at_first_and_after_a_401(tmp_path: Path) -> None:
+    """Its first line, without blanks at its ends; so a token that is renewed in time is used."""
+    path = tmp_path / "token"
+    path.write_text("  old-token \nnot this line")
+    source = token_file(path)
+
+    def judge(request: Received) -> bytes:
+        if request.token == "new-token":
+            return answer()
+        path.write_text("new-token")
+        return refusal(401)
+
+    async with sending(source, judge=judge) as (server, sender):
+        for _ in range(3):
+            await sender.send(READ)
+    assert [each.token for each in server.requests] == ["old-token", *["new-token"] * 3]
+
+
+@pytest.mark.parametrize("content", [None, "", "two words"])
+async def test_a_token_file_that_has_no_token_is_the_error_of_its_requests(
+    tmp_path: Path, content: str | None
+) -> None:
+    """Without its path or content, which may be secret; a later request reads it again."""
+    path = tmp_path / "secret-path"
+    if content is not None:
+        path.write_text(content)
+    async with sending(token_file(str(path)), lambda _: answer()) as (server, sender):
+        with pytest.raises(AuthenticationError) as caught:
+            await sender.send(READ)
+        assert "secret" not in str(caught.value)
+        assert not caught.value.answered
+        path.write_text("good-token")
+        await sender.send(READ)
+    assert len(server.requests) == 1
+
+
+def test_a_token_file_needs_a_path() -> None:
+    """Not a token, nor an open file."""
+    with pytest.raises(ArgumentError, match="path must be"):
+        token_file(5)  # type: ignore[arg-type]

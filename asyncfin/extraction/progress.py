@@ -13,7 +13,16 @@ from typing import Protocol
 from attrs import define, field, frozen
 
 from asyncfin.errors import AsyncfinError
-from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Retrying, Waited, Waiting
+from asyncfin.events import (
+    Event,
+    OutageBegan,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    Retrying,
+    Waited,
+    Waiting,
+)
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.model.judge import Missing
 from asyncfin.model.words import lasting
@@ -78,6 +87,8 @@ class Tracker:
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
+    _failing: str = ""  # the last status or error that shows that the service fails
+    _failing_since: datetime | None = None
 
     def __attrs_post_init__(self) -> None:
         self._began = self.time()
@@ -112,6 +123,13 @@ class Tracker:
 
     def __call__(self, event: Event) -> None:
         entity_id = event.entity_id
+        match event:  # of the client, not of a request
+            case RequestAnswered(status=status) if status >= 500:
+                self._failing = str(status)
+            case RequestFailed(failure=failure) if failure != "CancelledError":
+                self._failing = failure
+            case OutageBegan(since=since):
+                self._failing_since = since
         # Other tasks may use the client too; what they send is not this run's.
         if _run.get() is not self or entity_id is None:
             return
@@ -124,6 +142,8 @@ class Tracker:
                 self.waits += event.seconds
             case Retrying():
                 self._wait(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
+            case Waiting(reason="outage"):
+                self._wait(entity_id, self._outage_text(event))
             case Waiting() if entity_id not in self._waiting:
                 until = f" until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else ""
                 self._wait(entity_id, f"the {event.reason}{until}")
@@ -139,6 +159,12 @@ class Tracker:
     def sleeping(self, entity_id: str, until: datetime) -> None:
         """Report that an entity waits for the allowance to return."""
         self._wait(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+
+    def _outage_text(self, event: Waiting) -> str:
+        since = f", which fails since {self._failing_since:%H:%M:%S} UTC" if self._failing_since else ""
+        failing = f" ({self._failing})" if self._failing else ""
+        until = f"; next attempt {event.until:%H:%M:%S} UTC" if event.until else ""
+        return f"the service{since}{failing}{until}"
 
     def _wait(self, entity_id: str, reason: str) -> None:
         self._waiting.pop(entity_id, None)

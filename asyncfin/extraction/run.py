@@ -16,13 +16,20 @@ from attrs import define, field, frozen
 from asyncfin import checks
 from asyncfin.client import Client, reads_of
 from asyncfin.clock import utc_now
-from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, ManifestMismatchError, ends_all
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    ManifestMismatchError,
+    PermissionDeniedError,
+    ends_all,
+)
 from asyncfin.events import ExtractFinished, ExtractStarted
 from asyncfin.extraction.feed_writer import FeedWriter
 from asyncfin.extraction.files import QuestionFiles
 from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.refusals import Refusals, asked_first
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure
 from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
 from asyncfin.model.catalogue import Catalogue
@@ -61,6 +68,8 @@ class Options:
     stop: asyncio.Event = field(factory=asyncio.Event)
     progress: OnProgress | None = field(default=None, validator=checks.plain_callable.optional().field)
     clock: Callable[[], datetime] = field(default=utc_now, validator=checks.plain_callable.field)
+    # A worker sees a part of the entities: the driver reads again what failed, and asks some first.
+    is_worker: bool = False
 
 
 @define
@@ -80,6 +89,14 @@ class Run:
     stopped: AsyncfinError | None = None
     _deviations: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
+    # What failed because of the service is read once more after all others.
+    _again: dict[str, None] = field(factory=dict)
+    _refusals: Refusals = field(factory=Refusals)
+    _begun: set[str] = field(factory=set)
+    _asked_first: dict[str, EntityReport] = field(factory=dict)
+    # Held while it is found out whether all entities are refused: no other one is begun then.
+    _deciding: asyncio.Lock = field(factory=asyncio.Lock)
+    refusal: PermissionDeniedError | None = None  # the last one
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:
         """Return the report on all entities."""
@@ -93,6 +110,9 @@ class Run:
                     unknown = unknown_to_sample(self._question, by_id.values(), self._tracker, self.explain)
             if not unknown:
                 by_id |= await self.read_all([each for each in ids if each not in by_id])
+                by_id |= await self.read_all(tuple(self._again))
+            else:
+                by_id |= {each: self._left(each) for each in self._again}
         entities = [by_id.get(each) or EntityReport(each, "left") for each in ids]
         if not unknown:
             judge = partial(unknown_to_all, self._question, entities, has_rows=self._files.has_rows)
@@ -136,7 +156,7 @@ class Run:
         # Entities without a file come first: checking whether files are current could use up an allowance.
         for has_file in (False, True):
             chosen = [each for each in ids if (each in self._files.known) == has_file and each not in by_id]
-            jobs = [partial(self._entity, each, has_file) for each in chosen]
+            jobs = [partial(self._entity, each, has_file, ids) for each in chosen]
             async with bounded(jobs, self._client.max_in_flight) as reports:
                 by_id |= {report.entity_id: report async for report in reports}
         return by_id
@@ -150,8 +170,31 @@ class Run:
     def _ending(self) -> bool:
         return self.stopped is not None or self._options.stop.is_set()
 
-    async def _entity(self, entity_id: str, has_file: bool) -> EntityReport:
+    async def _entity(self, entity_id: str, has_file: bool, others: Sequence[str]) -> EntityReport:
         """Return the report on one entity: "left" if the run ends before its turn."""
+        async with self._deciding:
+            if (report := self._asked_first.pop(entity_id, None)) is not None:
+                return report
+            self._begun.add(entity_id)
+        report = await self._outcome(entity_id, has_file)
+        self._refusals.record(report)
+        if self._refusals.is_doubtful and not self._options.is_worker:
+            async with self._deciding:
+                await self._ask_first([each for each in others if each not in self._begun])
+        return report
+
+    async def _ask_first(self, ids: Sequence[str]) -> None:
+        """End the run if some entities of a list that begins with refused ones are refused too."""
+        for each in asked_first(ids, self._files.known):
+            if self._ending or not self._refusals.is_doubtful:
+                return
+            self._begun.add(each)
+            report = self._asked_first[each] = await self._outcome(each, each in self._files.known)
+            self._refusals.record(report)
+        if self._refusals.is_doubtful:
+            self.stopped = self.stopped or self.refusal
+
+    async def _outcome(self, entity_id: str, has_file: bool) -> EntityReport:
         while not self._ending:
             self._files.place.check()
             try:
@@ -168,8 +211,19 @@ class Run:
                     self.stopped = self.stopped or error
                 elif self._options.on_error == "raise":
                     raise
+                elif self._is_read_again(entity_id, error):
+                    self._again[entity_id] = None
+                    return self._failed(entity_id, error)
                 else:
+                    if isinstance(error, PermissionDeniedError):
+                        self.refusal = error
                     return self._tracker.ended(self._failed(entity_id, error))
+        return self._left(entity_id)
+
+    def _is_read_again(self, entity_id: str, error: AsyncfinError) -> bool:
+        return error.concerns == "service" and entity_id not in self._again and not self._options.is_worker
+
+    def _left(self, entity_id: str) -> EntityReport:
         return EntityReport(entity_id, "left", requests=self._tracker.spent(entity_id))
 
     def _failed(self, entity_id: str, error: AsyncfinError) -> EntityReport:

@@ -24,6 +24,7 @@ from asyncfin.extraction.parquet import Written
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.refusals import Refusals, asked_first
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run, sleep_until
 from asyncfin.extraction.tree import tree_at
@@ -60,13 +61,17 @@ class Chunk:
 
 @frozen
 class ChunkResult:
-    """What a worker has done; `complaint` is what an entity says of names that none of them has."""
+    """What a worker has done.
+
+    `complaint` is what an entity says of names that none of them has; `refusal` the last 403.
+    """
 
     reports: tuple[EntityReport, ...]
     known: dict[str, Written]
     waits: float
     stopped: AsyncfinError | None
     complaint: str | None
+    refusal: AsyncfinError | None
 
 
 _check_made = checks.instance_of(Executor)
@@ -115,7 +120,9 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     client = chunk.make_client()
     check_client("what make_client returns", client)
     # The driver waits for an allowance: a worker that sleeps is a worker less.
-    options = Options(on_error=chunk.on_error, refresh=chunk.refresh, max_outage=chunk.max_outage)
+    options = Options(
+        on_error=chunk.on_error, refresh=chunk.refresh, max_outage=chunk.max_outage, is_worker=True
+    )
     async with client:
         files = files_at(chunk.place, chunk.question, lock=False, locked_at=chunk.locked_at)
         try:
@@ -128,7 +135,8 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
             with run.announced(len(chunk.entity_ids)):
                 reports = tuple((await run.read_all(chunk.entity_ids)).values())
             unknown = unknown_names(chunk.question.select, [each.missing for each in reports])
-            return ChunkResult(reports, files.known, tracker.waits, run.stopped, run.explain(unknown))
+            complaint = run.explain(unknown)
+            return ChunkResult(reports, files.known, tracker.waits, run.stopped, complaint, run.refusal)
         finally:
             await files.place.aclose()
 
@@ -149,6 +157,10 @@ class Driver:
     _complaint: str | None = None
     _sampling: bool = field(init=False)  # whether the sample is still to be read and judged
     _unknown: Missing = field(factory=dict)  # what ends the run: the sample does not have it
+    # What failed because of the service is read once more, in the last chunks.
+    _again: dict[str, None] = field(factory=dict)
+    _refusals: Refusals = field(factory=Refusals)
+    _has_asked_first: bool = False
 
     @_sampling.default
     def _begins(self) -> bool:
@@ -186,6 +198,11 @@ class Driver:
     def _ending(self) -> bool:
         return self._stopped is not None or self._options.stop.is_set()
 
+    @property
+    def _asks_first(self) -> bool:
+        """Whether some entities are to be asked before all others."""
+        return self._refusals.is_doubtful and not self._has_asked_first
+
     async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
         while not self._ending and (chunks := self._next_chunks(ids)):
             await self._read_chunks(executor, chunks)
@@ -198,7 +215,8 @@ class Driver:
         """Return what to send next: the sample in one chunk, or all that is left; nothing ends the run."""
         if self._sampling:
             # One chunk: a misspelt name is not sent to all workers.
-            if unread := unread_sample(ids, self._reports):
+            failed = {each: EntityReport(each, "failed") for each in self._again}
+            if not self._asks_first and (unread := unread_sample(ids, failed | self._reports)):
                 return [unread]
             self._sampling = False
             if len(self._reports) < len(ids):
@@ -207,8 +225,13 @@ class Driver:
                 )
         if self._unknown:
             return []
+        left = [each for each in ids if each not in self._reports]
+        if self._asks_first:
+            self._has_asked_first = True
+            return [first] if (first := asked_first(left, self._files.known)) else []
         # Entities without a file come first, as in one process.
-        left = sorted((each for each in ids if each not in self._reports), key=self._files.known.__contains__)
+        left.sort(key=self._files.known.__contains__)
+        left = [each for each in left if each not in self._again] or left
         size = self._options.chunk
         return [left[at : at + size] for at in range(0, len(left), size)]
 
@@ -237,7 +260,7 @@ class Driver:
                 for each in sorted(ended, key=lambda each: each.exception() is not None):
                     self._gather(each.result())
                 self._files.place.check()
-                if self._ending:
+                if self._ending or self._asks_first:
                     cancel_waiting()
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
@@ -274,6 +297,10 @@ class Driver:
             self._complaint = result.complaint
         for entity in result.reports:
             entity_id = entity.entity_id
+            self._refusals.record(entity)
+            if self._is_read_again(entity):
+                self._again[entity_id] = None
+                entity = evolve(entity, state="left", failure=None)
             if entity.state != "left":
                 # An earlier chunk may have spent requests on it before the allowance was used up.
                 spent = self._tracker.spent(entity_id) + entity.requests
@@ -281,3 +308,9 @@ class Driver:
                 if entity.failure is None:
                     self._files.known[entity_id] = result.known[entity_id]
             self._tracker.add(entity)
+        if self._has_asked_first and self._refusals.is_doubtful:
+            self._stopped = self._stopped or result.refusal
+
+    def _is_read_again(self, entity: EntityReport) -> bool:
+        failure = entity.failure
+        return failure is not None and failure.concerns == "service" and entity.entity_id not in self._again

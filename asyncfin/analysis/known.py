@@ -36,7 +36,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     Args:
         original: the panel of the original values.
         restated: the panel of the latest restated values, of the same publication and question.
-        reported: the period, or its label, such as ``"FY2023"`` or ``"2024-Q2"``.
+        reported: the period, or its label, such as ``"FY2023"`` or ``"FY2024-Q2"``.
 
     Returns:
         The long table (docs/schema.md), series in catalogue order, each oldest first, and the column

@@ -146,6 +146,7 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
 def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
     """Return an error's text with the options that select the proposed periods, instead of Python."""
     # Here, since the list of commands needs no model.
+    from asyncfin.model.period import fiscal_month
     from asyncfin.model.selection import RULES, Exact, FiscalRange, Rule, Trailing
 
     match error.instead:
@@ -156,7 +157,7 @@ def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
         case FiscalRange(start=start, end=end) | Rule(start=start, end=end) as selection:
             options = [f"--{selection.name}"] if isinstance(selection, Rule) else []
             for option, bound in (("--from", start), ("--to", end)):
-                options += [f"{option} {bound.year}-{bound.end_month:02d}"] if bound else []
+                options += [f"{option} {fiscal_month(bound)}"] if bound else []
             options += [f"--last {last}"] if (last := getattr(selection, "last", None)) else []
         case _:
             return error.problem

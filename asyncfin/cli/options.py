@@ -18,7 +18,7 @@ from asyncfin.cli.mistakes import whole
 from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
-from asyncfin.model.period import Period, period_hint
+from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
 from asyncfin.model.selection import RULES, Exact, FiscalRange, PeriodSelection, Trailing, rule_of
 from asyncfin.model.words import either
@@ -299,7 +299,7 @@ class Periods:
     quarterly: Annotated[bool, _option("quarterly", "Periods of three months.")] = False
     half_yearly: Annotated[bool, _option("half-yearly", "Periods of six months.")] = False
     exact: Annotated[
-        Several, _option("exact", "A period: FY2024, 2024-Q3, 2024-H1, 2024-9M; repeatable.")
+        Several, _option("exact", "A period: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; repeatable.")
     ] = ()
     trailing: Annotated[
         int | None,
@@ -309,7 +309,7 @@ class Periods:
             converter=whole,
         ),
     ] = None
-    first: Annotated[str | None, _option("from", "The first fiscal end: a year, 2024-03, or a period.")] = (
+    first: Annotated[str | None, _option("from", "The first fiscal end: a year, FY2024-03, or a period.")] = (
         None
     )
     final: Annotated[str | None, _option("to", "The last fiscal end, in the same forms.")] = None
@@ -355,13 +355,13 @@ def bound(option: str, text: str | None, month: int) -> Period | None:
     if text is None:
         return None
     day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)
-    # Strict, since a typing error must not become another year or period.
-    if day or not re.fullmatch(r"\d{4}(-\d\d)?|FY\d{4}|\d{4}-\w+(-\w+)?", text, re.ASCII):
-        raise UsageError(
-            f"{option} must be a year, a month such as 2024-03, or a period such as 2024-Q1, not {text!r}"
-            + (f": fiscal periods have no days; write {day[1]}" if day else period_hint(text))
-        )
     with prefix_errors(option):
-        if found := re.fullmatch(r"(\d{4})(?:-(\d\d))?", text):
-            return Period(int(found[1]), int(found[2] or month), 0)
-        return Period.parse(text)
+        if (period := read_label(text)) is not None:
+            return period
+        if found := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
+            return Period(int(found[1] or found[2]), int(found[3] or month), 0)
+    # Strict, since a typing error must not become another year or period.
+    raise UsageError(
+        f"{option} must be a year, a month such as FY2024-03, or a period such as FY2024-Q1, not {text!r}"
+        + (f": fiscal periods have no days; write FY{day[1]}" if day else period_hint(text))
+    )

@@ -145,7 +145,7 @@ def selection_of(periods: str) -> PeriodSelection:
         return Exact(labels)
     except SelectionError:
         raise SelectionError(
-            f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or 2024-Q3, not"
+            f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or FY2024-Q3, not"
             f" {periods[:100]!r}",
             instead=intended_selection(labels if len(labels) > 1 else periods),
         ) from None

@@ -78,11 +78,11 @@ SeriesNames = Annotated[
     list[str] | str, Field(description="handles from find_series, or metric ids (the whole company)")
 ]
 # The words are in the schema and not in the type: any other text is then an error like all others.
-_LABEL = r"^\s*(FY\d{4}|\d{4}-(Q[1-4]|H[12]|9M|\d\d-\d{2,10}M))(\s*,.*)?$"
+_LABEL = r"^\s*(FY\d{4}|(FY)?\d{4}-(Q[1-4]|H[12]|9M|\d\d-\d{2,10}M))(\s*,.*)?$"
 Periods = Annotated[
     str,
     Field(
-        description="a word, or labels such as FY2023, 2024-Q3 separated by commas",
+        description="a word, or labels such as FY2023, FY2024-Q3 separated by commas",
         json_schema_extra={"anyOf": [{"enum": list(PERIODS)}, {"pattern": _LABEL}]},
     ),
 ]

@@ -68,7 +68,7 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
         SelectionError: a field is not a whole number in its range.
 
     >>> Period(2024, 9, 3).label
-    '2024-Q3'
+    'FY2024-Q3'
     >>> Period.parse("FY2024")
     Period(2024, 12, 12)
     """
@@ -89,12 +89,13 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 
     @property
     def label(self) -> str:
-        """The only text form: FY2024, 2024-Q3, 2024-H1, 2024-9M; for all others 2024-11-05M."""
-        year = f"{self.year:04d}"
+        """The only text form: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; for all others FY2024-11-05M."""
+        # Not 2024-Q3: pandas, spreadsheets and people take that for a calendar quarter.
+        year = f"FY{self.year:04d}"
         # Every period has one label: three months that end in month 4 are not a quarter.
         match self.duration_months, self.end_month:
             case 12, 12:
-                return f"FY{year}"
+                return year
             case 3, 3 | 6 | 9 | 12:
                 return f"{year}-Q{self.end_month // 3}"
             case 6, 6 | 12:
@@ -111,14 +112,14 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, label: str) -> Period:
-        """Return the period of a label.
+        """Return the period of a label, which may be without FY if more than the year follows.
 
         Raises:
             SelectionError: the text is not the label of a period.
         """
         if not isinstance(label, str) or (period := read_label(label)) is None:
             raise SelectionError(
-                "period must be a label such as FY2024, 2024-Q3, 2024-H1, 2024-9M or 2024-11-05M,"
+                "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, FY2024-9M or FY2024-11-05M,"
                 f" not {checks.short_repr(label)}{period_hint(label)}"
             )
         return period
@@ -127,19 +128,24 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 # \d{2,10}: at least two digits, as `label` writes them, and no more than 32 bits can have.
 _LABEL = (
     r"FY(?P<fiscal>\d{4})"
-    r"|(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
+    r"|(?:FY)?(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
 )
 
 
 def read_label(text: str) -> Period | None:
-    """Return the period of a label; None for other texts."""
+    """Return the period of a label, also without its FY (2024-Q3, but not 2024); None for other texts."""
     period = _parsed(text)
-    # Labels are used as keys, so 2024-H2 must have no second one, 2024-12-06M.
-    return period if period is not None and period.label == text else None
+    # Labels are used as keys, so FY2024-H2 must have no second one, FY2024-12-06M.
+    return period if period is not None and period.label in (text, f"FY{text}") else None
+
+
+def fiscal_month(period: Period) -> str:
+    """Return the fiscal month in which a period ends: FY2024-09."""
+    return f"FY{period.year:04d}-{period.end_month:02d}"
 
 
 def _parsed(label: str) -> Period | None:
-    """Return the period of a label or of a longer form of it (2024-12-12M); None for other texts."""
+    """Return the period of a label or of a longer form of it (FY2024-12-12M); None for other texts."""
     found = re.fullmatch(_LABEL, label, re.ASCII)
     if found is None:
         return None

@@ -10,7 +10,14 @@ from attrs import Attribute, Converter, evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import LEAST_BARE_YEAR, Period, intended_period, period_hint, read_label
+from asyncfin.model.period import (
+    LEAST_BARE_YEAR,
+    Period,
+    fiscal_month,
+    intended_period,
+    period_hint,
+    read_label,
+)
 from asyncfin.model.words import counted, either, listed, spanned
 
 # How many periods of another kind, and how many of the given labels, an error proposes at most.
@@ -41,7 +48,7 @@ def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = F
             return Period(value, 1 if start else 12, 0)
     if not isinstance(value, Period):
         raise SelectionError(
-            f"{name} must be a Period or its label (FY2024, 2024-Q3), a pair (year, end_month) of fiscal"
+            f"{name} must be a Period or its label (FY2024, FY2024-Q3), a pair (year, end_month) of fiscal"
             f" months or a year, not {checks.short_repr(value)}{period_hint(value)}"
         )
     # Fiscal years end in month 12, so the month of the start makes no difference. The period's end month is
@@ -173,8 +180,7 @@ class _Bounded:
         start, end = self.start, self.end
         if start is not None and end is not None and end < start:
             raise SelectionError(
-                f"end must not be before start: {end.year}-{end.end_month:02d} is before"
-                f" {start.year}-{start.end_month:02d}"
+                f"end must not be before start: {fiscal_month(end)} is before {fiscal_month(start)}"
             )
 
     def admits(self, period: Period) -> bool:
@@ -598,7 +604,7 @@ def describe(selection: Any) -> str:
 
 def _that_end(start: Period | None, end: Period | None) -> str:
     """Return the fiscal ends between which periods lie as a clause; "" without any."""
-    first, last = (point and f"{point.year}-{point.end_month:02d}" for point in (start, end))
+    first, last = (point and fiscal_month(point) for point in (start, end))
     if first and last:
         return f" that end from {first} to {last}"
     return f" that end in {first} or later" if first else f" that end in {last} or earlier" if last else ""

@@ -12,7 +12,7 @@ from asyncfin.errors import ArgumentError, SelectionError, printable
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.deviation import Deviation, merged
-from asyncfin.model.period import Period, period_hint
+from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Rule, Trailing, class_names
 from asyncfin.model.series import CatalogueSeries, Series
@@ -46,7 +46,7 @@ class Periods(tuple[Period, ...]):
 
     def __contains__(self, period: object) -> bool:
         if isinstance(period, str):
-            return any(each.label == period for each in self)
+            return read_label(period) in self
         return super().__contains__(period)
 
     def index(self, period: Any, /, *bounds: SupportsIndex) -> int:
@@ -135,7 +135,7 @@ class Panel:
     def gaps(self) -> tuple[Period, ...]:
         """The periods missing between the first and the last period of each duration, oldest first.
 
-        A row of quarters without 2024-Q2 has that gap if the question includes 2024-Q2, or if the
+        A row of quarters without FY2024-Q2 has that gap if the question includes FY2024-Q2, or if the
         catalogue does not have it. Periods of 3 and of 12 months follow each other at these distances, others
         at the most frequent distance in the catalogue; between neighbours that are further apart, a gap lies
         at each step from the earlier one. Gaps are not in `periods`, `values` and `to_numpy`; the wide

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.deviation import Deviation
-from asyncfin.model.period import Period
+from asyncfin.model.period import Period, fiscal_month
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
@@ -80,9 +80,7 @@ def _inactive(
         start, end = scope.active_start, scope.active_end
         if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < first):
             bounds = [
-                f"{word} {month.year:04d}-{month.end_month:02d}"
-                for word, month in (("from", start), ("until", end))
-                if month
+                f"{word} {fiscal_month(month)}" for word, month in (("from", start), ("until", end)) if month
             ]
             yield f"{named(scope.name or scope.scope_id)} was active {' '.join(bounds)}"
 

@@ -45,8 +45,8 @@ async def test_the_later_value_counts_from_its_report_on() -> None:
         "FY2021": {},
         "FY2022": {("Revenue", "FY2022"): (10, False)},
         "FY2023": {("Revenue", "FY2022"): (10, False), ("Revenue", "FY2023"): (0, True)},
-        "2024-Q1": {("Revenue", "FY2022"): (10, False), ("Revenue", "FY2023"): (0, True)},
-        "2024-Q2": {("Revenue", "FY2022"): (12, True), ("Revenue", "FY2023"): (0, True)},
+        "FY2024-Q1": {("Revenue", "FY2022"): (10, False), ("Revenue", "FY2023"): (0, True)},
+        "FY2024-Q2": {("Revenue", "FY2022"): (12, True), ("Revenue", "FY2023"): (0, True)},
     }.items():
         assert cells(known_by(*panels, reported)) == expected, reported
         assert cells(known_by(*panels, Period.parse(reported))) == expected
@@ -65,7 +65,7 @@ async def test_a_split_that_came_later_is_flagged() -> None:
     panels = await both(
         {EPS: {"FY2024": Cell(12.05, report=(2024, 12))}}, {EPS: {"FY2024": Cell(1.19, report=(2025, 6))}}
     )
-    assert cells(known_by(*panels, "2025-Q1")) == {("EPS", "FY2024"): (12.05, False)}
+    assert cells(known_by(*panels, "FY2025-Q1")) == {("EPS", "FY2024"): (12.05, False)}
 
 
 async def test_a_value_that_exists_only_restated_is_known_from_its_report_on() -> None:

@@ -14,15 +14,15 @@ from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command, finish, start
 MISTAKES = [
     # Periods.
     ("query E --exact FY23", 'write "FY2023"'),
-    ("query E --exact 2023Q1", 'write "2023-Q1"'),
-    ("query E --exact 1Q23", 'write "2023-Q1"'),
+    ("query E --exact 2023Q1", 'write "FY2023-Q1"'),
+    ("query E --exact 1Q23", 'write "FY2023-Q1"'),
     ("query E --exact Q1-2023", "--exact: period must be a label such as FY2024"),
     ("query E --exact fy2023", 'write "FY2023"'),
     ("query E --exact 2023", 'write "FY2023"'),
     ("query E --exact FY2023,FY2024", "--exact is repeated: --exact FY2023 --exact FY2024"),
     ("query E --from FY23", 'write "FY2023"'),
-    ("query E --to 2023Q1", 'write "2023-Q1"'),
-    ("query E --from 2023-01-31", "fiscal periods have no days; write 2023-01"),
+    ("query E --to 2023Q1", 'write "FY2023-Q1"'),
+    ("query E --from 2023-01-31", "fiscal periods have no days; write FY2023-01"),
     ("query E --from last-year", "--from must be a year"),
     ("query E --to 2024-13", "--to: end_month must be"),
     ("query E --from 2024 --to 2023", "--to must not be before --from: 2023 is before 2024"),
@@ -67,7 +67,7 @@ MISTAKES = [
     ("dataset E --names missing.csv", "--names missing.csv can't be read (No such file or directory)"),
     ("extract E --into night --history --annual --last 3", "not the last 3 fiscal years, which each"),
     ("extract E --into night --history --trailing 12", "when you read; leave --trailing out"),
-    ("extract E --into night --history --quarterly --from 2020 --last 3", "write --quarterly --from 2020-01"),
+    ("extract E --into n --history --quarterly --from 2020 --last 3", "write --quarterly --from FY2020-01"),
     ("completion bsh", "SHELL must be one of bash, zsh, fish, powershell, not 'bsh': write bash"),
     # Series.
     ("query E --metrics Revenue", "unknown option --metrics: write --metric"),
@@ -141,11 +141,11 @@ def test_a_mistake_is_one_line_that_says_what_to_write(
     ("periods", "write"),
     [
         (
-            ["2022-09-12M", "2023-09-12M", "2024-09-12M"],
-            "fiscal years end in month 12, and these end in month 9: 2022-09-12M to 2024-09-12M;"
-            " write --exact 2023-09-12M --exact 2024-09-12M",
+            ["FY2022-09-12M", "FY2023-09-12M", "FY2024-09-12M"],
+            "fiscal years end in month 12, and these end in month 9: FY2022-09-12M to FY2024-09-12M;"
+            " write --exact FY2023-09-12M --exact FY2024-09-12M",
         ),
-        (["2023-12-00M", "2024-12-00M"], "(points in time); leave --annual and --last out"),
+        (["FY2023-12-00M", "FY2024-12-00M"], "(points in time); leave --annual and --last out"),
     ],
 )
 async def test_periods_to_select_instead_are_named_as_options(periods: list[str], write: str) -> None:

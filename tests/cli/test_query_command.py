@@ -245,7 +245,7 @@ def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: S
     [
         ([], {"mode": "fiscal_range", "from": (2022, 12), "to": (2024, 12)}),
         (["--from", "2023"], {"mode": "fiscal_range", "from": (2023, 1), "to": (2024, 12)}),
-        (["--from", "2023-04", "--to", "2024-Q1"],
+        (["--from", "2023-04", "--to", "FY2024-Q1"],
          {"mode": "fiscal_range", "from": (2023, 4), "to": (2024, 3)}),
         (["--from", "FY2024", "--to", "FY2024"],
          {"mode": "fiscal_range", "from": (2024, 1), "to": (2024, 12)}),
@@ -253,7 +253,7 @@ def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: S
         (["--annual", "--last", "2"], {"mode": "exact", "exact": [(2023, 12, 12), (2024, 12, 12)]}),
         (["--annual", "--to", "FY2023"], {"mode": "exact", "exact": [(2022, 12, 12), (2023, 12, 12)]}),
         (["--quarterly"], {"mode": "exact", "exact": [(2024, 3, 3)]}),
-        (["--exact", "2024-Q1", "--exact", "FY2022"],
+        (["--exact", "FY2024-Q1", "--exact", "FY2022"],
          {"mode": "exact", "exact": [(2024, 3, 3), (2022, 12, 12)]}),
         (["--trailing", "12"], {"mode": "fiscal_range", "from": (2022, 12), "to": (2024, 12)}),
     ],

@@ -29,10 +29,10 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         (["catalogue", ENTITY, "--csv", "--json"], "--json and --csv"),
         (["limits", "--base-url", "127.0.0.1:8765"], "http://127.0.0.1 for this machine"),
         (["query", ENTITY, "--from", "0000"], "--from: year must be"),
-        (["query", ENTITY, "--to", "2024-Q5"], "--to: period must be"),
+        (["query", ENTITY, "--to", "2024-Q5"], "--to must be a year, a month such as"),
         (
-            ["query", ENTITY, "--from", "2024-Q4", "--to", "2024-Q3"],
-            "--to must not be before --from: 2024-Q3 is",
+            ["query", ENTITY, "--from", "FY2024-Q4", "--to", "FY2024-Q3"],
+            "--to must not be before --from: FY2024-Q3 is",
         ),
         (["query", ENTITY, "--exact", "Q3"], "--exact: period must be a label such as FY2024"),
         (["query", ENTITY, "--exact", "FY2024", "--exact", "FY2024"], "--exact: periods must be distinct"),

@@ -18,7 +18,7 @@ CREATED = "2025-02-01T06:00:00Z"
 TOTAL = (ScopeRef("company", "total"),)
 CLOUD = (ScopeRef("segment", "cloud & co"),)
 EMEA = (ScopeRef("segment", "cloud & co"), ScopeRef("region", "é=|%"))
-LABELS = ("2023-Q1", "2023-Q2", "2023-H1", "FY2023", "2024-Q1", "2024-Q2", "FY2024")
+LABELS = ("FY2023-Q1", "FY2023-Q2", "FY2023-H1", "FY2023", "FY2024-Q1", "FY2024-Q2", "FY2024")
 PERIODS = tuple(map(Period.parse, LABELS))
 EVERYTHING = FiscalRange(2023, 2024)
 
@@ -31,11 +31,11 @@ SERIES: dict[str, tuple[str, str, tuple[ScopeRef, ...], dict[str, tuple[float, f
         "quarterly",
         "sales",
         TOTAL,
-        {"2023-Q1": (20, None), "2023-Q2": (30, 31), "2023-H1": (50, 51), "2024-Q1": (25, None)},
+        {"FY2023-Q1": (20, None), "FY2023-Q2": (30, 31), "FY2023-H1": (50, 51), "FY2024-Q1": (25, None)},
     ),
-    "Q-profit": ("quarterly", "profit", TOTAL, {"2024-Q2": (-3.5, None)}),
-    "Q-cloud": ("quarterly", "sales", CLOUD, {"2024-Q1": (5, None)}),
-    "Q-emea": ("quarterly", "sales", EMEA, {"2023-Q1": (1, 2)}),
+    "Q-profit": ("quarterly", "profit", TOTAL, {"FY2024-Q2": (-3.5, None)}),
+    "Q-cloud": ("quarterly", "sales", CLOUD, {"FY2024-Q1": (5, None)}),
+    "Q-emea": ("quarterly", "sales", EMEA, {"FY2023-Q1": (1, 2)}),
 }
 METRICS, PATHS = ("sales", "profit", "staff"), (TOTAL, CLOUD, EMEA)
 
@@ -94,7 +94,7 @@ def _scope_group(ref: ScopeRef) -> dict[str, Any]:
         "description": "Of the company",
         "role": "member",
         "aliases": ["one", "two"],
-        "active_start": period("2023-Q1", 0),
+        "active_start": period("FY2023-Q1", 0),
         "active_end": period("FY2024", 0),
     }
     head = {"scope_group_id": ref.scope_group_id, "name": "A scope group", "description": "Of scopes"}

@@ -65,7 +65,7 @@ async def observed(client: Client) -> Value:
 @pytest.mark.parametrize(("field", "expected"), [("year", 2023), ("end_month", 6), ("duration_months", 3)])
 async def test_2_1_period(catalogue: Catalogue, field: str, expected: int) -> None:
     """A period's fields are whole numbers."""
-    (found,) = [each for each in catalogue.periods if each.label == "2023-Q2"]
+    (found,) = [each for each in catalogue.periods if each.label == "FY2023-Q2"]
     assert getattr(found, field) == expected
 
 

@@ -137,4 +137,4 @@ async def test_rule_4_what_is_kept_of_a_series_finds_it_again(client: Client) ->
             scope_combinations=series.scopes,
             reporting_group_ids=series.reporting_group_id,
         )
-        assert await numbers(client, asked) == {("Q-emea", "2023-Q1"): 1}
+        assert await numbers(client, asked) == {("Q-emea", "FY2023-Q1"): 1}

@@ -129,7 +129,7 @@ async def test_body_limit_changes_pages_and_not_the_result(client: Client, size:
 
 @each_dialect
 @pytest.mark.parametrize(
-    "labels", [["FY2023"], ["FY2024", "2023-H1"], ["2024-Q2", "2023-Q1", "FY2023"], ["FY1999"]]
+    "labels", [["FY2023"], ["FY2024", "FY2023-H1"], ["FY2024-Q2", "FY2023-Q1", "FY2023"], ["FY1999"]]
 )
 async def test_mode_exact_selects_exactly_those_periods(client: Client, labels: list[str]) -> None:
     """None of another duration that ends in the same month comes along."""

@@ -127,12 +127,12 @@ def test_what_differs_is_named(other: SharedQuestion, part: str) -> None:
 @pytest.mark.parametrize(
     ("periods", "written"),
     [
-        (Annual("FY2020", "FY2024"), {"start": "2020-12-00M", "end": "2024-12-00M"}),
-        (Annual(2020), {"start": "2020-01-00M"}),
-        (Annual("2020-Q3"), {"start": "2020-09-00M"}),
-        (Quarterly(2020), {"start": "2020-01-00M"}),
-        (FiscalRange((2020, 6), "FY2024"), {"start": "2020-06-00M", "end": "2024-12-00M"}),
-        (Quarterly("2020-Q2"), {"start": "2020-04-00M"}),
+        (Annual("FY2020", "FY2024"), {"start": "FY2020-12-00M", "end": "FY2024-12-00M"}),
+        (Annual(2020), {"start": "FY2020-01-00M"}),
+        (Annual("FY2020-Q3"), {"start": "FY2020-09-00M"}),
+        (Quarterly(2020), {"start": "FY2020-01-00M"}),
+        (FiscalRange((2020, 6), "FY2024"), {"start": "FY2020-06-00M", "end": "FY2024-12-00M"}),
+        (Quarterly("FY2020-Q2"), {"start": "FY2020-04-00M"}),
     ],
 )
 def test_the_folders_of_earlier_versions_stay_valid_where_the_meaning_has_not_changed(

@@ -82,7 +82,10 @@ async def test_a_company_that_is_missing_is_named_however_many_notes_there_are(s
     async with assistant(sandbox) as call:
         sandbox.inject(Status(status=404, operation="dataset", nth=2))
         answer = await call(
-            "query", entities=["Apple", "NVIDIA"], series=metrics, periods="FY2012, 2025-Q1, 2026-Q1, 2026-Q2"
+            "query",
+            entities=["Apple", "NVIDIA"],
+            series=metrics,
+            periods="FY2012, FY2025-Q1, FY2026-Q1, FY2026-Q2",
         )
     notes = answer.structured_content["notes"]
     assert any("more notes are omitted" in each for each in notes)
@@ -168,7 +171,7 @@ async def test_long_descriptions_and_notes_are_cut_in_the_middle_and_at_the_end(
 async def test_a_result_of_many_periods_fits_as_text_too() -> None:
     """Empty cells are in its lines, and not in its structured content."""
     labels = tuple(f"{year}-Q{quarter}" for year in range(1925, 2025) for quarter in range(1, 5))
-    data = dataset({(f"M{number}", "all"): {"2024-Q4": 1} for number in range(60)}, periods=labels)
+    data = dataset({(f"M{number}", "all"): {"FY2024-Q4": 1} for number in range(60)}, periods=labels)
     async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
         metrics = [f"M{number}" for number in range(60)]
         answer = await call("query", entities=sandbox.entities, series=metrics, periods="all periods")
@@ -207,11 +210,11 @@ async def test_why_a_row_of_several_groups_is_empty_is_about_all_its_values() ->
     """Not about one group, whose values end before those of another, or which has quarters alone."""
     years = {f"FY{year}": year for year in range(2018, 2025)}
     sales = {"FY2018": 1, "FY2019": 1}
-    file = dataset({("Sales", "all"): sales, ("Costs", "all"): years}, periods=("2021-Q1",))
+    file = dataset({("Sales", "all"): sales, ("Costs", "all"): years}, periods=("FY2021-Q1",))
     publication = file["publications"][0]
     (group,) = publication["groups"]
     places = {Period(*period).label: place for place, period in enumerate(publication["periods"])}
-    for name, labels in (("a", ["FY2019", "FY2022"]), ("b", ["2021-Q1"])):
+    for name, labels in (("a", ["FY2019", "FY2022"]), ("b", ["FY2021-Q1"])):
         series = {**group["series"][0], "series_id": name}
         publication["groups"].append({**group, "reporting_group_id": name, "series": [series]})
         publication["values"][name] = [[places[label], 1] for label in labels]

@@ -485,7 +485,7 @@ def test_a_catalogue_shows_what_it_contains() -> None:
         f"Example ({EXAMPLE.entity_id})",
         "publication d1 of 2024-05-01 06:30 UTC",
         "5 series: 3 metrics, 3 scope paths, 2 reporting groups",
-        "2 periods: FY2023 to 2024-Q1",
+        "2 periods: FY2023 to FY2024-Q1",
         "  income: 3 series",
         "  annual: 2 series",
     ]

@@ -33,17 +33,17 @@ catalogues = st.lists(recent, unique=True, max_size=40)
     ("period", "label"),
     [
         (Period(2024, 12, 12), "FY2024"),
-        (Period(2024, 3, 3), "2024-Q1"),
-        (Period(2024, 12, 3), "2024-Q4"),
-        (Period(2024, 6, 6), "2024-H1"),
-        (Period(2024, 12, 6), "2024-H2"),
-        (Period(2024, 9, 9), "2024-9M"),
-        (Period(2024, 11, 5), "2024-11-05M"),
-        (Period(2024, 6, 12), "2024-06-12M"),
-        (Period(2024, 12, 0), "2024-12-00M"),
-        (Period(2024, 12, 9), "2024-12-09M"),
-        (Period(2024, 4, 3), "2024-04-03M"),
-        (Period(2024, 12, 120), "2024-12-120M"),
+        (Period(2024, 3, 3), "FY2024-Q1"),
+        (Period(2024, 12, 3), "FY2024-Q4"),
+        (Period(2024, 6, 6), "FY2024-H1"),
+        (Period(2024, 12, 6), "FY2024-H2"),
+        (Period(2024, 9, 9), "FY2024-9M"),
+        (Period(2024, 11, 5), "FY2024-11-05M"),
+        (Period(2024, 6, 12), "FY2024-06-12M"),
+        (Period(2024, 12, 0), "FY2024-12-00M"),
+        (Period(2024, 12, 9), "FY2024-12-09M"),
+        (Period(2024, 4, 3), "FY2024-04-03M"),
+        (Period(2024, 12, 120), "FY2024-12-120M"),
         (Period(7, 12, 12), "FY0007"),
     ],
 )
@@ -51,6 +51,20 @@ def test_a_period_has_the_label_people_use(period: Period, label: str) -> None:
     """Years, quarters, halves and nine months are named so; all others have the plain form."""
     assert period.label == str(period) == label
     assert Period.parse(label) == period
+
+
+@given(periods)
+def test_a_label_is_read_without_its_fy_and_written_with_it(period: Period) -> None:
+    """Wherever a label is read; a year alone may be a count, a year or a period, so it is not a label."""
+    short = period.label.removeprefix("FY")
+    if "-" not in short:
+        with pytest.raises(SelectionError, match=f'; write "{period.label}"$'):
+            Period.parse(short)
+        return
+    assert Period.parse(short) == period
+    assert Period.parse(short).label == period.label
+    assert Exact(short) == Exact([period.label])
+    assert FiscalRange(short, short) == FiscalRange(period, period)
 
 
 @given(periods)
@@ -79,8 +93,8 @@ def test_two_periods_never_share_a_label(one: Period, other: Period) -> None:
         "2024-H3",
         "2024-6M",
         "FY0000",
-        "2024-13-03M",
-        "2024-00-03M",
+        "FY2024-13-03M",
+        "FY2024-00-03M",
         "2024-1-3M",
         "٢٠٢٤-Q1",
         None,
@@ -96,7 +110,14 @@ def test_what_is_no_label_is_refused_with_its_value(text: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "right"),
-    [("2024-12-12M", "FY2024"), ("2024-03-03M", "2024-Q1"), ("2024-04-0003M", "2024-04-03M")],
+    [
+        ("FY2024-12-12M", "FY2024"),
+        ("2024-12-06M", "FY2024-H2"),
+        ("FY2024-03-03M", "FY2024-Q1"),
+        ("FY2024-04-0003M", "FY2024-04-03M"),
+        ("FY27", "FY2027"),
+        ("2027Q1", "FY2027-Q1"),
+    ],
 )
 def test_a_second_way_to_write_a_period_is_refused_with_the_first(text: str, right: str) -> None:
     """One period has one text form, and the error names it."""
@@ -139,7 +160,7 @@ def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
     ("given", "expected"),
     [
         ("FY2024", r"; write Exact\('FY2024'\)$"),
-        (Period(2024, 3, 3), r"; write Exact\('2024-Q1'\)$"),
+        (Period(2024, 3, 3), r"; write Exact\('FY2024-Q1'\)$"),
         (["FY2023", Period(2024, 12, 12)], r"; write Exact\(\['FY2023', 'FY2024'\]\)$"),
         (2024, r"; write Exact\('FY2024'\)$"),
         (Annual, r"; write Annual\(\)$"),
@@ -159,8 +180,8 @@ def test_periods_without_a_selection_are_refused_with_the_one_to_write(given: ob
 
 def test_a_period_of_any_length_is_taken_and_has_a_label() -> None:
     """The service sets no bound on durations, so a catalogue may list one of 10,000 months."""
-    assert Period.parse("2024-12-10000M") == Period(2024, 12, 10_000)
-    assert Period(2024, 12, 10_000).label == "2024-12-10000M"
+    assert Period.parse("FY2024-12-10000M") == Period(2024, 12, 10_000)
+    assert Period(2024, 12, 10_000).label == "FY2024-12-10000M"
 
 
 @pytest.mark.parametrize("month", [0, 13])
@@ -213,7 +234,7 @@ def test_bounds_may_be_periods_pairs_or_years() -> None:
 
 @pytest.mark.parametrize(
     ("label", "first"),
-    [("FY2023", (2023, 1)), ("2023-Q2", (2023, 4)), ("2023-9M", (2023, 1)), ("2023-02-06M", (2022, 9))],
+    [("FY2023", (2023, 1)), ("FY2023-Q2", (2023, 4)), ("FY2023-9M", (2023, 1)), ("FY2023-02-06M", (2022, 9))],
 )
 def test_a_period_as_a_start_means_its_first_month_and_as_an_end_its_last(
     label: str, first: tuple[int, int]
@@ -241,15 +262,15 @@ def test_a_start_selects_the_periods_that_end_in_its_first_month_or_later(
 def test_a_bound_of_duration_0_or_a_pair_is_that_fiscal_end(rule: type) -> None:
     """A point in time has no first month."""
     assert rule(Period(2023, 6, 0)).start == rule((2023, 6)).start == Period(2023, 6, 0)
-    assert rule("2023-06-00M").start == Period(2023, 6, 0)
+    assert rule("FY2023-06-00M").start == Period(2023, 6, 0)
 
 
 @pytest.mark.parametrize("rule", [FiscalRange, Annual, Quarterly])
 @pytest.mark.parametrize(
     ("bounds", "expected"),
     [
-        ((2024, 2023), "2023-12 is before 2024-01"),
-        ((Period(2024, 6, 0), (2024, 5)), "2024-05 is before 2024-06"),
+        ((2024, 2023), "FY2023-12 is before FY2024-01"),
+        ((Period(2024, 6, 0), (2024, 5)), "FY2024-05 is before FY2024-06"),
         (("2024", None), "start must be .*, not '2024'"),
         ((None, 2024.0), r"end must be .*, not 2024\.0"),
         ((True, None), "start must be .*, not True"),
@@ -345,16 +366,16 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        (Exact(["FY2023", "2024-Q1"]), "exactly FY2023, 2024-Q1"),
+        (Exact(["FY2023", "FY2024-Q1"]), "exactly FY2023, FY2024-Q1"),
         (FiscalRange(), "all periods"),
-        (FiscalRange(2023), "the periods that end in 2023-01 or later"),
-        (FiscalRange(end="2024-Q1"), "the periods that end in 2024-03 or earlier"),
-        (FiscalRange(2023, 2024), "the periods that end from 2023-01 to 2024-12"),
+        (FiscalRange(2023), "the periods that end in FY2023-01 or later"),
+        (FiscalRange(end="FY2024-Q1"), "the periods that end in FY2024-03 or earlier"),
+        (FiscalRange(2023, 2024), "the periods that end from FY2023-01 to FY2024-12"),
         (Trailing(24), "the last 24 months"),
         (Trailing(1), "the last 1 month"),
         (Annual(), "all fiscal years"),
         (Annual(last=1), "the last 1 fiscal year"),
-        (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in 2023-02 or later"),
+        (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in FY2023-02 or later"),
     ],
 )
 def test_a_selection_can_be_described_in_a_line(asked: object, line: str) -> None:
@@ -371,13 +392,13 @@ def catalogue(*labels: str) -> Catalogue:
 
 def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
     """The latest two years are those of all companies together, oldest first."""
-    apple = catalogue("FY2023", "FY2024", "2024-Q4", "FY2025")
-    nvidia = catalogue("FY2024", "FY2025", "FY2026", "2026-Q1")
+    apple = catalogue("FY2023", "FY2024", "FY2024-Q4", "FY2025")
+    nvidia = catalogue("FY2024", "FY2025", "FY2026", "FY2026-Q1")
     assert Annual(last=2).resolve([apple, nvidia]) == Exact(["FY2025", "FY2026"])
     assert Annual(last=2).resolve(apple) == Exact(["FY2024", "FY2025"])
     assert Annual("FY2024", "FY2025").resolve(iter([apple, nvidia])) == Exact(["FY2024", "FY2025"])
-    assert Quarterly().resolve([nvidia, apple]) == Exact(["2024-Q4", "2026-Q1"])
-    assert FiscalRange("FY2024", 2025).resolve([apple, nvidia]) == Exact(["2024-Q4", "FY2024", "FY2025"])
+    assert Quarterly().resolve([nvidia, apple]) == Exact(["FY2024-Q4", "FY2026-Q1"])
+    assert FiscalRange("FY2024", 2025).resolve([apple, nvidia]) == Exact(["FY2024-Q4", "FY2024", "FY2025"])
     assert FiscalRange().resolve([apple, nvidia]).periods == tuple(sorted({*apple.periods, *nvidia.periods}))
     assert Exact(["FY2026", "FY1990"]).resolve([apple, nvidia]) == Exact(["FY2026", "FY1990"])
 
@@ -390,7 +411,7 @@ def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
             "^periods: no catalogue has any of all fiscal years .* there are 2 periods, FY2023 to",
         ),
         (Quarterly(), "; there are 2 periods, FY2023 to FY2024; none of them has 3 months$"),
-        (FiscalRange(end=2000), "no catalogue has any of the periods that end in 2000-12 or earlier"),
+        (FiscalRange(end=2000), "no catalogue has any of the periods that end in FY2000-12 or earlier"),
         (Exact("FY2030"), "no catalogue has any of exactly FY2030"),
         (Trailing(6), r"^Trailing\(6\) ends at the latest value of one company.*write Quarterly\(last="),
     ],
@@ -412,14 +433,14 @@ def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> No
     ("labels", "rule", "expected"),
     [
         (
-            ["2022-09-12M", "2023-09-12M", "2024-09-12M", "2024-Q3"],
+            ["FY2022-09-12M", "FY2023-09-12M", "FY2024-09-12M", "FY2024-Q3"],
             Annual(last=2),
-            "; fiscal years end in month 12, and these end in month 9: 2022-09-12M to 2024-09-12M;"
-            " write Exact(['2023-09-12M', '2024-09-12M'])",
+            "; fiscal years end in month 12, and these end in month 9: FY2022-09-12M to FY2024-09-12M;"
+            " write Exact(['FY2023-09-12M', 'FY2024-09-12M'])",
         ),
-        (["2024-Q1"], Annual(), "2024-Q1; none of them has 12 months"),
+        (["FY2024-Q1"], Annual(), "FY2024-Q1; none of them has 12 months"),
         (
-            ["2023-12-00M", "2024-12-00M"],
+            ["FY2023-12-00M", "FY2024-12-00M"],
             Annual(),
             "all of them have duration 0 (points in time); write FiscalRange()",
         ),
@@ -446,19 +467,19 @@ def test_a_rule_that_selects_nothing_names_the_periods_that_exist(
         ("FY'99", "FY1999"),
         ("2024", "FY2024"),
         (2024, "FY2024"),
-        ("2023Q1", "2023-Q1"),
-        ("2023-q1", "2023-Q1"),
-        ("1Q23", "2023-Q1"),
-        ("1q 2023", "2023-Q1"),
-        ("Q1 2023", "2023-Q1"),
-        ("Q1'23", "2023-Q1"),
-        ("FY23 Q4", "2023-Q4"),
-        ("Q4 FY2023", "2023-Q4"),
-        ("H1 2023", "2023-H1"),
-        ("2H23", "2023-H2"),
-        ("2023 9M", "2023-9M"),
-        ("2024-6M", "2024-H1"),
-        ("2024-12-12M", "FY2024"),
+        ("2023Q1", "FY2023-Q1"),
+        ("2023-q1", "FY2023-Q1"),
+        ("1Q23", "FY2023-Q1"),
+        ("1q 2023", "FY2023-Q1"),
+        ("Q1 2023", "FY2023-Q1"),
+        ("Q1'23", "FY2023-Q1"),
+        ("FY23 Q4", "FY2023-Q4"),
+        ("Q4 FY2023", "FY2023-Q4"),
+        ("H1 2023", "FY2023-H1"),
+        ("2H23", "FY2023-H2"),
+        ("2023 9M", "FY2023-9M"),
+        ("2024-6M", "FY2024-H1"),
+        ("FY2024-12-12M", "FY2024"),
         (Period(2024, 12, 12), "FY2024"),
     ],
 )
@@ -471,13 +492,13 @@ def test_a_mistaken_period_is_read_and_its_label_proposed(mistaken: object, labe
                 refused()
         with pytest.raises(SelectionError, match=rf"; write Exact\('{label}'\)$"):
             check_period_selection(mistaken)
-    if isinstance(mistaken, str) and mistaken != "2024-12-12M":
+    if isinstance(mistaken, str) and mistaken != "FY2024-12-12M":
         with pytest.raises(SelectionError, match=f'; write "{label}"$'):
             FiscalRange(mistaken)
 
 
 @pytest.mark.parametrize(
-    "value", ["", "23", 23, "2023-03", "2024-Q5", "2024-13-03M", "annual", True, 20.5, None, "0000"]
+    "value", ["", "23", 23, "2023-03", "2024-Q5", "FY2024-13-03M", "annual", True, 20.5, None, "0000"]
 )
 def test_what_may_mean_anything_is_given_no_label(value: object) -> None:
     """A count, a month, a quarter that does not exist: a guess would mislead."""
@@ -499,7 +520,7 @@ def test_a_label_in_another_case_or_with_blanks_is_recognised(period: Period) ->
         (lambda: Quarterly(quarters=8), "; write Quarterly(last=8)"),
         (lambda: Annual(1, 2, 3, 4), "Annual: too many positional arguments; it takes start, end, last"),
         (lambda: Exact("FY2023", "FY2024"), "; write Exact(['FY2023', 'FY2024'])"),
-        (lambda: Exact(2023, "1Q24"), "; write Exact(['FY2023', '2024-Q1'])"),
+        (lambda: Exact(2023, "1Q24"), "; write Exact(['FY2023', 'FY2024-Q1'])"),
         (lambda: Exact(), "Exact: missing a required argument: 'periods'"),
         (lambda: Trailing(years=2), "; write Trailing(24)"),
         (lambda: Trailing(), "; write Trailing(12)"),
@@ -532,13 +553,13 @@ def test_many_periods_do_not_make_a_long_error() -> None:
     for refused in (
         lambda: check_period_selection(labels),
         lambda: Exact(*labels),
-        lambda: catalogue("2024-Q1").resolve(Exact(labels)),
+        lambda: catalogue("FY2024-Q1").resolve(Exact(labels)),
     ):
         with pytest.raises(SelectionError) as caught:
             refused()
         assert len(str(caught.value)) < 800
         assert "FY1019" in str(caught.value)
-    assert str(caught.value).endswith("FY1019 and 7,980 more; it has 1 period, 2024-Q1")
+    assert str(caught.value).endswith("FY1019 and 7,980 more; it has 1 period, FY2024-Q1")
 
 
 @pytest.mark.parametrize(

@@ -21,16 +21,16 @@ from asyncfin.model.selection import check_period_selection, without_last
 from asyncfin.typing import PeriodSelection
 from tests.model.test_period import catalogue
 
-POINTS = ("2023-12-00M", "2024-12-00M")
-SEPTEMBERS = ("2021-09-12M", "2022-09-12M", "2023-09-12M", "2024-09-12M", "2024-Q3")
+POINTS = ("FY2023-12-00M", "FY2024-12-00M")
+SEPTEMBERS = ("FY2021-09-12M", "FY2022-09-12M", "FY2023-09-12M", "FY2024-09-12M", "FY2024-Q3")
 
 
 @pytest.mark.parametrize(
     ("given", "instead"),
     [
         ("FY2024", Exact("FY2024")),
-        (Period(2024, 3, 3), Exact("2024-Q1")),
-        (["FY2023", "2024-Q1", "FY2023"], Exact(["FY2023", "2024-Q1"])),
+        (Period(2024, 3, 3), Exact("FY2024-Q1")),
+        (["FY2023", "FY2024-Q1", "FY2023"], Exact(["FY2023", "FY2024-Q1"])),
         ({"FY2024", "FY2023"}, Exact(["FY2023", "FY2024"])),
         (Annual, Annual()),
         (HalfYearly, HalfYearly()),
@@ -91,9 +91,9 @@ def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
         (POINTS, Annual(), FiscalRange()),
         (POINTS, Quarterly(2020, last=2), FiscalRange()),
         (POINTS, FiscalRange(2030), None),
-        (SEPTEMBERS, Annual(last=2), Exact(["2023-09-12M", "2024-09-12M"])),
-        (SEPTEMBERS, Annual(), Exact(["2022-09-12M", "2023-09-12M", "2024-09-12M"])),
-        (SEPTEMBERS, Annual(2021, 2022), Exact(["2021-09-12M", "2022-09-12M"])),
+        (SEPTEMBERS, Annual(last=2), Exact(["FY2023-09-12M", "FY2024-09-12M"])),
+        (SEPTEMBERS, Annual(), Exact(["FY2022-09-12M", "FY2023-09-12M", "FY2024-09-12M"])),
+        (SEPTEMBERS, Annual(2021, 2022), Exact(["FY2021-09-12M", "FY2022-09-12M"])),
         (SEPTEMBERS, Annual(2030), None),
         (SEPTEMBERS, HalfYearly(), None),
         (("FY2024",), Annual(2030), None),

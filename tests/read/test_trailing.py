@@ -13,7 +13,17 @@ from tests.altered import altered
 from tests.conftest import VirtualTimeLoop
 from tests.handmade import ENTITY_ID, Numbers, dataset
 
-LABELS = ["FY2023", "2023-Q4", "2024-Q1", "2024-H1", "2024-Q2", "2024-Q3", "2024-9M", "2024-Q4", "FY2024"]
+LABELS = [
+    "FY2023",
+    "FY2023-Q4",
+    "FY2024-Q1",
+    "FY2024-H1",
+    "FY2024-Q2",
+    "FY2024-Q3",
+    "FY2024-9M",
+    "FY2024-Q4",
+    "FY2024",
+]
 CELLS = [(metric, scope) for metric in ("Revenue", "Cost", "Cash") for scope in ("all", "cloud")]
 Caches = Callable[[], MemoryCache | None]
 CACHES = pytest.mark.parametrize("cache", [lambda: None, MemoryCache], ids=["no cache", "cache"])
@@ -111,14 +121,14 @@ def test_a_trailing_question_has_one_result_with_and_without_a_cache(
 @CACHES
 @pytest.mark.parametrize("dialect", ["end", "within"])
 async def test_a_window_contains_the_periods_that_end_in_it(cache: Caches, dialect: str) -> None:
-    """Six months up to 2024-Q4 contain the fiscal year, which began earlier: three periods, not two."""
-    numbers = {("Revenue", "all"): dict.fromkeys(["2024-Q2", "2024-Q3", "2024-Q4", "FY2024"], 1.0)}
+    """Six months up to FY2024-Q4 contain the fiscal year, which began earlier: three periods, not two."""
+    numbers = {("Revenue", "all"): dict.fromkeys(["FY2024-Q2", "FY2024-Q3", "FY2024-Q4", "FY2024"], 1.0)}
     async with (
         Sandbox(dataset(numbers), dialect=Dialect(trailing=dialect)) as sandbox,
         Client(sandbox.base_url, sandbox.token, cache=cache()) as client,
     ):
         panel = await client.query(ENTITY_ID, Select(), Trailing(6))
-    assert [period.label for period in panel.periods] == ["2024-Q3", "2024-Q4", "FY2024"]
+    assert [period.label for period in panel.periods] == ["FY2024-Q3", "FY2024-Q4", "FY2024"]
     assert panel.anchor == Period.parse("FY2024")
     modes = {served.body["periods"]["mode"] for served in sandbox.log if served.operation == "query"}
     assert modes == {"fiscal_range"}

@@ -233,8 +233,8 @@ async def test_a_streams_window_is_certain_when_any_duration_reaches_the_last_fi
     """The catalogue's last period is a year; a quarter that ends with it anchors the window just as well."""
     wide = dataset(
         {
-            **{(f"A{at}", "x"): {"2024-Q4": at} for at in range(50)},
-            **{(f"B{at}", "y"): {"2023-Q4": at} for at in range(50)},
+            **{(f"A{at}", "x"): {"FY2024-Q4": at} for at in range(50)},
+            **{(f"B{at}", "y"): {"FY2023-Q4": at} for at in range(50)},
         },
         periods=("FY2024",),
     )
@@ -248,7 +248,7 @@ async def test_a_streams_window_is_certain_when_any_duration_reaches_the_last_fi
         assert str(plan.catalogue.periods[-1]) == "FY2024"
         async with client.stream(ENTITY_ID, Select(), Trailing(12)) as pieces:
             first = await asyncio.wait_for(anext(pieces), 50)
-            assert str(first.anchor) == "2024-Q4"
+            assert str(first.anchor) == "FY2024-Q4"
             assert [len(piece) async for piece in pieces] == [50]
 
 

@@ -20,7 +20,7 @@ pa = pytest.importorskip("pyarrow")
 np = pytest.importorskip("numpy")
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
-Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
+Q1, Q2 = Period.parse("FY2024-Q1"), Period.parse("FY2024-Q2")
 NUMBERS = {
     "sales.annual": {FY23: 100, FY24: 0},
     "sales.quarterly": {Q1: 1.5, Q2: -2.5},
@@ -40,8 +40,8 @@ def test_a_row_is_an_observation_with_all_that_is_known_of_it(panel: Panel) -> N
     assert [tuple(row.values()) for row in rows] == [
         ("sales.annual", "FY2023", 100.0),
         ("sales.annual", "FY2024", 0.0),
-        ("sales.quarterly", "2024-Q1", 1.5),
-        ("sales.quarterly", "2024-Q2", -2.5),
+        ("sales.quarterly", "FY2024-Q1", 1.5),
+        ("sales.quarterly", "FY2024-Q2", -2.5),
     ]
     assert table.to_pylist()[2] == {
         "entity_id": ENTITY_ID,
@@ -62,7 +62,7 @@ def test_a_row_is_an_observation_with_all_that_is_known_of_it(panel: Panel) -> N
         "year": 2024,
         "end_month": 3,
         "duration_months": 3,
-        "period_label": "2024-Q1",
+        "period_label": "FY2024-Q1",
         "number": 1.5,
         "text": "1.5",
         "series_number_format": "#,##0",
@@ -118,7 +118,7 @@ def test_the_metadata_name_the_publication_and_the_question(panel: Panel) -> Non
     assert about["entity_id"] == ENTITY_ID
     assert about["select"] == "Select()"
     assert about["value_version"] == "original"
-    assert about["periods"] == ["FY2023", "2024-Q1", "2024-Q2", "FY2024"]
+    assert about["periods"] == ["FY2023", "FY2024-Q1", "FY2024-Q2", "FY2024"]
 
 
 def test_chosen_columns_are_in_the_requested_order(panel: Panel) -> None:

@@ -14,7 +14,7 @@ from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, pane
 
 QUARTERS = [Period(year, month, 3) for year in (2023, 2024, 2025) for month in (3, 6, 9, 12)]
 YEARS = [Period(year, 12, 12) for year in range(2015, 2026)]
-Q2 = Period.parse("2024-Q2")
+Q2 = Period.parse("FY2024-Q2")
 WITHOUT_Q2 = [each for each in QUARTERS if each != Q2]
 
 
@@ -31,16 +31,16 @@ async def at(observed: Sequence[Period], listed: Sequence[Period], asked: Resolv
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        (Exact(["2030-Q1", "FY2024"]), of("FY2024", "2030-Q1")),
-        (FiscalRange("2024-Q1", (2024, 9)), of("2024-Q1", "2024-Q2", "2024-Q3")),
+        (Exact(["FY2030-Q1", "FY2024"]), of("FY2024", "FY2030-Q1")),
+        (FiscalRange("FY2024-Q1", (2024, 9)), of("FY2024-Q1", "FY2024-Q2", "FY2024-Q3")),
         (FiscalRange(2030, 2031), ()),
-        (Trailing(6), of("2024-Q2", "2024-Q3")),
+        (Trailing(6), of("FY2024-Q2", "FY2024-Q3")),
     ],
     ids=repr,
 )
 async def test_the_periods_of_the_question(asked: Resolved, expected: tuple[Period, ...]) -> None:
     """Exact has all of its periods, a range and a window those of the catalogue, observed or not."""
-    observed = of("2024-Q3") if Q2 in expected else []
+    observed = of("FY2024-Q3") if Q2 in expected else []
     assert (await at(observed, QUARTERS, asked)).periods_asked == expected
 
 
@@ -52,19 +52,19 @@ async def test_a_window_without_an_anchor_asked_for_no_period() -> None:
 
 async def test_a_cut_narrows_the_periods_asked() -> None:
     """What a panel no longer has must not look like what the service does not have."""
-    panel = await at(of("2023-Q1", "2023-Q2", "2023-Q4", "2025-Q1"), QUARTERS)
+    panel = await at(of("FY2023-Q1", "FY2023-Q2", "FY2023-Q4", "FY2025-Q1"), QUARTERS)
     assert panel.during(FiscalRange()).periods_asked == panel.periods_asked == tuple(QUARTERS)
     for cut, away in (
-        (["2023-Q1", "2023-Q4"], of("2023-Q2", "2025-Q1")),
-        (FiscalRange(2023, 2023), of("2025-Q1")),
-        (Quarterly(last=2), of("2023-Q1", "2023-Q2")),
+        (["FY2023-Q1", "FY2023-Q4"], of("FY2023-Q2", "FY2025-Q1")),
+        (FiscalRange(2023, 2023), of("FY2025-Q1")),
+        (Quarterly(last=2), of("FY2023-Q1", "FY2023-Q2")),
         (Annual(), panel.periods),
     ):
         shorter = panel.during(cut)  # type: ignore[arg-type]
         assert shorter.periods_asked == tuple(each for each in QUARTERS if each not in away)
-    assert panel.during(["2023-Q1", "2023-Q4"]).gaps == of("2023-Q3")
-    exact = await at([], QUARTERS, Exact(of("2023-Q1", "2023-Q2")))
-    assert exact.during("2023-Q1").periods_asked == of("2023-Q1")
+    assert panel.during(["FY2023-Q1", "FY2023-Q4"]).gaps == of("FY2023-Q3")
+    exact = await at([], QUARTERS, Exact(of("FY2023-Q1", "FY2023-Q2")))
+    assert exact.during("FY2023-Q1").periods_asked == of("FY2023-Q1")
 
 
 async def test_a_quarter_that_no_series_has_is_a_gap() -> None:
@@ -73,9 +73,9 @@ async def test_a_quarter_that_no_series_has_is_a_gap() -> None:
     assert panel.gaps == (Q2,)
     assert Q2 not in panel.periods
     assert len(panel["sales.quarterly"].values) == panel.to_numpy().shape[1] == 11
-    assert "\n1 gap, where no series has a value: 2024-Q2" in str(panel)
+    assert "\n1 gap, where no series has a value: FY2024-Q2" in str(panel)
     assert "11 values, 92% of the cells" in str(panel)
-    assert "1 gap, where no series has a value: 2024-Q2" in panel._repr_html_()
+    assert "1 gap, where no series has a value: FY2024-Q2" in panel._repr_html_()
     wide = panel.to_arrow("wide")
     assert wide["sales.quarterly"].to_pylist() == [1, 2, 3, 4, 5, None, 6, 7, 8, 9, 10, 11]
     assert list(zip(*(wide[name].to_pylist() for name in wide.column_names[:3]), strict=True))[5] == (
@@ -87,7 +87,7 @@ async def test_a_quarter_that_no_series_has_is_a_gap() -> None:
     assert sums.isna().sum() == 3 + 4
     labelled = panel.to_pandas("wide", labels=True)
     assert list(labelled.index) == [period.label for period in QUARTERS]
-    assert labelled.loc["2024-Q2"].isna().all()
+    assert labelled.loc["FY2024-Q2"].isna().all()
     assert panel.to_polars("wide").height == 12
 
 
@@ -102,14 +102,29 @@ async def test_a_panel_without_gaps_has_the_rows_of_its_periods() -> None:
 @pytest.mark.parametrize(
     ("observed", "listed", "asked", "gaps"),
     [
-        (("2024-Q1", "2024-Q3"), QUARTERS, EVER, ("2024-Q2",)),  # listed, and asked for
-        (("2024-Q1", "2024-Q3"), QUARTERS, Exact(["2024-Q1", "2024-Q3"]), ()),  # listed, not asked for
-        (("2024-Q1", "2024-Q3"), WITHOUT_Q2, Exact(["2024-Q1", "2024-Q3"]), ("2024-Q2",)),  # not listed
-        (("2024-Q1", "2024-Q3"), WITHOUT_Q2, Trailing(12), ("2024-Q2",)),
-        (("2024-Q1", "FY2024"), [*QUARTERS, *YEARS], EVER, ()),  # of two durations
+        (("FY2024-Q1", "FY2024-Q3"), QUARTERS, EVER, ("FY2024-Q2",)),  # listed, and asked for
+        (
+            ("FY2024-Q1", "FY2024-Q3"),
+            QUARTERS,
+            Exact(["FY2024-Q1", "FY2024-Q3"]),
+            (),
+        ),  # listed, not asked for
+        (
+            ("FY2024-Q1", "FY2024-Q3"),
+            WITHOUT_Q2,
+            Exact(["FY2024-Q1", "FY2024-Q3"]),
+            ("FY2024-Q2",),
+        ),  # not listed
+        (("FY2024-Q1", "FY2024-Q3"), WITHOUT_Q2, Trailing(12), ("FY2024-Q2",)),
+        (("FY2024-Q1", "FY2024"), [*QUARTERS, *YEARS], EVER, ()),  # of two durations
         (("FY2015", "FY2018"), YEARS, EVER, ("FY2016", "FY2017")),
-        (("2024-Q2",), QUARTERS, EVER, ()),  # none before the first and after the last
-        (("2024-Q1", "2024-Q3"), of("2024-Q1", "2024-Q3"), EVER, ("2024-Q2",)),  # quarters, however rare
+        (("FY2024-Q2",), QUARTERS, EVER, ()),  # none before the first and after the last
+        (
+            ("FY2024-Q1", "FY2024-Q3"),
+            of("FY2024-Q1", "FY2024-Q3"),
+            EVER,
+            ("FY2024-Q2",),
+        ),  # quarters, however rare
     ],
 )
 async def test_which_missing_periods_are_gaps(
@@ -146,9 +161,14 @@ async def test_quarters_are_three_months_apart_where_most_are_not() -> None:
 
 async def test_a_distance_that_is_no_multiple_of_the_step_is_named() -> None:
     """A fiscal year that was shortened moves all quarters after it; the gap lies a step after the earlier."""
-    moved = [*of("2023-Q1", "2023-Q2", "2023-Q3"), Period(2024, 2, 3), Period(2024, 3, 3), Period(2024, 6, 3)]
+    moved = [
+        *of("FY2023-Q1", "FY2023-Q2", "FY2023-Q3"),
+        Period(2024, 2, 3),
+        Period(2024, 3, 3),
+        Period(2024, 6, 3),
+    ]
     panel = await at(moved, moved)
-    assert panel.gaps == of("2023-Q4")
+    assert panel.gaps == of("FY2023-Q4")
     first, second = moved[2:4], moved[3:5]
     assert panel.notes[1] == (
         "uneven distances between periods of 3 months, in 2 places:"
@@ -177,7 +197,7 @@ async def test_more_than_forty_in_a_row_are_only_named() -> None:
     panel = await at(listed, listed)
     assert len(panel.gaps) == 51
     assert panel.to_arrow("wide").num_rows == 13
-    assert "51 gaps, where no series has a value: 2010-Q2 to 2022-Q4" in str(panel)
+    assert "51 gaps, where no series has a value: FY2010-Q2 to FY2022-Q4" in str(panel)
     shorter = [Period(2012, 12, 3), *QUARTERS]
     panel = await at(shorter, shorter)
     assert len(panel.gaps) == 40
@@ -186,7 +206,7 @@ async def test_more_than_forty_in_a_row_are_only_named() -> None:
 
 async def test_dropping_an_empty_period_leaves_a_gap() -> None:
     """It is as missing as in the panel of a range, which never has it."""
-    panel = await at(of("2024-Q1", "2024-Q3"), QUARTERS, Exact(of("2024-Q1", "2024-Q2", "2024-Q3")))
+    panel = await at(of("FY2024-Q1", "FY2024-Q3"), QUARTERS, Exact(of("FY2024-Q1", "FY2024-Q2", "FY2024-Q3")))
     assert panel.gaps == ()
     assert panel.drop_empty().gaps == (Q2,)
 

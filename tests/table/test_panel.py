@@ -13,7 +13,7 @@ from asyncfin.table.panel import Panel
 from tests.answers import Stitched, catalogue_of, encoded, page_json, panel_of
 
 FY23, FY24 = Period.parse("FY2023"), Period.parse("FY2024")
-Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
+Q1, Q2 = Period.parse("FY2024-Q1"), Period.parse("FY2024-Q2")
 PERIODS = (FY24, Q2, FY23, Q1)
 NUMBERS = {
     "sales.annual": {FY23: 100, FY24: 0},
@@ -116,8 +116,8 @@ def test_where_keeps_the_unlisted_ids_of_the_series_it_keeps(panel: Panel) -> No
     ("cut", "left"),
     [
         (FY24, (FY24,)),
-        ("2024-Q2", (Q2,)),
-        ([FY24, "2024-Q1"], (Q1, FY24)),
+        ("FY2024-Q2", (Q2,)),
+        ([FY24, "FY2024-Q1"], (Q1, FY24)),
         (Exact([FY23]), (FY23,)),
         (FiscalRange((2024, 1), (2024, 6)), (Q1, Q2)),
         (FiscalRange(start=(2024, 4)), (Q2, FY24)),

@@ -21,7 +21,7 @@ matplotlib = pytest.importorskip("matplotlib")
 pytest.importorskip("matplotlib.figure")
 
 FY23, FY24, FY25 = map(Period.parse, ("FY2023", "FY2024", "FY2025"))
-Q1, Q2 = Period.parse("2024-Q1"), Period.parse("2024-Q2")
+Q1, Q2 = Period.parse("FY2024-Q1"), Period.parse("FY2024-Q2")
 NUMBERS = {
     "sales.annual": {FY23: 2_500_000_000, FY24: 0},
     "sales.quarterly": {Q1: 1.5, Q2: -2.5, FY24: 3},
@@ -148,7 +148,7 @@ async def test_ticks_are_at_year_ends() -> None:
     """Quarters over many years are labelled by their last one, mixed durations by the year."""
     quarters = [Period(year, month, 3) for year in range(2019, 2025) for month in (3, 6, 9, 12)]
     quarterly = await panel_of({"a.annual": dict.fromkeys(quarters, 1)}, quarters)
-    assert ticks(quarterly.plot()) == [f"{year}-Q4" for year in range(2019, 2025)]
+    assert ticks(quarterly.plot()) == [f"FY{year}-Q4" for year in range(2019, 2025)]
     both = [*quarters, *(Period(year, 12, 12) for year in range(2019, 2025))]
     mixed = await panel_of({"a.annual": dict.fromkeys(both, 1)}, both)
     assert ticks(mixed.plot()) == [f"FY{year}" for year in range(2019, 2025)]
@@ -157,7 +157,7 @@ async def test_ticks_are_at_year_ends() -> None:
 async def test_few_periods_are_labelled_one_by_one() -> None:
     """Two quarters that end no year still have their labels."""
     panel = await panel_of({"a.annual": {Q1: 1, Q2: 2}}, [Q1, Q2])
-    assert ticks(panel.plot()) == ["2024-Q1", "2024-Q2"]
+    assert ticks(panel.plot()) == ["FY2024-Q1", "FY2024-Q2"]
 
 
 @pytest.mark.parametrize("label", ["$\\frac{1}$", "$x$ and $y$", "_private", "US$", "\x1b[31mred"])

@@ -45,13 +45,13 @@ async def panel_with(numbers: Mapping[str, Any] = NUMBERS, asked: Resolved = EVE
     [
         ("sales.annual", "FY2022", None),
         ("sales.annual", "FY2010", "outside the catalogue's span: FY2018 to FY2024"),
-        ("sales.annual", "2025-Q1", "outside the catalogue's span: FY2018 to FY2024"),
-        ("sales.annual", "2023-Q1", "values for other durations only: 12 months"),
+        ("sales.annual", "FY2025-Q1", "outside the catalogue's span: FY2018 to FY2024"),
+        ("sales.annual", "FY2023-Q1", "values for other durations only: 12 months"),
         ("orders.quarterly", "FY2023", "values for other durations only: 3 months"),
         ("sales.annual", "FY2018", "before the first value of the series: FY2020"),
         ("sales.annual", "FY2024", "after the last value of the series: FY2023"),
-        ("orders.quarterly", "2024-Q4", "after the last value of the series: 2023-Q3"),
-        ("orders.quarterly", "2023-Q2", "no value in any series of the panel in 2023-Q2"),
+        ("orders.quarterly", "FY2024-Q4", "after the last value of the series: FY2023-Q3"),
+        ("orders.quarterly", "FY2023-Q2", "no value in any series of the panel in FY2023-Q2"),
         ("empty.annual", "FY2019", "no value in any series of the panel in FY2019"),
         ("empty.annual", "FY2021", "no value"),
         ("sales.annual", "FY2021", "no value"),
@@ -88,20 +88,20 @@ async def test_a_scope_that_was_not_active() -> None:
         panel.catalogue, scope_groups=(ScopeGroup(group.scope_group_id, group.name, "", (scope,)),)
     )
     panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
-    inactive = "inactive scope: Whole company was active from 2019-06 until 2024-03"
+    inactive = "inactive scope: Whole company was active from FY2019-06 until FY2024-03"
     assert panel.why("sales.annual", "FY2018") == inactive
-    assert panel.why("sales.annual", "2024-Q2") == inactive
+    assert panel.why("sales.annual", "FY2024-Q2") == inactive
     assert panel.why("sales.annual", "FY2019") == "before the first value of the series: FY2020"
     assert panel.why("sales.annual", "FY2024") == "after the last value of the series: FY2023"
 
 
 async def test_nothing_is_claimed_about_periods_that_were_not_requested() -> None:
     """The series may have values there: neither a first nor a last value is known."""
-    panel = await panel_with(asked=Exact(["FY2019", "FY2021", "FY2022", "2024-Q2"]))
+    panel = await panel_with(asked=Exact(["FY2019", "FY2021", "FY2022", "FY2024-Q2"]))
     assert panel.why("sales.annual", "FY2020") == "not requested: the question does not include FY2020"
     assert panel.why("sales.annual", "FY2021") == "no value"
     assert panel.why("sales.annual", "FY2019") == "no value in any series of the panel in FY2019"
-    assert panel.why("sales.annual", "2024-Q2") == (
+    assert panel.why("sales.annual", "FY2024-Q2") == (
         "values for other durations only: 12 months, as far as the question includes them"
     )
     assert panel.why("costs.annual", "FY2010") == "outside the catalogue's span: FY2018 to FY2024"

@@ -22,7 +22,7 @@ pl = pytest.importorskip("polars")
 np = pytest.importorskip("numpy")
 
 FY = {year: Period(year, 12, 12) for year in range(2020, 2027)}
-Q1, M9 = Period.parse("2024-Q1"), Period.parse("2024-9M")
+Q1, M9 = Period.parse("FY2024-Q1"), Period.parse("FY2024-9M")
 FIELDS = ["year", "end_month", "duration_months"]
 VALUES = [
     *("number", "text", "value_number_format", "fill_type", "value_version", "report_year"),
@@ -210,7 +210,7 @@ async def test_rows_can_be_sorted_where_labels_cannot() -> None:
     for layout in ("long", "wide"):
         column = "period" if layout == "wide" else "period_label"
         frame = panel.to_polars(layout, labels=True, columns=[*FIELDS, column])  # type: ignore[arg-type]
-        assert frame.sort(FIELDS)[column].to_list() == ["FY2023", "2024-Q1", "2024-9M", "FY2024"]
+        assert frame.sort(FIELDS)[column].to_list() == ["FY2023", "FY2024-Q1", "FY2024-9M", "FY2024"]
 
 
 def scoped(panel: Panel, names: Iterable[str]) -> Panel:

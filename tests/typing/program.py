@@ -317,14 +317,14 @@ def choices(paths: list[AnyPath], ids: OneOf, bound: Bound) -> None:
     assert_type(format_path([("segment", "cloud")]), str)
     selections: list[PeriodSelection] = [
         Exact(["FY2023", Period(2024, 12, 12)]),
-        FiscalRange(2020, "2024-Q3"),
+        FiscalRange(2020, "FY2024-Q3"),
         FiscalRange((2020, 1), bound),
         Trailing(24),
         Annual(last=5),
-        Quarterly("2020-Q1", last=8),
+        Quarterly("FY2020-Q1", last=8),
     ]
     print(selections)
-    period = Period.parse("2024-Q3")
+    period = Period.parse("FY2024-Q3")
     assert_type(period.label, str)
     assert_type(period < Period(2024, 12, 12), bool)
     Query(

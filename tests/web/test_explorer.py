@@ -172,9 +172,9 @@ async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> No
     """The panel does not list it, since no chosen series has a value in it; the table names it."""
     answer = await page.post("answer", series=[demo_id("Revenue/quarterly")], rule="trailing", last="24")
     (chart,) = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
-    assert "1 gap, where no series has a value: 2026-Q2" in answer.text
+    assert "1 gap, where no series has a value: FY2026-Q2" in answer.text
     head, row = texts(answer.text)
-    assert row[[cell.split()[0] for cell in head].index("2026-Q2")] == "·"
+    assert row[[cell.split()[0] for cell in head].index("FY2026-Q2")] == "·"
     (quarters,) = [line["numbers"] for line in chart["lines"] if line["label"].endswith("3 months")]
     assert Period(2026, 6, 3) in (await page.client.catalogue(page.entities[0])).periods
     at = chart["ends"].index(2026 * 12 + 6)

@@ -191,19 +191,19 @@ async def test_a_chart_is_a_metric_of_several_companies_or_a_company() -> None:
 
 async def test_a_value_is_read_with_the_label_of_its_period() -> None:
     """A quarter that ends with nine months is named as a quarter: the tick has the longest of the chart."""
-    (panel,) = await panels_of({("Revenue", "all"): {"2025-Q3": 2, "2025-9M": 6, "2025-Q2": 1}})
+    (panel,) = await panels_of({("Revenue", "all"): {"FY2025-Q3": 2, "FY2025-9M": 6, "FY2025-Q2": 1}})
     (chart,) = charts([panel])
-    assert chart.labels == ["2025-Q2", "2025-9M"]
+    assert chart.labels == ["FY2025-Q2", "FY2025-9M"]
     readings = {line["months"]: line["readings"] for line in chart.lines}
-    assert readings == {3: ["2025-Q2: 1", "2025-Q3: 2"], 9: ["", "2025-9M: 6"]}
+    assert readings == {3: ["FY2025-Q2: 1", "FY2025-Q3: 2"], 9: ["", "FY2025-9M: 6"]}
 
 
 async def test_the_x_axis_has_only_ends_of_the_charts_own_lines() -> None:
     """A metric of some years does not stretch the chart of another."""
     (panel,) = await panels_of(of_one(FY2018=1, FY2025=2))
-    (other,) = await panels_of({("Cost", "all"): {"2025-Q1": 1, "2025-Q2": 2}})
+    (other,) = await panels_of({("Cost", "all"): {"FY2025-Q1": 1, "FY2025-Q2": 2}})
     assert [each.labels for each in charts([panel], order="metric")] == [["FY2018", "FY2025"]]
-    assert [each.labels for each in charts([other], order="metric")] == [["2025-Q1", "2025-Q2"]]
+    assert [each.labels for each in charts([other], order="metric")] == [["FY2025-Q1", "FY2025-Q2"]]
 
 
 async def test_a_logarithmic_chart_leaves_out_what_is_not_above_zero() -> None:

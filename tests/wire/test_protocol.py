@@ -146,7 +146,7 @@ def test_what_is_not_asked_is_not_sent() -> None:
     ("periods", "sent"),
     [
         (
-            Exact(["FY2024", "2024-Q1"]),
+            Exact(["FY2024", "FY2024-Q1"]),
             {
                 "mode": "exact",
                 "exact": [

@@ -78,7 +78,8 @@ MISTAKES = [
     ("query E --metric", "--metric requires an argument"),
     # Output.
     ("query E --csv out.csv", "> out.csv; commands that read entity ids from a file"),
-    ("catalogue E --csv out.csv", "to write a file, > out.csv"),
+    ("catalogue E --csv out.csv", "looks like a file, not an entity: to write it, > out.csv"),
+    ("dataset E out.csv", "to write a file, > out.csv"),
     ("query E --plot", "--plot requires an argument"),
     ("query E --plot sales.xls", "--plot sales.xls must end in one of ."),
     ("query E -o out.csv", "output goes to standard output; write > FILE"),

@@ -1,0 +1,136 @@
+"""`asyncfin search`, and `asyncfin catalogue` of several entities."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from tests.cli.conftest import ENTITY, LONG_ENTITY, ODD_PATH, RATIOS_ENTITY, UNKNOWN_ID, Command
+
+
+def cells(out: str) -> list[list[str]]:
+    """Return the rows of a printed table, split at two blanks."""
+    return [line.split("  ") for line in out.splitlines()]
+
+
+def test_search_prints_a_row_for_each_metric_and_path_best_first(command: Command) -> None:
+    """With the groups and entities that have it; `all` if all of them do."""
+    result = command("search", "sales", ENTITY, RATIOS_ENTITY)
+    assert result.code == 0
+    head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(result.out)]
+    assert head == ["metric", "label", "scope path", "groups", "entities"]
+    assert rows[0][:3] == ["Revenue", "Sales", "company=all"]
+    assert rows[0][3:] == ["years, quarters", "all"] or rows[0][3:] == ["quarters, years", "all"]
+    assert [ODD_PATH in row for row in rows[:2]] == [False, True]
+
+
+def test_search_names_the_entities_that_have_a_series(command: Command) -> None:
+    """Where not all of them do."""
+    result = command("search", "tax rate", ENTITY, RATIOS_ENTITY)
+    assert result.out.splitlines()[-1].split() == ["TaxRate", "Tax", "rate", "company=all", "rates", "Ratios"]
+
+
+def test_search_has_the_same_as_json_and_csv(command: Command) -> None:
+    """Ids, and no names; lists are lists in JSON, and separated by semicolons in CSV."""
+    words = ("search", "revenue", ENTITY, RATIOS_ENTITY)
+    document = json.loads(command(*words, "--json").out)
+    assert document[0] == {
+        "metric_id": "Revenue",
+        "series_label": document[0]["series_label"],
+        "scope_path": "company=all",
+        "reporting_group_ids": document[0]["reporting_group_ids"],
+        "entity_ids": [ENTITY, RATIOS_ENTITY],
+    }
+    assert set(document[0]["reporting_group_ids"]) == {"years", "quarters"}
+    (first, *_) = csv.DictReader(io.StringIO(command(*words, "--csv-raw").out))
+    assert list(first) == list(document[0])
+    assert first["entity_ids"] == f"{ENTITY};{RATIOS_ENTITY}"
+
+
+def test_search_prints_so_many_rows_and_says_how_many_more(command: Command) -> None:
+    """In all forms; where lines are read by programs, on standard error."""
+    table = command("search", "revenue", ENTITY, "--limit", "1")
+    assert len(table.out.splitlines()) == 4
+    assert table.out.endswith("and 1 more\n")
+    lines = command("search", "revenue", ENTITY, "--limit", "1", "--csv")
+    assert len(lines.out.splitlines()) == 2
+    assert "and 1 more" in lines.err
+    assert command("search", "revenue", ENTITY, "--limit", "0").code == 2
+
+
+def test_search_says_what_is_only_close(command: Command) -> None:
+    """Above the table; in front of JSON and CSV on standard error."""
+    close = "nothing has all these words; close to them:"
+    result = command("search", "debt moonbase", ENTITY)
+    assert (result.code, result.out.splitlines()[0]) == (0, close)
+    as_json = command("search", "debt moonbase", ENTITY, "--json")
+    assert json.loads(as_json.out)[0]["metric_id"] == "Debt"
+    assert close in as_json.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["xyzzy", ENTITY], 2, "no series has the words 'xyzzy'"),
+        (["debt"], 2, 'no entity is given: search "debt" ENTITY'),
+        (["  ", ENTITY], 2, "no words are given"),
+        (["net", "profit", ENTITY], 2, 'search "net profit" ENTITY'),
+        (["debt", UNKNOWN_ID], 4, "404"),
+        (["debt", ENTITY, UNKNOWN_ID], 1, "1 of 2 entities failed"),
+    ],
+)
+def test_search_fails_with_a_line_that_says_what_to_write(
+    command: Command, arguments: list[str], code: int, said: str
+) -> None:
+    """What some entities have is printed in either case."""
+    result = command("search", *arguments)
+    assert (result.code, said in result.err) == (code, True), result.err
+    assert ("Debt" in result.out) == (code == 1)
+
+
+def test_catalogue_of_several_entities_is_a_table_of_metrics(command: Command) -> None:
+    """Those that most entities have first, with the number of selected series; a dot for none."""
+    result = command("catalogue", RATIOS_ENTITY, ENTITY, LONG_ENTITY, "--basis", "consolidated")
+    assert result.code == 0
+    head, _, *rows = [line.split() for line in result.out.splitlines()]
+    assert head == ["metric", "label", "Ratios", "Example", "[AG]", "Long"]
+    assert [row[0] for row in rows] == ["Revenue", "Debt", "Earnings", "TaxRate"]
+    assert [row[-3:] for row in rows] == [["2", "2", "1"], ["·", "1", "1"], ["1", "·", "·"], ["1", "·", "·"]]
+
+
+def test_catalogue_of_several_entities_as_csv_and_json(command: Command) -> None:
+    """A column for each entity id, zero for none; a list of the documents of one."""
+    out = command("catalogue", ENTITY, RATIOS_ENTITY, "--csv").out
+    rows = list(csv.reader(io.StringIO(out)))
+    assert rows[0] == ["metric_id", "series_label", ENTITY, RATIOS_ENTITY]
+    assert rows[1] == ["Revenue", "Sales of all kinds", "3", "2"]
+    assert ["Debt", "Debt", "1", "0"] in rows
+    documents = json.loads(command("catalogue", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--json").out)
+    alone = json.loads(command("catalogue", ENTITY, "--metric", "Debt", "--json").out)
+    assert documents[0] == alone
+    assert (documents[1]["entity_id"], documents[1]["groups"]) == (RATIOS_ENTITY, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        ([ENTITY, RATIOS_ENTITY, "--metric", "Debt"], 0, ""),
+        ([ENTITY, RATIOS_ENTITY, "--metric", "Gold"], 2, "none of the 2 entities has metric_ids 'Gold'"),
+        ([ENTITY, UNKNOWN_ID, "--metric", "Debt"], 1, "1 of 2 entities failed"),
+        ([ENTITY, RATIOS_ENTITY, "--descriptions"], 2, "--descriptions is for one entity"),
+        ([], 2, "no entity is given"),
+    ],
+)
+def test_catalogue_of_several_entities_fails_only_if_none_has_the_selection(
+    command: Command, arguments: list[str], code: int, said: str
+) -> None:
+    """What one of them does not have is a dot; one that fails leaves the others."""
+    result = command("catalogue", *arguments)
+    assert (result.code, said in result.err) == (code, True), result.err
+    assert ("Debt" in result.out) == (code < 2)
+
+
+def test_catalogue_of_one_entity_given_twice_is_that_of_one(command: Command) -> None:
+    """Repeated ids are one."""
+    assert command("catalogue", LONG_ENTITY, LONG_ENTITY).out == command("catalogue", LONG_ENTITY).out

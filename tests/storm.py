@@ -74,7 +74,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         body = self._body()
         way = self.server.way(self.command, self.path)
-        if way in STATUSES:
+        if isinstance(way, int):
             self._respond(way, {"Content-Type": "application/xml"}, b"<Error><Code>Failed</Code></Error>")
         elif way == "reset":
             self._reset()

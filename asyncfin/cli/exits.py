@@ -19,6 +19,7 @@ from asyncfin.errors import (
     NotFoundError,
     PermissionDeniedError,
     RateLimitedError,
+    RunInProgressError,
     SelectionError,
     ServerFailureError,
     TransportError,
@@ -36,6 +37,7 @@ class Exit(IntEnum):
     DENIED = 3
     NOT_FOUND = 4
     ALLOWANCE = 5
+    RUNNING = 8
     # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13.
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -113,6 +115,7 @@ _ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
     (TransportError, Exit.FAILED, "check the base URL and the network, then run it again"),
     (IncompleteResultError, Exit.FAILED, "run it again, and report it to the service's support if it stays"),
     (MalformedAnswerError, Exit.FAILED, "report it to the service's support"),
+    (RunInProgressError, Exit.RUNNING, ""),
     (ManifestMismatchError, Exit.USAGE, ""),
     (OSError, Exit.FAILED, "check the file and its folder"),
 )
@@ -132,8 +135,7 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
         said = with_options(failure, arguments)
     # In an object store the reason can be a long text about an address that the user has never seen.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
-        advice = "check the address, and the credentials in the environment"
-        said, advice = f"{failure.filename} can't be used: {advice} ({failure.strerror})", ""
+        said, advice = f"{failure.filename} can't be used: {_of_store(failure)} ({failure.strerror})", ""
     elif isinstance(failure, SelectionError) and failure.missing:
         advice = _repeated(failure.missing) or _SEE_CATALOGUE
     # Notes are the names of the entities that it is about.
@@ -141,6 +143,15 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
     line = " ".join(": ".join([*getattr(failure, "__notes__", ()), said]).split())
     # The service's message often ends with a full stop.
     return code, f"asyncfin: {line.removesuffix('.')}; {advice}" if advice else f"asyncfin: {line}"
+
+
+def _of_store(failure: OSError) -> str:
+    """Return what to do about a failure of an object store."""
+    if isinstance(failure, PermissionError):
+        return "check the credentials in the environment"
+    if isinstance(failure, FileNotFoundError):
+        return "check the address"
+    return "the store fails: run it again later"
 
 
 def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:

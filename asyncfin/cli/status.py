@@ -16,7 +16,7 @@ from asyncfin.cli.output import print_json, screen
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.lock import STALE_SECONDS
+from asyncfin.extraction.holder import RENEW_SECONDS, Holder, holder_in
 from asyncfin.extraction.prefix import Objects, Prefix
 from asyncfin.local import try_lock, unlock
 from asyncfin.model.words import counted, lasting
@@ -29,6 +29,11 @@ _STATS = (
     *("rate", "burst", "learned", "level"),
 )
 _BUCKET = (*_STATS, "paused_seconds", "waiting")
+
+
+# A lock that was not renewed for two minutes may be that of a killed run.
+_RENEWED_WITHIN = timedelta(seconds=2 * RENEW_SECONDS)
+_HOLDER = ("host", "pid", "began", "renewed")
 
 
 # The document of a bucket, a cache or an extraction. A field is None if it is unknown, and `reasons` (or
@@ -112,31 +117,42 @@ def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
 
 
 async def extraction_status(place: str) -> Document:
-    """Return whether a run holds the lock of an extraction."""
+    """Return whether a run holds the lock of an extraction, and which."""
     try:
         at = place_of(place)
     except (ValueError, OSError) as error:
-        return {"place": without_password(place), "running": None, "reason": str(error)}
-    running, reason = await _running(at)
+        return _lock_document(without_password(place), None, str(error), None)
     # As it is: an address that can contain a password is refused above.
-    return {"place": place, "running": running, "reason": reason}
+    return _lock_document(place, *await _running(at))
 
 
-async def _running(at: Folder | Prefix) -> tuple[bool | None, str | None]:
+def _lock_document(place: str, running: bool | None, reason: str | None, holder: Holder | None) -> Document:
+    held: Document = dict.fromkeys(_HOLDER)
+    if holder is not None:
+        held = {name: getattr(holder, name) for name in _HOLDER}
+    return {"place": place, "running": running, "reason": reason, **held}
+
+
+async def _running(at: Folder | Prefix) -> tuple[bool | None, str | None, Holder | None]:
+    """Return whether a run is at work on a place, why that is not known, and what its lock says of it."""
     try:
         if isinstance(at, Folder):
-            return await asyncio.to_thread(_is_locked, at), None
+            running = await asyncio.to_thread(_is_locked, at)
+            return running, None, at.holder if running else None
         async with asyncio.timeout(_PATIENCE):
-            renewed = (await Objects(at).head(at.lock)).modified
+            found = await Objects(at).get(at.lock)
     except FileNotFoundError:
-        return False, None
+        return False, None, None
     except TimeoutError:
-        return None, f"the store did not respond within {lasting(_PATIENCE)}"
+        return None, f"the store did not respond within {lasting(_PATIENCE)}", None
     except (ValueError, ImportError, OSError) as error:  # a ValueError by obstore too, for a key
-        return None, str(error)
-    if datetime.now(UTC) - renewed < timedelta(seconds=STALE_SECONDS):
-        return True, None
-    return None, f"its lock was renewed last at {renewed:%Y-%m-%d %H:%M:%S} UTC: was its run killed?"
+        return None, str(error), None
+    holder = holder_in(found.content)
+    renewed = found.modified if holder is None else datetime.fromisoformat(holder.renewed)
+    if datetime.now(UTC) - renewed < _RENEWED_WITHIN:
+        return True, None, holder
+    reason = f"its lock was renewed last at {renewed:%Y-%m-%d %H:%M:%S} UTC: was its run killed?"
+    return None, reason, holder
 
 
 def _is_locked(folder: Folder) -> bool:
@@ -184,4 +200,12 @@ def cache_line(cache: Document) -> str:
 
 def extraction_line(extraction: Document) -> str:
     words = {True: "running", False: "not running", None: f"unknown ({extraction['reason']})"}
-    return f"extraction {extraction['place']}: {words[extraction['running']]}"
+    held = ""
+    if extraction["host"] is not None:
+        began, renewed = (datetime.fromisoformat(extraction[name]) for name in ("began", "renewed"))
+        ago = lasting(max(0.0, (datetime.now(UTC) - renewed).total_seconds()))
+        held = (
+            f", locked by {extraction['host']} pid {extraction['pid']},"
+            f" began {began:%Y-%m-%d %H:%M:%S} UTC, renewed {ago} ago"
+        )
+    return f"extraction {extraction['place']}: {words[extraction['running']]}{held}"

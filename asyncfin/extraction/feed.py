@@ -31,7 +31,6 @@ from asyncfin.analysis.changes import (
 )
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.folder import file_name
-from asyncfin.extraction.parquet import ROWS_A_GROUP
 from asyncfin.extraction.question import canonical
 from asyncfin.extraction.strict import structure
 from asyncfin.extraction.tree import Tree, entity_path
@@ -45,6 +44,8 @@ T = TypeVar("T")
 _REQUIRED = (*SERIES, *PERIOD_FIELDS, "number", CHANGE, BEFORE, KNOWN_FROM, RUN)
 # Tables of a few rows that are gathered before their dictionaries become one.
 _AT_ONCE = 256
+# Fewer than in an entity's file: a run holds so many at once, and who looks for an entity reads as many.
+_ROWS_A_GROUP = 32_768
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -391,23 +392,26 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
     """Write rows with the footer; row groups are filled across parts."""
     metadata = {METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
     schema = empty_rows().schema.with_metadata(metadata)
-    waiting: list[Any] = []
+    # Tables of a few rows each, and such as were made of many of them.
+    few: list[Any] = []
+    many: list[Any] = []
     rows = 0
     with parquet.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
 
         def flush() -> None:
-            table = pa.concat_tables(waiting).unify_dictionaries().replace_schema_metadata(metadata)
-            writer.write_table(table, row_group_size=ROWS_A_GROUP)
+            table = pa.concat_tables([*many, *few]).unify_dictionaries().replace_schema_metadata(metadata)
+            writer.write_table(table, row_group_size=_ROWS_A_GROUP)
 
         for table in tables:
-            waiting.append(table.replace_schema_metadata(None))
+            few.append(table.replace_schema_metadata(None))
             rows += len(table)
-            if rows >= ROWS_A_GROUP:
+            if rows >= _ROWS_A_GROUP:
                 flush()
-                waiting, rows = [], 0
-            elif len(waiting) >= _AT_ONCE:
-                # Each has dictionaries of its own, which take more memory than a few rows.
-                waiting = [pa.concat_tables(waiting).unify_dictionaries().combine_chunks()]
+                few, many, rows = [], [], 0
+            elif len(few) >= _AT_ONCE:
+                # Each has separate dictionaries, which take more memory than a few rows.
+                many.append(pa.concat_tables(few).unify_dictionaries().combine_chunks())
+                few = []
         if rows:
             flush()
 

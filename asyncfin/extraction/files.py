@@ -175,9 +175,9 @@ def place_of(to: str | os.PathLike[str]) -> Folder | Prefix:
 
 
 def files_at(
-    place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True, locked_at: int | None = None
+    place: Folder | Prefix, question: SharedQuestion, *, lock: bool = True, owner: str | None = None
 ) -> QuestionFiles:
-    """Return the files of a question in a place; `locked_at` is of a folder that a worker's driver locked."""
+    """Return the files of a question in a place; `owner` is of a folder that a worker's driver has locked."""
     if isinstance(place, Prefix):
         return QuestionFiles(ObjectFiles(place, lock=lock), question)
-    return QuestionFiles(FolderFiles(place, locked_at), question)
+    return QuestionFiles(FolderFiles(place, owner), question)

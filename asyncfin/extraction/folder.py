@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from io import FileIO
@@ -22,6 +22,7 @@ from weakref import WeakSet
 from attrs import frozen
 
 from asyncfin.errors import ArgumentError, ManifestMismatchError, RunInProgressError
+from asyncfin.extraction.holder import Holder, holder_in
 from asyncfin.extraction.parquet import Footer, read_footer
 from asyncfin.local import naming, try_lock
 
@@ -111,10 +112,11 @@ class Folder:
         return self.data / f"{file_name(entity_id)}.parquet"
 
     @property
-    def locked_at(self) -> int:
-        """When the file that a run locks was last locked, in nanoseconds."""
-        with self.lock.open("rb") as lock:  # opened: NFS may show an earlier time otherwise
-            return os.fstat(lock.fileno()).st_mtime_ns
+    def holder(self) -> Holder | None:
+        """The run that took the lock last; None: the file does not name one, or can't be read."""
+        with suppress(OSError):
+            return holder_in(self.lock.read_bytes())
+        return None
 
     def new_part(self) -> Path:
         """Return the path of a file until it is complete: another one each time."""
@@ -188,19 +190,32 @@ class Folder:
             path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Exclude other runs. The lock ends with the process, however it ends."""
+    def locked(self) -> Iterator[Callable[[], None]]:
+        """Exclude other runs. The lock ends with the process, however it ends.
+
+        The function that is yielded notes in it that the run is still at work.
+        """
         # Never deleted: a run could then hold the lock of a file that the next one does not see.
         with naming(self.lock):
-            lock = self.lock.open("ab", buffering=0)
+            lock = FileIO(os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+        holder = Holder()
+
+        def write() -> None:
+            nonlocal holder
+            holder = holder.renew()
+            with naming(self.lock):
+                lock.seek(0)
+                lock.write(holder.content)
+                lock.truncate()
+
         with lock:
             _locks.add(lock)
             with naming(self.lock):
                 held = try_lock(lock.fileno())
             if not held:
                 raise RunInProgressError(f"another run is at work on {self.data}: let it end, or stop it")
-            os.utime(self.lock)
-            yield
+            write()
+            yield write
 
 
 def _matching(place: Path, pattern: str) -> Iterator[Path]:

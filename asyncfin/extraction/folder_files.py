@@ -6,16 +6,17 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TypeVar
 
 from asyncfin.errors import RunInProgressError
 from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.holder import RENEW_SECONDS
 from asyncfin.extraction.parquet import EntityFile, Footer, Found
 from asyncfin.local import flush_names, write_whole
 from asyncfin.optional import library
-from asyncfin.tasks import wait_for_all
+from asyncfin.tasks import cancel_and_wait, wait_for_all
 
 T = TypeVar("T")
 _log = logging.getLogger("asyncfin")
@@ -28,9 +29,10 @@ class FolderFiles:
     gives neither that order nor that end: its shield does not hold against `Task.cancel`.
     """
 
-    def __init__(self, folder: Folder, locked_at: int | None = None) -> None:
+    def __init__(self, folder: Folder, owner: str | None = None) -> None:
         self._folder = folder
-        self._locked_at = locked_at  # in a worker: when its driver locked the folder
+        self._owner = owner  # in a worker: the owner of its driver's lock
+        self._renewing: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "asyncfin-extract")
         self._resources = ExitStack()
 
@@ -41,8 +43,14 @@ class FolderFiles:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def lock(self, stop: asyncio.Event) -> bool:
-        await self._run(self._lock)
+        self._renewing = asyncio.ensure_future(self._renew(await self._run(self._lock)))
         return True
+
+    async def _renew(self, write: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            with suppress(OSError):  # the lock is held whatever it says
+                await self._run(write)
 
     async def found(self) -> list[Found]:
         return await self._run(self._found)
@@ -60,7 +68,10 @@ class FolderFiles:
 
     def check(self) -> None:
         # The lock of a folder lasts as long as the process, which can be that of a worker's killed driver.
-        if self._locked_at is not None and self._folder.locked_at != self._locked_at:
+        if self._owner is None:
+            return
+        holder = self._folder.holder  # None: it is just being written
+        if holder is not None and holder.owner != self._owner:
             raise RunInProgressError(f"another run has taken over {self}, and nothing more is written")
 
     def path(self, entity_id: str) -> str:
@@ -85,6 +96,13 @@ class FolderFiles:
 
     async def aclose(self) -> None:
         try:
+            if self._renewing is not None:
+                await cancel_and_wait([self._renewing])
+        finally:
+            await self._close()
+
+    async def _close(self) -> None:
+        try:
             # A future, not a task, which would be cancelled when `asyncio.run` ends.
             closed = asyncio.get_running_loop().run_in_executor(self._thread, self._resources.close)
             await wait_for_all([closed])
@@ -93,16 +111,17 @@ class FolderFiles:
 
     # What follows runs in the thread.
 
-    def _lock(self) -> None:
+    def _lock(self) -> Callable[[], None]:
         folder = self._folder
         if not folder.lock.exists():
             self._found()  # refuses foreign files before anything is made
         folder.make()
-        self._resources.enter_context(folder.locked())
+        write = self._resources.enter_context(folder.locked())
         # Under the lock: no unfinished file is that of a run that continues.
         folder.sweep()
         self._resources.callback(self._sweep_at_end)
         folder.try_out()
+        return write
 
     def _sweep_at_end(self) -> None:
         """Delete what workers that were killed have left; the next run does it if this one can't."""

@@ -7,18 +7,17 @@ import errno
 import logging
 from contextlib import suppress
 from typing import Any, Literal, TypeGuard
-from uuid import uuid4
 
 from asyncfin.errors import ArgumentError, RunInProgressError
+from asyncfin.extraction.holder import RENEW_SECONDS, Holder, holder_in
 from asyncfin.extraction.prefix import Content, NoConditionsError, Objects, Prefix, waits
 from asyncfin.model.words import lasting
 from asyncfin.tasks import cancel_and_wait, in_thread
 
 _log = logging.getLogger("asyncfin")
 
-# The lock is renewed each minute, and taken over if it was not renewed for five, by the monotonic clock of
-# the run that waits: clocks are not compared.
-RENEW_SECONDS = 60.0
+# The lock is taken over if it was not renewed for five minutes, by the monotonic clock of the run that waits:
+# clocks are not compared.
 STALE_SECONDS = 300.0
 # Seconds between two looks at a lock that is waited for.
 _LOOK_SECONDS = 5.0
@@ -30,8 +29,7 @@ class PrefixLock:
     def __init__(self, objects: Objects, prefix: Prefix) -> None:
         self._objects, self._prefix = objects, prefix
         self._time = asyncio.get_running_loop().time
-        # Random: two runs on one machine, or a process id that is used again, must not pass for each other.
-        self._owner, self._count = uuid4().hex, 0
+        self._holder = Holder()
         self._tag: str | None = None  # of the lock as this run wrote it; None: it has not
         self._renewed = 0.0
         self._renewing: asyncio.Task[None] | None = None
@@ -79,8 +77,8 @@ class PrefixLock:
             return
         with suppress(OSError):
             with self._objects.open(self._prefix.lock) as lock:
-                is_own = lock.read().startswith(self._owner.encode())
-            if is_own:
+                content = lock.read()
+            if self._is_own(content):
                 self._objects.remove(self._prefix.lock)
 
     async def _claim(self, tag: str | None) -> bool:
@@ -94,7 +92,7 @@ class PrefixLock:
             current = await self._current()
             if self._wrote(current):
                 self._tag = tag = current.tag
-                if current.content == self._body:
+                if current.content == self._holder.content:
                     self._renewed = sent
                     return True
             elif (current and current.tag) != tag:
@@ -105,20 +103,16 @@ class PrefixLock:
     async def _put(self, condition: Literal["create"] | dict[str, Any]) -> bool:
         """Write the lock under a condition, and return whether that held."""
         # Different each time: the ETag of S3 is that of the content.
-        self._count += 1
+        self._holder = self._holder.renew()
         # Before the request: other runs count from when it reaches the store, which is not earlier.
         sent = self._time()
         try:
-            tag = await self._objects.put_if(self._prefix.lock, self._body, condition)
+            tag = await self._objects.put_if(self._prefix.lock, self._holder.content, condition)
         except NoConditionsError:
             raise self._unconditional() from None
         if tag is not None:
             self._tag, self._renewed = tag, sent
         return tag is not None
-
-    @property
-    def _body(self) -> bytes:
-        return f"{self._owner} {self._count}".encode()
 
     async def _take_over(self, stop: asyncio.Event) -> bool:
         """Wait until the lock is stale, or gone, and take it; return False if `stop` is set before."""
@@ -160,7 +154,11 @@ class PrefixLock:
 
     def _wrote(self, found: Content | None) -> TypeGuard[Content]:
         """Return whether this run has written a lock."""
-        return found is not None and found.content.startswith(self._owner.encode())
+        return found is not None and self._is_own(found.content)
+
+    def _is_own(self, content: bytes) -> bool:
+        holder = holder_in(content)
+        return holder is not None and holder.owner == self._holder.owner
 
     def _at_work(self) -> RunInProgressError:
         return RunInProgressError(f"another run is at work on {self._prefix}: let it end, or stop it")

@@ -27,15 +27,14 @@ from asyncfin.tasks import in_thread
 # Bytes of a range; most files of a change feed are smaller.
 _READ_AT_ONCE = 1 << 20
 SCHEMES = ("s3", "gs", "az")
-# The store's own client retries, over a minute: a busy bucket must not fail an entity that cost requests.
-RETRY = {
-    "max_retries": 10,
+# Never reached: the time bounds the attempts.
+_ATTEMPTS = 1_000
+# The store's own client retries for a minute: a store that fails must not fail an entity that cost requests.
+RETRY: dict[str, Any] = {
+    "max_retries": _ATTEMPTS,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-
-# Attempts of a request that the store refuses for a condition that the request does not have.
-_ATTEMPTS = 12
 T = TypeVar("T")
 
 
@@ -82,26 +81,31 @@ class Prefix:
 
 @frozen
 class Head:
-    """The metadata of an object; `modified` is by the store's clock."""
+    """The metadata of an object."""
 
     size: int
     attributes: Mapping[str, str]
-    modified: datetime
 
 
 @frozen
 class Content:
-    """An object, and its tag, which is another one after each change."""
+    """An object, its tag, which is another one after each change, and the store's time of the last one."""
 
     content: bytes
     tag: str | None
+    modified: datetime
 
 
 def waits() -> Iterator[float]:
-    """Yield the seconds to wait after each refused attempt: growing, jittered, for half a minute in all."""
+    """Yield the seconds to wait after each refused attempt: growing, jittered, for a minute in all."""
+    left = RETRY["retry_timeout"].total_seconds()
     for attempt in range(_ATTEMPTS):
-        longest: float = min(0.1 * 2**attempt, 5.0)
-        yield random.uniform(longest / 2, longest)  # noqa: S311  a wait needs no secret
+        longest: float = min(0.1 * 2 ** min(attempt, 6), 5.0)
+        seconds = random.uniform(longest / 2, longest)  # noqa: S311  a wait needs no secret
+        yield min(seconds, left)
+        left -= seconds
+        if left <= 0:
+            return
 
 
 class NoConditionsError(Exception):
@@ -125,6 +129,8 @@ class Objects:
         from_url = library("obstore.store", "store").from_url
         try:
             self._store = from_url(prefix.bucket, retry_config=RETRY)
+            # Whoever writes under a condition must look at the object before the next attempt.
+            self._once = from_url(prefix.bucket, retry_config=RETRY | {"max_retries": 0})
         except Exception as error:  # noqa: BLE001  of any class, about the configuration
             message = _first_line(error)
         else:
@@ -141,7 +147,7 @@ class Objects:
 
         def read() -> Head:
             found = self._obstore.get(self._store, key, options={"head": True})
-            return Head(found.meta["size"], found.attributes, found.meta["last_modified"])
+            return Head(found.meta["size"], found.attributes)
 
         return await self._retried(read)
 
@@ -150,7 +156,7 @@ class Objects:
 
         def read() -> Content:
             found = self._obstore.get(self._store, key)
-            return Content(bytes(found.bytes()), found.meta["e_tag"])
+            return Content(bytes(found.bytes()), found.meta["e_tag"], found.meta["last_modified"])
 
         return await self._retried(read)
 
@@ -176,7 +182,7 @@ class Objects:
         """
 
         def write() -> str | None:
-            written = self._obstore.put(self._store, key, content, mode=condition, use_multipart=False)
+            written = self._obstore.put(self._once, key, content, mode=condition, use_multipart=False)
             tag: str | None = written["e_tag"]
             return tag
 
@@ -185,8 +191,9 @@ class Objects:
         except (self._errors.NotSupportedError, NotImplementedError):
             raise NoConditionsError from None
         except (FileNotFoundError, self._errors.BaseError) as error:
-            # obstore does not repeat such a write: it may have reached the store.
-            if "error sending request" not in str(error):
+            if "status code: 501 " in str(error):
+                raise NoConditionsError from None
+            if not re.search(r"error sending request|status code: 5\d\d ", str(error)):
                 self._final_failure(error)
             return None
 

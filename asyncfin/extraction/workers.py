@@ -44,7 +44,7 @@ class Chunk:
     """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
 
     `make_client` is sent by its name, `known` is what the driver knows of the files of these entities, and
-    `locked_at` is when it locked the folder.
+    `owner` is that of the folder's lock.
     """
 
     make_client: MakeClient
@@ -56,7 +56,7 @@ class Chunk:
     on_error: OnError
     max_outage: float | None
     feed_run: FeedRun | None = None
-    locked_at: int | None = None
+    owner: str | None = None
 
 
 @frozen
@@ -124,7 +124,7 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
         on_error=chunk.on_error, refresh=chunk.refresh, max_outage=chunk.max_outage, is_worker=True
     )
     async with client:
-        files = files_at(chunk.place, chunk.question, lock=False, locked_at=chunk.locked_at)
+        files = files_at(chunk.place, chunk.question, lock=False, owner=chunk.owner)
         try:
             await files.join(dict(chunk.known), chunk.entity_ids)
             tracker = Tracker(len(chunk.entity_ids), None, asyncio.get_running_loop().time)
@@ -276,6 +276,7 @@ class Driver:
 
     def _chunk(self, ids: Sequence[str]) -> Chunk:
         known = {each: self._files.known[each] for each in ids if each in self._files.known}
+        holder = self._place.holder if isinstance(self._place, Folder) else None
         return Chunk(
             self._make_client,
             tuple(ids),
@@ -286,7 +287,7 @@ class Driver:
             self._options.on_error,
             self._options.max_outage,
             self._feed_run,
-            self._place.locked_at if isinstance(self._place, Folder) else None,
+            holder.owner if holder is not None else None,
         )
 
     def _gather(self, result: ChunkResult) -> None:

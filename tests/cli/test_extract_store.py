@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -41,8 +41,58 @@ def test_a_missing_bucket_is_one_line(command: Command, s3: "S3") -> None:
     assert result.code == 1
     assert "no such bucket" in result.line
     assert result.line.startswith(
-        "asyncfin: s3://elsewhere/night can't be used: check the address, and the cred"
+        "asyncfin: s3://elsewhere/night can't be used: check the address (there is no such bucket"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"),
+    [
+        (401, "check the credentials in the environment (the store refuses these credentials"),
+        (403, "check the credentials in the environment (the store refuses these credentials"),
+        (500, "the store fails: run it again later (the store failed"),
+        (None, "the store fails: run it again later (the store failed"),
+    ],
+)
+def test_a_store_that_fails_is_one_line_with_what_to_do(
+    command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch, status: int | None, advice: str
+) -> None:
+    """By the cause: credentials, or a store that fails or is away."""
+    from asyncfin.extraction import prefix
+    from tests.storm import failing
+
+    monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
+    with failing(s3) as proxy:
+        proxy.choose = lambda *_: status  # type: ignore[method-assign]
+        if status is None:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+        result = command("extract", ENTITY, "--into", NIGHT, "--annual")
+    assert result.code != 0
+    assert result.line.startswith(f"asyncfin: {NIGHT} can't be used: {advice}")
+
+
+def test_another_run_on_the_prefix_is_exit_code_8(
+    command: Command, s3: "S3", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is wrong with the command: it can be run when the other one has ended."""
+    import obstore
+
+    from asyncfin.extraction import lock
+
+    monkeypatch.setattr(lock, "STALE_SECONDS", 2.0)
+    obstore.put(s3.store, "night.journal/lock", b"1")
+    get, seen = obstore.get, []
+
+    def renewed(store: Any, key: str, **options: Any) -> Any:
+        if key.endswith("lock"):
+            seen.append(key)
+            obstore.put(store, key, str(len(seen)).encode())
+        return get(store, key, **options)
+
+    monkeypatch.setattr(obstore, "get", renewed)
+    result = command("extract", ENTITY, "--into", NIGHT, "--annual")
+    assert result.code == 8
+    assert "another run is at work on s3://figures/night" in result.line
 
 
 def test_a_store_without_conditional_writes_needs_leave(

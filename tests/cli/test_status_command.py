@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import os
+import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -279,9 +283,48 @@ def test_it_shows_whether_a_run_holds_the_lock_of_a_folder(command: Command, tmp
     assert f"extraction {data}: not running" in command("status", data).out
     assert try_lock(descriptor)
     shown = json.loads(command("status", data, str(tmp_path / "other"), "--json").out)["extractions"]
-    assert shown[0] == {"place": data, "running": True, "reason": None}
+    unknown = dict.fromkeys(("host", "pid", "began", "renewed"))
+    assert shown[0] == {"place": data, "running": True, "reason": None} | unknown
     assert shown[1]["running"] is None
     assert "is not a folder" in shown[1]["reason"]
+
+
+def held(**seconds: float) -> bytes:
+    """A lock that a run took and renewed so many seconds ago."""
+    now = datetime.now(UTC)
+    times = {name: (now - timedelta(seconds=each)).isoformat() for name, each in seconds.items()}
+    return json.dumps({"owner": "1", "host": "loader", "pid": 7, "version": "0.1.0"} | times).encode()
+
+
+def test_it_shows_who_holds_the_lock_of_a_folder(command: Command, tmp_path: Path) -> None:
+    """Machine, process and times; of a run that has ended nothing, although the file stays."""
+    folder = Folder.at(tmp_path / "data")
+    folder.make()
+    data = str(folder.data)
+    with folder.locked():
+        shown = command("status", data).out
+        (extraction,) = json.loads(command("status", data, "--json").out)["extractions"]
+    said = rf"running, locked by {socket.gethostname()} pid {os.getpid()}, began \S+ \S+ UTC, renewed .* ago"
+    assert re.search(f"{re.escape(data)}: {said}", shown)
+    assert (extraction["host"], extraction["pid"]) == (socket.gethostname(), os.getpid())
+    assert extraction["began"].endswith("Z")
+    assert "locked by" not in command("status", data).out
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(60, True), (119, True), (121, None), (4000, None)])
+def test_a_run_on_a_prefix_counts_as_running_for_two_minutes_after_a_renewal(
+    command: Command, s3: "S3", seconds: float, expected: bool | None
+) -> None:
+    """After that it is not known: its machine may have been switched off."""
+    import obstore
+
+    obstore.put(s3.store, "prices.journal/lock", held(began=5000, renewed=seconds))
+    (extraction,) = json.loads(command("status", "s3://figures/prices", "--json").out)["extractions"]
+    assert (extraction["running"], extraction["host"], extraction["pid"]) == (expected, "loader", 7)
+    assert (extraction["reason"] is None) == (expected is True)
+    line = command("status", "s3://figures/prices").out
+    assert ("was its run killed?" in line) == (expected is None)
+    assert ", locked by loader pid 7, began " in line
 
 
 def test_it_shows_whether_a_run_holds_the_lock_of_a_prefix(command: Command, s3: "S3") -> None:

@@ -1,22 +1,26 @@
 """Two processes on one folder."""
 
 import asyncio
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.events import Event
+from asyncfin.extraction import folder_files
 from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Hang, Sandbox
-from tests.extraction.conftest import FIRST, IDS, annual, rows
+from tests.extraction.conftest import FIRST, IDS, annual, rows, wait_for
 
 _RUN = """
 import asyncio, sys
@@ -73,6 +77,28 @@ async def test_a_second_process_in_the_folder_is_refused(
         assert "another run is at work" in await another(sandbox, folder)
     assert await another(sandbox, folder) == f"{len(IDS)} done"
     assert rows(folder) == annual(*FIRST)
+
+
+async def test_the_lock_says_whose_it_is_and_is_renewed(
+    sandbox: Sandbox, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSON: owner, host, process, when the run began and was still at work, and the version."""
+    monkeypatch.setattr(folder_files, "RENEW_SECONDS", 0.01)
+    lock = folder.parent / "night.journal" / "lock"
+    async with at_work(sandbox, client, folder):
+        first = json.loads(lock.read_bytes())
+        assert first.keys() >= {"owner", "host", "pid", "began", "renewed", "version"}
+        assert (first["host"], first["pid"]) == (socket.gethostname(), os.getpid())
+        assert first["version"] == version("asyncfin")
+        await wait_for(lambda: _holder(lock).get("renewed", "") > first["renewed"])
+        again = _holder(lock)
+    assert [again[name] for name in ("owner", "began")] == [first["owner"], first["began"]]
+
+
+def _holder(lock: Path) -> Any:
+    with suppress(ValueError):  # it is just being written
+        return json.loads(lock.read_bytes())
+    return {}
 
 
 async def test_copying_the_folder_does_not_let_a_second_process_in(

@@ -1,7 +1,9 @@
 """Extractions into an object store: moto's server replaces S3."""
 
 import asyncio
+import json
 import logging
+import os
 import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -154,6 +156,9 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     sandbox.inject(Hang(operation="query", nth=1))
     first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO))
     await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
+    held = json.loads(bytes(obstore.get(s3.store, "night.journal/lock").bytes()))
+    assert held.keys() >= {"owner", "host", "pid", "began", "renewed", "version"}
+    assert held["pid"] == os.getpid()
     with pytest.raises(RunInProgressError, match="another run is at work on s3://figures/night"):
         await extract(client, IDS, Select(), Annual(), to=TO)
     first.cancel()

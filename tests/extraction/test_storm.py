@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import obstore
 import pytest
 
-from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
+from asyncfin import Annual, ArgumentError, Client, ManifestMismatchError, Select, extract
+from asyncfin.extraction import prefix
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
@@ -60,7 +62,7 @@ async def test_a_write_without_a_condition_is_repeated_if_it_is_refused_for_one(
 async def test_a_write_that_is_always_refused_is_one_error_that_names_the_prefix(
     s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An OSError after half a minute, which is shortened here; the next run continues."""
+    """An OSError after a minute, which is shortened here; the next run continues."""
     monkeypatch.setattr("asyncfin.extraction.prefix._ATTEMPTS", 3)
     fail(proxy, "PUT", ".parquet", *[409] * 100)
     with pytest.raises(OSError, match=r"409 Conflict.*s3://figures/night"):
@@ -70,7 +72,41 @@ async def test_a_write_that_is_always_refused_is_one_error_that_names_the_prefix
     assert s3.rows("night") == annual(*FIRST)
 
 
-@pytest.mark.parametrize("ways", [("lost",), (409,), (412, "reset"), ("lost", "lost", 503)], ids=str)
+async def test_retries_are_bounded_by_their_time_alone(
+    s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that fails thirty times in a row, which is less than a minute, fails no entity."""
+    shortest = timedelta(seconds=0.01)
+    monkeypatch.setitem(
+        prefix.RETRY, "backoff", {"init_backoff": shortest, "max_backoff": shortest, "base": 2}
+    )
+    fail(proxy, "PUT", IDS[0], *[503] * 30)
+    report = await extract(client, IDS[:1], Select(), Annual(), to=TO)
+    assert proxy.failed == {503: 30}
+    assert [each.requests for each in report.done] == [3]
+
+
+def test_refused_requests_are_repeated_for_a_minute() -> None:
+    """Whatever the waits are; each is at most five seconds."""
+    for _ in range(20):
+        waits = list(prefix.waits())
+        assert sum(waits) == pytest.approx(60)
+        assert max(waits) <= 5
+
+
+async def test_a_store_that_refuses_conditions_as_not_implemented_is_refused_at_once(
+    proxy: FailingProxy, client: Client, sandbox: Sandbox
+) -> None:
+    """Without a retry: the next attempt would be refused too."""
+    fail(proxy, "PUT", "lock", *[501] * 100)
+    with pytest.raises(ArgumentError, match=r"no conditional writes.*lock=False \(--no-lock\)"):
+        await extract(client, IDS, Select(), Annual(), to=TO)
+    assert (proxy.failed, sandbox.log) == ({501: 1}, [])
+
+
+@pytest.mark.parametrize(
+    "ways", [("lost",), (409,), (412, "reset"), ("lost", "lost", 503), (500, 503, 502)], ids=str
+)
 async def test_a_lock_whose_response_is_lost_is_held(
     s3: S3, proxy: FailingProxy, client: Client, caplog: pytest.LogCaptureFixture, ways: Any
 ) -> None:

@@ -27,7 +27,7 @@ from asyncfin.cache.base import (
     distinct,
 )
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compressed
@@ -126,6 +126,8 @@ class TieredPartition(Recorder):
         # Records as they were last read or stored, and what responses have shown that is not stored yet.
         self._stored: LeastRecentlyUsed[str, Stored] = LeastRecentlyUsed(MAX_RECORDS)
         self._unstored: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
+        # What responses to this process alone have shown, for where the rows can't be read.
+        self._own: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
     def of_question(self) -> Self:
         """Return the same partition as one question sees it, which waits a bounded time for the rows."""
@@ -164,6 +166,7 @@ class TieredPartition(Recorder):
         return await self._run(partial(self._rows.version, entity_id), None)
 
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
+        self._own.put(entity_id, rule(self._own.get(entity_id) or EntityRecord()))
         # Noted first: it applies while it is being stored, and if that fails.
         noted = rule(self._unstored.get(entity_id) or EntityRecord())
         self._unstored.put(entity_id, noted)
@@ -172,6 +175,14 @@ class TieredPartition(Recorder):
             partial(self._rows.record, entity_id), None
         )
         return None if stored is None else self._known(entity_id, stored, now)
+
+    def confirmed_here(self, entity_id: str) -> Pointer | None:
+        """Return the publication that this process has confirmed last, unless it was refused since.
+
+        Another process may know better, so it is no more than a stale result.
+        """
+        own = self._own.get(entity_id)
+        return None if own is None else own.current
 
     async def _store(self, entity_id: str, noted: EntityRecord, now: datetime) -> Stored | None:
         def rule(known: EntityRecord) -> EntityRecord:
@@ -196,7 +207,7 @@ class TieredPartition(Recorder):
 
     def clear(self, entity_id: str | None) -> None:
         """Drop what is known of an entity, or everything; the rows stay."""
-        for known in (self._stored, self._unstored):
+        for known in (self._stored, self._unstored, self._own):
             for each in [each for each in known if entity_id in (None, each)]:
                 known.pop(each)
 

@@ -255,10 +255,22 @@ class Attempt:
         # First, since what is known may have to be read.
         if not (stale_if_error := self.read.publications.stale_if_error):
             return None
-        known = await self._known()
-        if known is None or not self._is_fresh(known.confirmed, stale_if_error):
+        pointer = self._pointer(await self._record())
+        if pointer is None or not self._is_fresh(pointer.confirmed, stale_if_error):
             return None
-        return Known(known.publication, None)
+        found = await self._kept_or_cached(pointer.dataset_id)
+        return None if found is None else Known(found, None)
+
+    def _pointer(self, record: EntityRecord | None) -> Pointer | None:
+        """Return the publication that counts as the current one for a stale result.
+
+        Where the record cannot be read, it is what this process has confirmed.
+        """
+        if record is not None:
+            return record.current
+        # A user's own cache need not remember it.
+        confirmed_here = getattr(self._records, "confirmed_here", None)
+        return None if confirmed_here is None else confirmed_here(self.read.entity_id)
 
     def _is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
         """Return whether a publication confirmed at a moment counts as the current one for this read."""
@@ -353,7 +365,7 @@ class Attempt:
         dataset_id = catalogue.dataset_id
         for _ in range(2):  # a refusal of another request may arrive during the first one
             record = await self._record(dataset_id if store else "")
-            pointer = record.current if record else None
+            pointer = self._pointer(record)
             known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
             if self._may_return(record, dataset_id):
                 return max(filter(None, (known, self.confirmed)), default=None)

@@ -1,0 +1,196 @@
+"""A store that is away, stopped, read-only, full or closed while the service publishes anew."""
+
+import asyncio
+import signal
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, closing
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select
+from asyncfin.cache.store import Cache
+from asyncfin.errors import PermissionDeniedError, ServerFailureError
+from asyncfin.events import Event, Restarted
+from asyncfin.sandbox import DatasetFile, Sandbox, Status
+from tests.cache.processes import file_of
+from tests.generate import generate
+from tests.shared_buckets import RedisServer, redis_server
+
+BOTH = generate(7, series=150, publications=2)
+ENTITY = BOTH.entity_id
+OLD, NEW = (DatasetFile(ENTITY, BOTH.name, (each,)) for each in BOTH.publications)
+ONCE = Retry(attempts=1)
+
+
+@pytest.fixture
+def server() -> Any:
+    with redis_server() as running:
+        yield running
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as held:
+        yield held
+
+
+async def told(server: RedisServer, *commands: tuple[Any, ...]) -> None:
+    from redis.asyncio import Redis
+
+    async with Redis.from_url(server.url) as client:
+        for command in commands:
+            await client.execute_command(*command)
+
+
+async def killed(server: RedisServer) -> None:
+    server.stop()
+
+
+async def stopped(server: RedisServer) -> None:
+    server.signal(signal.SIGSTOP)
+
+
+async def read_only(server: RedisServer) -> None:
+    await told(server, ("REPLICAOF", "127.0.0.1", "1"))
+
+
+async def full(server: RedisServer) -> None:
+    await told(
+        server, ("CONFIG", "SET", "maxmemory-policy", "noeviction"), ("CONFIG", "SET", "maxmemory", "1")
+    )
+
+
+async def wrong_password(server: RedisServer) -> None:
+    await told(
+        server,
+        ("CONFIG", "SET", "requirepass", "another"),
+        ("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"),
+    )
+
+
+TROUBLES = [killed, stopped, read_only, full, wrong_password]
+
+
+async def trouble_of_file(path: Path, stack: AsyncExitStack) -> None:
+    """Let another program write to the database without end."""
+    other = stack.enter_context(closing(sqlite3.connect(file_of(path), isolation_level=None)))
+    other.execute("BEGIN IMMEDIATE")
+
+
+async def check(cache: Cache, trouble: Callable[[], Any]) -> None:
+    """A new publication is read in one restart, and the next question confirms it with one request."""
+    events: list[Event] = []
+    async with Sandbox(OLD) as sandbox, Sandbox(NEW) as other:
+        async with Client(other.base_url, other.token, cache=MemoryCache()) as plain:
+            right = await plain.query(ENTITY, Select(), FiscalRange())
+        client = Client(sandbox.base_url, sandbox.token, cache=cache, observers=[events.append])
+        async with client:
+            await client.query(ENTITY, Select(), FiscalRange())
+            await trouble()
+            sandbox.publish(NEW)
+            loop = asyncio.get_running_loop()
+            began, before = loop.time(), len(sandbox.log)
+            panel = await client.query(ENTITY, Select(), FiscalRange())
+            assert panel.dataset.dataset_id == right.dataset.dataset_id
+            assert [each.values for each in panel] == [each.values for each in right]
+            assert len(sandbox.log) - before <= right.requests + 3
+            assert sum(isinstance(each, Restarted) for each in events) == 1
+            assert loop.time() - began < 3
+            before = len(sandbox.log)
+            again = await client.query(ENTITY, Select(), FiscalRange())
+            assert [each.values for each in again] == [each.values for each in right]
+            assert [each.operation for each in list(sandbox.log)[before:]] == ["dataset"]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_a_new_publication_is_read_whatever_has_become_of_redis(
+    trouble: Callable[[RedisServer], Any], server: RedisServer
+) -> None:
+    from asyncfin import RedisCache
+
+    cache = RedisCache(server.url, account="desk")
+    await check(cache, lambda: trouble(server))
+    await cache.aclose()
+
+
+async def test_a_new_publication_is_read_though_a_file_is_locked(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    cache = FileCache(tmp_path / "cache")
+    await check(cache, lambda: trouble_of_file(tmp_path / "cache", stack))
+    await cache.aclose()
+
+
+async def test_a_new_publication_is_read_with_memory_alone() -> None:
+    async def nothing() -> None:
+        pass
+
+    await check(MemoryCache(), nothing)
+
+
+@pytest.mark.parametrize("trouble", [killed, stopped, wrong_password])
+async def test_what_this_process_has_confirmed_may_be_stale_if_the_store_cannot_be_read(
+    trouble: Callable[[RedisServer], Any], server: RedisServer
+) -> None:
+    """For `stale_if_error` only: within `max_age` another process may know better."""
+    from asyncfin import RedisCache
+
+    cache = RedisCache(server.url, account="desk")
+    async with Sandbox(OLD) as sandbox:
+        client = Client(
+            sandbox.base_url, sandbox.token, cache=cache, max_age=3600, stale_if_error=3600, retry=ONCE
+        )
+        async with client:
+            first = await client.query(ENTITY, Select(), FiscalRange())
+            await trouble(server)
+            confirmed = await client.query(ENTITY, Select(), FiscalRange())
+            assert confirmed.requests == 1
+            sandbox.inject(Status(status=503))
+            stale = await client.query(ENTITY, Select(), FiscalRange())
+            assert [each.values for each in stale] == [each.values for each in first]
+            assert isinstance(stale.confirmed_at, datetime)
+            assert stale.confirmed_at == confirmed.confirmed_at
+    await cache.aclose()
+
+
+async def test_a_refusal_ends_what_this_process_has_confirmed(server: RedisServer) -> None:
+    """Its own refusals count, although the store can't be read."""
+    from asyncfin import RedisCache
+
+    cache = RedisCache(server.url, account="desk")
+    async with Sandbox(OLD) as sandbox:
+        client = Client(sandbox.base_url, sandbox.token, cache=cache, stale_if_error=3600, retry=ONCE)
+        async with client:
+            await client.query(ENTITY, Select(), FiscalRange())
+            server.stop()
+            sandbox.inject(Status(status=403, code="permission_denied", nth=1))
+            with pytest.raises(PermissionDeniedError):
+                await client.query(ENTITY, Select(), FiscalRange())
+            sandbox.inject(Status(status=503))
+            with pytest.raises(ServerFailureError):
+                await client.query(ENTITY, Select(), FiscalRange())
+    await cache.aclose()
+
+
+async def test_a_bucket_that_is_away_allows_a_stale_result_too(server: RedisServer) -> None:
+    """Bucket and cache in one Redis: visits are served while it is away."""
+    from asyncfin import RedisBucket, RedisCache
+
+    cache, bucket = RedisCache(server.url, account="desk"), RedisBucket(server.url, account="desk")
+    async with Sandbox(OLD) as sandbox:
+        client = Client(
+            sandbox.base_url, sandbox.token, cache=cache, bucket=bucket, stale_if_error=3600, retry=ONCE
+        )
+        async with client:
+            first = await client.query(ENTITY, Select(), FiscalRange())
+            server.stop()
+            for _ in range(3):
+                stale = await client.query(ENTITY, Select(), FiscalRange())
+                assert [each.values for each in stale] == [each.values for each in first]
+                assert stale.requests == 0
+    for each in (cache, bucket):
+        await each.aclose()

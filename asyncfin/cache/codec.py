@@ -5,17 +5,20 @@ Reading it runs no code, as a pickle could. What is read from a store is verifie
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from inspect import get_annotations
 from itertools import chain, starmap
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 from zlib import crc32
 
 import msgspec
-from attrs import astuple, fields
+from attrs import astuple, fields, has
 
 from asyncfin.cache.checksum import verified
 from asyncfin.cache.record import EntityRecord, Pointer
@@ -39,10 +42,47 @@ _CATALOGUE = tuple[
 ]
 _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
-_BLOCK_FIELDS = [field.name for field in fields(Block)]
+
+
+def form_of(*kinds: type) -> dict[str, list[tuple[str, str]]]:
+    """Return the names and types of the fields of stored types, and of the stored types in them.
+
+    It is the same on every version of Python, whose processes may share a store.
+    """
+    form: dict[str, list[tuple[str, str]]] = {}
+
+    def add(kind: type) -> None:
+        if kind.__name__ not in form:
+            form[kind.__name__] = []
+            stored = getattr(kind, "__struct_fields__", None) or [f.name for f in fields(kind) if f.init]
+            annotations = {
+                name: hint for each in kind.__mro__[::-1] for name, hint in get_annotations(each).items()
+            }
+            form[kind.__name__] += [(name, text(annotations[name], kind.__module__)) for name in stored]
+
+    def text(hint: Any, module: str) -> str:
+        if isinstance(hint, str):  # names of types, and what combines them
+            return re.sub(r"\w+", lambda name: of_name(name[0], module), hint.replace('"', ""))
+        if get_origin(hint) in (Union, UnionType):
+            return " | ".join(text(each, module) for each in get_args(hint))
+        if arguments := get_args(hint):
+            return f"{get_origin(hint).__name__}[{', '.join(text(each, module) for each in arguments)}]"
+        if has(hint) or hasattr(hint, "__struct_fields__"):
+            add(hint)
+        return {NoneType: "None", ...: "..."}.get(hint) or str(hint.__name__)
+
+    def of_name(name: str, module: str) -> str:
+        found = getattr(sys.modules[module], name, None)
+        return text(found, module) if isinstance(found, type) or get_args(found) else name
+
+    for kind in kinds:
+        add(kind)
+    return form
+
+
 # Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
-# the form, the machine's byte order, which is that of the arrays, and the fields.
-FORMAT = f"4{sys.byteorder[0]}{crc32(repr([_FIELDS, _BLOCK_FIELDS]).encode()):08x}"
+# the form, the machine's byte order, which is that of the arrays, and the fields of all that is stored.
+FORMAT = f"5{sys.byteorder[0]}{crc32(repr(form_of(Catalogue, Block)).encode()):08x}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:

@@ -352,33 +352,26 @@ class _Tools:
         names = _several(series)
         if not names:
             raise SelectionError("series must name at least one handle or metric id: call find_series")
-        try:
-            return await self._resolved(call, entity_ids, names, selection, _ANY_AGE)
-        except SelectionError:
-            # The catalogue may be old. It is read again only if it is older than the client allows.
-            return await self._resolved(call, entity_ids, names, selection, None)
-
-    async def _resolved(
-        self,
-        call: _Call,
-        entity_ids: Sequence[str],
-        names: Sequence[str],
-        selection: PeriodSelection,
-        max_age: float | None,
-    ) -> Question:
         unknown = [name for name in names if is_handle(name) and call.handles.meaning(name) is None]
         if unknown:
             raise SelectionError(
                 f"series: {listed(list(map(repr, unknown)))} is not a handle of this session;"
                 " call find_series"
             )
-        catalogues, unread = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
-        handles = call.handles
-        question = await asyncio.to_thread(
-            lambda: Question(tuple(catalogues), tuple(names), handles, selection, tuple(unread))
-        )
-        shown_periods(selection, catalogues)  # a mistake is refused before the values are requested
-        return question
+        refused: tuple[SelectionError, list[Catalogue]] | None = None
+        # A catalogue may be old. It is read again only if it is older than the client allows.
+        for max_age in (_ANY_AGE, None):
+            catalogues, unread = await self._catalogues(call, entity_ids, max_age=max_age, all_of_them=True)
+            if refused and [*map(id, catalogues)] == [*map(id, refused[1])]:
+                break
+            try:
+                return await asyncio.to_thread(
+                    _resolved, catalogues, names, call.handles, selection, tuple(unread)
+                )
+            except SelectionError as error:
+                refused = error, catalogues
+        assert refused is not None
+        raise refused[0]
 
     async def _cost(self, question: Question, restated: bool) -> tuple[int, int]:
         """Return how many requests the values cost, and how many those of both versions. No request."""
@@ -528,6 +521,18 @@ def _shown(
 
 def _title(catalogues: Sequence[Catalogue]) -> list[str]:
     return [f"company {quoted(each.name)} ({each.entity_id}): {len(each):,} series" for each in catalogues]
+
+
+def _resolved(
+    catalogues: Sequence[Catalogue],
+    names: Sequence[str],
+    handles: Handles,
+    selection: PeriodSelection,
+    unread: tuple[str, ...],
+) -> Question:
+    question = Question(tuple(catalogues), tuple(names), handles, selection, unread)
+    shown_periods(selection, catalogues)  # a mistake is refused before the values are requested
+    return question
 
 
 def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, list[Found]]:

@@ -170,7 +170,7 @@ async def test_long_descriptions_and_notes_are_cut_in_the_middle_and_at_the_end(
 
 async def test_a_result_of_many_periods_fits_as_text_too() -> None:
     """Empty cells are in its lines, and not in its structured content."""
-    labels = tuple(f"{year}-Q{quarter}" for year in range(1925, 2025) for quarter in range(1, 5))
+    labels = tuple(f"FY{year}-Q{quarter}" for year in range(1925, 2025) for quarter in range(1, 5))
     data = dataset({(f"M{number}", "all"): {"FY2024-Q4": 1} for number in range(60)}, periods=labels)
     async with Sandbox(load(data)) as sandbox, assistant(sandbox) as call:
         metrics = [f"M{number}" for number in range(60)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
+from calendar import monthrange
+from datetime import MAXYEAR, MINYEAR, date
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct, StructMeta
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 
 # The service sets no bound; this is what a column of 32 bits holds.
 MAX_DURATION = 2**31 - 1
@@ -18,6 +20,8 @@ def _whole(least: int, most: int) -> checks.Check:
     return checks.whole_number(least, most).as_selection_error()
 
 
+_year_end = checks.whole_number(1, 12)
+_named_after = checks.one_of("end", "start")
 _CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
 
 
@@ -103,6 +107,36 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
             case 9, 9:
                 return f"{year}-9M"
         return f"{year}-{self.end_month:02d}-{self.duration_months:02d}M"
+
+    def end_date(self, year_end: int, named_after: Literal["end", "start"] = "end") -> date:
+        """Return the last day of the period's last calendar month, from the calendar that you state.
+
+        The service states no calendar: look the fiscal year of a company up in its reports. Fiscal years of
+        52 or 53 weeks end some days earlier or later than this day.
+
+        Args:
+            year_end: the calendar month in which the fiscal year ends, 1 to 12.
+            named_after: ``"end"``: fiscal year Y is the one that ends in calendar year Y; ``"start"``: the
+                one that begins in it.
+
+        Raises:
+            ArgumentError: an argument is not as described, or the day is not in the years 1 to 9999.
+
+        >>> Period.parse("FY2027-Q1").end_date(1)
+        datetime.date(2026, 4, 30)
+        >>> Period.parse("FY2024").end_date(1, "start")
+        datetime.date(2025, 1, 31)
+        """
+        _year_end("year_end", year_end)
+        _named_after("named_after", named_after)
+        # A year that begins in January ends in its own calendar year, whatever it is named after.
+        later = 1 if named_after == "start" and year_end < 12 else 0
+        year, index = divmod(self.fiscal_end - 1 + (year_end - 12) + 12 * later, 12)
+        if not MINYEAR <= year <= MAXYEAR:
+            raise ArgumentError(
+                f"{self} ends in year {year}, and dates are of the years {MINYEAR} to {MAXYEAR}"
+            )
+        return date(year, index + 1, monthrange(year, index + 1)[1])
 
     def __str__(self) -> str:
         return self.label

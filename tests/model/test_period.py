@@ -3,13 +3,13 @@
 import pickle
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from inspect import signature
 
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncfin.errors import SelectionError
+from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period, intended_period, period_hint
 from asyncfin.model.selection import (
@@ -586,3 +586,43 @@ def test_a_count_that_is_not_a_whole_number_is_refused_with_the_one_that_is_mean
     with pytest.raises(SelectionError) as refused:
         wrong()
     assert str(refused.value).endswith(written)
+
+
+@given(periods, st.integers(1, 12), st.sampled_from(["end", "start"]))
+def test_the_end_of_a_period_is_counted_month_by_month(
+    period: Period, year_end: int, named_after: str
+) -> None:
+    """Against a calendar of months: fiscal month 12 of a year is its last, in the stated calendar month."""
+    year, month = period.year, year_end
+    if named_after == "start" and year_end != 12:
+        year += 1
+    for _ in range(12 - period.end_month):
+        year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+    if not 1 <= year <= 9999:
+        with pytest.raises(ArgumentError, match="dates are of the years 1 to 9999"):
+            period.end_date(year_end, named_after)  # type: ignore[arg-type]
+        return
+    end = period.end_date(year_end, named_after)  # type: ignore[arg-type]
+    assert (end.year, end.month) == (year, month)
+    assert end == date.max or (end + timedelta(days=1)).day == 1
+
+
+@pytest.mark.parametrize(
+    ("label", "calendar", "day"),
+    [
+        ("FY2027-Q1", (1,), date(2026, 4, 30)),
+        ("FY2025", (9,), date(2025, 9, 30)),
+        ("FY2024", (1, "start"), date(2025, 1, 31)),
+        ("FY2024", (12, "start"), date(2024, 12, 31)),
+        ("FY2024-02-00M", (12,), date(2024, 2, 29)),
+    ],
+)
+def test_a_period_ends_on_the_last_day_of_a_month(label: str, calendar: tuple, day: date) -> None:
+    """A point in time too."""
+    assert Period.parse(label).end_date(*calendar) == day
+
+
+@pytest.mark.parametrize("calendar", [(0,), (13,), (True,), ("1",), (1, "begin"), (1, None)])
+def test_a_calendar_that_is_not_as_described_is_refused(calendar: tuple) -> None:
+    with pytest.raises(ArgumentError, match=r"^(year_end|named_after) must be"):
+        Period.parse("FY2024").end_date(*calendar)

@@ -206,10 +206,25 @@ def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[s
     ]
 
 
+def memory_figures(place: Path, few: int = 100, many: int = 10_000) -> list[str]:
+    """Return the peak memory of first nights with a feed, each in a separate process."""
+    with night(10) as url:
+        peaks = [
+            measured("history", url, companies, place / f"memory{companies}")["memory"]
+            for companies in (few, many)
+        ]
+    return [
+        "| first night with a feed, companies of 10 series | peak MB of memory |",
+        "| --- | --- |",
+        *(f"| {companies:,} | {peak:.0f} |" for companies, peak in zip((few, many), peaks, strict=True)),
+        "",
+    ]
+
+
 def run() -> str:
     """Return the figures as Markdown."""
     with tempfile.TemporaryDirectory() as place:
-        lines = night_figures(Path(place))
+        lines = [*night_figures(Path(place)), *memory_figures(Path(place))]
         folder = Path(place) / "night"
         write_feed(folder)
         size = sum(path.stat().st_size for path in Path(f"{folder}.changes").glob("*.parquet")) / 1e6

@@ -1,15 +1,19 @@
 """The change feed of `extract`: what each run writes, and what it refuses."""
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+import weakref
+from array import array
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -28,6 +32,7 @@ from asyncfin import (
     extract,
     read_changes,
 )
+from asyncfin.extraction.feed import RunFooter, empty_rows, with_nulls, write_rows
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
 from tests.nights import (
@@ -646,6 +651,31 @@ async def test_a_cancelled_run_ends_after_what_it_does_in_a_thread(night: Nights
         await running
     report = await night.run(history=True)
     assert [each.state for each in report.entities] == ["done"]
+
+
+def test_few_tables_of_a_run_are_held_at_once_while_its_file_is_written() -> None:
+    """Each company's rows have separate dictionaries, which took 100 kB for ten rows."""
+    numbers: list[weakref.ref[Any]] = []
+    most = 0
+
+    def tables() -> Iterator[Any]:
+        nonlocal most
+        empty = empty_rows()
+        for number in range(1_000):
+            column = array("d", [float(number)])
+            numbers.append(weakref.ref(column))
+            rows = with_nulls(pa.table({"entity_id": [f"O-{number}"]}), empty.column_names)
+            buffers = [None, pa.py_buffer(column)]
+            held = pa.Array.from_buffers(pa.float64(), 1, buffers)
+            del column, buffers
+            most = max(most, sum(each() is not None for each in numbers))
+            yield rows.set_column(empty.column_names.index("number"), empty.schema.field("number"), held)
+
+    stream = io.BytesIO()
+    write_rows(stream, RunFooter("20250101T000000.000000Z", None, {}, ()), tables())
+    found = pq.read_table(stream, columns=["entity_id", "number"]).to_pylist()
+    assert found == [{"entity_id": f"O-{number}", "number": number} for number in range(1_000)]
+    assert 200 < most <= 257
 
 
 READ = """

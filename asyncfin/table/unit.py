@@ -33,7 +33,7 @@ def in_unit(values: Collection[Value], unit: Unit | None) -> Callable[[Value], s
     if unit is None:
         return shown_text
     power = POWERS[unit]
-    numbers = [value.number for value in values if re.search(r"\d", shown_text(value))]
+    numbers = [value.number for value in values if re.search(r"\d", value.text)]
     is_whole = all(number == int(number) for number in numbers)
     if not is_whole or 10 * max(map(abs, numbers), default=0) < 10**power:
         return shown_text

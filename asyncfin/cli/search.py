@@ -63,9 +63,8 @@ async def search(
         raise each.failed[entities[0]]
     catalogues = [*each.found.values()]
     matches = found_in(catalogues, words)
-    found = matches.by_meaning()
-    shown, more = found[:limit], len(found) - limit
-    if catalogues and not found:
+    shown, more = matches.by_meaning(limit)
+    if catalogues and not shown:
         check_failed(each.failed, each.ended, len(entities), names)
         raise SelectionError(f"no series has the words {words!r}, or comes close to them")
     if json or csv or csv_raw:
@@ -76,9 +75,9 @@ async def search(
             print_json([dict(zip(_COLUMNS, row, strict=True)) for row in rows])
         else:
             print_csv(_COLUMNS, [[*row[:3], *map(";".join, row[3:])] for row in rows], raw=csv_raw)
-        if more > 0:
-            print_error(f"asyncfin: and {more:,} more: --limit {len(found)} prints all")
-    elif found:
+        if more:
+            print_error(f"asyncfin: and {more:,} more: --limit {limit + more} prints all")
+    elif shown:
         console = screen()
         if matches.close:
             console.print(_CLOSE)
@@ -86,7 +85,7 @@ async def search(
         texts = [_texts(_row(one, catalogues), called) for one in shown]
         heads = ("metric", "label", "scope path", "groups", "entities")
         print_table(console, columns(heads, texts, console.width))
-        if more > 0:
+        if more:
             console.print(f"and {more:,} more", style="dim")
     check_failed(each.failed, each.ended, len(entities), names)
 

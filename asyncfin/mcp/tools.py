@@ -245,8 +245,7 @@ class _Tools:
             rows = await asyncio.to_thread(lambda: [row for each in catalogues for row in _overview(each)])
             return result(_title(catalogues), rows, notes, "call find_series with words", rows_as="series")
         # For ten large companies it takes a moment.
-        matches, found = await asyncio.to_thread(_searched, catalogues, words)
-        shown = found[:_MAX_FOUND]
+        matches, shown, more = await asyncio.to_thread(_searched, catalogues, words)
         rows = [_found_row(call.handles, each, catalogues) for each in shown]
         head = _title(catalogues)
         if matches.close and catalogues:
@@ -255,7 +254,7 @@ class _Tools:
             notes += _about_words(rows[0].fields["series"], matches)
         if shown:
             head.append("series\tmetric\tlabel\tscopes\tcadence\tdescription")
-        if more := len(found) - len(shown):
+        if more:
             notes.append(f"{more:,} more match: use more words")
         return result(head, rows, notes, "use more words", rows_as="series")
 
@@ -535,9 +534,9 @@ def _resolved(
     return question
 
 
-def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, list[Found]]:
+def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, list[Found], int]:
     matches = search(catalogues, words)
-    return matches, matches.by_meaning()
+    return matches, *matches.by_meaning(_MAX_FOUND)
 
 
 def _about_words(handle: str, matches: Searched) -> Iterator[str]:

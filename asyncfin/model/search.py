@@ -364,12 +364,17 @@ class Matches:
         key = self._keys[0]
         return self._searches[key & _PLACES].unnamed(key >> _CATALOGUES & _SERIES)
 
-    def by_meaning(self) -> list[Found]:
-        """Return the metrics and paths of the series, in the order of their best series."""
-        found: dict[tuple[str, ScopePath], list[tuple[int, CatalogueSeries]]] = {}
+    def by_meaning(self, most: int) -> tuple[list[Found], int]:
+        """Return the first metrics and paths of the series, best first, and how many more there are."""
+        found: dict[tuple[str, ScopePath], Found | None] = {}
         for _, place, series in self.ranked():
-            found.setdefault((series.metric_id, series.scopes), []).append((place, series))
-        return [Found(*meaning, several) for meaning, several in found.items()]
+            key = series.metric_id, series.scopes
+            if key not in found:
+                found[key] = Found(*key, []) if len(found) < most else None
+            if (meaning := found[key]) is not None:
+                meaning.series.append((place, series))
+        shown = [meaning for meaning in found.values() if meaning is not None]
+        return shown, len(found) - len(shown)
 
 
 class Found(Struct, frozen=True):

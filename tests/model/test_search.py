@@ -260,11 +260,13 @@ def test_of_several_catalogues_the_best_place_counts() -> None:
     """A metric and path is found once, with its series in each of them; ranks are compared over all."""
     first = company("Gross profit", "Revenue")
     second = company("Cash", "Net Income (Loss) Attributable to Parent", "Gross profit")
-    meant = search([first, second], "profit").by_meaning()
+    meant, more = search([first, second], "profit").by_meaning(2)
+    assert more == 0
     assert [each.metric_id for each in meant] == ["us-gaap:NetIncomeLoss", "GrossProfit"]
     assert [sorted(place for place, _ in each.series) for each in meant] == [[1], [0, 1]]
     assert not search([first, second], "cash").close
-    assert search([second, first], "revenue").by_meaning()[0].series[0][0] == 1
+    assert search([second, first], "revenue").by_meaning(1)[0][0].series[0][0] == 1
+    assert search([first, second], "profit").by_meaning(1) == (meant[:1], 1)
 
 
 def test_a_long_text_is_not_compared_for_long() -> None:

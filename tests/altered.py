@@ -19,10 +19,14 @@ def _known(sent: Any) -> Any:
 
 
 @asynccontextmanager
-async def altered(sandbox: Sandbox, alter: Alter) -> AsyncIterator[str]:
+async def altered(
+    sandbox: Sandbox, alter: Alter, status_of: Callable[[str, Any], int] = lambda operation, sent: 200
+) -> AsyncIterator[str]:
     """Give the base URL of a service whose 200 answers pass through `alter`.
 
-    `alter` gets the operation, the request's body and the answer's body, which it may change in place.
+    `alter` gets the operation, the request's body and the answer's body, which it may change in place. Where
+    `status_of` returns another status than 200, that is the response, with an error object or, as a 2xx,
+    with an object of something else.
     """
 
     async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
@@ -30,6 +34,10 @@ async def altered(sandbox: Sandbox, alter: Alter) -> AsyncIterator[str]:
         headers.pop("Accept-Encoding", None)
         headers.pop("Content-Length", None)
         sent = json.loads(await request.read() or b"null")
+        if (status := status_of(request.path.rsplit("/", 1)[-1], sent)) != 200:
+            code = {400: "validation_failed"}.get(status, "other")
+            error = {"error": {"code": code, "message": "no", "request_id": "r"}}
+            return web.json_response(error if status >= 300 else {"state": "queued"}, status=status)
         async with session.request(request.method, url, json=_known(sent), headers=headers) as answer:
             body = await answer.read()
         if answer.status == 200:

@@ -13,8 +13,12 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     """Compare the service with the spec, by the dataset of one entity.
 
     It reads the metadata, the catalogue and about 20 queries, the usage and the limits: page sizes, cursors,
-    each form of periods, both value versions, the caps, the errors, the window of ``trailing``. It writes
-    nothing and uses no cache. The report can be sent to strangers: see `Finding`.
+    each form of periods and whether they have the same values, both value versions, the caps, the errors, the
+    window of ``trailing``, and the first query that a question for everything sends. It writes nothing and
+    uses no cache. The report can be sent to strangers: see `Finding`.
+
+    Metadata, or a first page of the catalogue, that cannot be decoded end the report: a break names the JSON
+    path, and `complete` is False.
 
     Requests: at most `max_requests`, retries included; about 25 and one for each 100 series.
 
@@ -25,8 +29,8 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
 
     Raises:
         ArgumentError, SelectionError: an argument is not as described.
-        ServiceError, TransportError, MalformedAnswerError: the metadata cannot be read: the token is refused
-            (401), the account has no access (403), the dataset does not exist (404), or the service does not.
+        ServiceError, TransportError: the metadata are refused, or not received: the token is refused (401),
+            the account has no access (403), the dataset does not exist (404), or the service does not.
         AsyncfinError: later on, what fails all other requests too: a refused token or an unreachable bucket;
             but not a 401 for usage or limits.
 

@@ -3,39 +3,38 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 import msgspec
 from attrs import define, evolve, field
 
 from asyncfin.clock import utc_now
-from asyncfin.conformance.bodies import CATALOGUE, DATASET, QUERY, Words, objects_at, unknown_fields
-from asyncfin.conformance.report import KINDS, CheckReport, Finding, Kind
+from asyncfin.conformance.bodies import CATALOGUE, DATASET
+from asyncfin.conformance.reader import TOLERANT, IncompleteError, Reader
+from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import (
-    AllowanceExhaustedError,
-    AsyncfinError,
     DatasetChangedError,
     MalformedAnswerError,
     ServiceError,
     TransportError,
     ValidationFailedError,
-    ends_all,
 )
-from asyncfin.model.catalogue import Dataset
-from asyncfin.model.deviation import Deviation
+from asyncfin.model.catalogue import Catalogue, CataloguePage
 from asyncfin.model.period import Period
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
-from asyncfin.model.scope import ScopePath
-from asyncfin.model.selection import RULES, Exact, FiscalRange, Resolved, Trailing, class_names, resolve
-from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
+from asyncfin.model.select import Select
+from asyncfin.model.selection import RULES, Exact, FiscalRange, Trailing, class_names
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
+from asyncfin.plan.plan import Batch, plan
+from asyncfin.plan.question import Question
 from asyncfin.wire.codec import read_catalogue_page
+from asyncfin.wire.join import joined
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -43,171 +42,76 @@ from asyncfin.wire.protocol import (
     check_publication,
     dataset_request,
     limits_request,
-    query_request,
     read_dataset,
     usage_request,
 )
 from asyncfin.wire.tolerance import Tolerance
-from asyncfin.wire.values import read_query_page
 
-Send = Callable[[Request, Callable[[], None]], Awaitable[Response]]
-# Deviations are repaired and counted here, not announced to the client's observers.
-_TOLERANT = Tolerance()
 # Pages of the catalogue may take this share of the requests; the queries need the others.
 _CATALOGUE_SHARE = 0.5
-_MAX_FINDINGS = 200
-_DESCRIPTIVE = tuple(name for name in PAGE_FIELDS if name not in ("series_id", *IDENTITY))
 # Shorter than a year, so that a window of whole periods differs from one of fiscal ends.
 _TRAILING_MONTHS = 6
 # Exact periods that a service with a cap probably accepts.
 _FEW_PERIODS = 24
-
-
-class _IncompleteError(Exception):
-    """The check ends before its last request: too few of them, or the publication changed."""
+# The years by which a range is wider than the catalogue's span, at both ends.
+_WIDER = 10
+# How often a refused query is halved.
+_SIZES = 6
+# How far clocks may differ.
+_FUTURE = timedelta(minutes=5)
+# The numbers of a page, by series and period.
+Rows: TypeAlias = dict[str, dict[Period, Any]]
 
 
 @define
-class Probe:
-    """One check of a service, from its first request to its report.
+class Probe(Reader):
+    """One check of a service, from its first request to its report. Arguments as of `Reader`."""
 
-    Args:
-        send: sends a request, and calls its second argument at each attempt.
-        entity_id: the entity whose dataset is read.
-        max_requests: how many requests may be sent, retries included.
-    """
-
-    _send: Send
-    _entity_id: str
-    _max_requests: int
-    _spent: int = 0
-    _found: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
-    _words: Words = field(factory=Words)
-    _extras: Counter[tuple[str, str]] = field(factory=Counter)
-    _dataset: Dataset = field(init=False)
-    _series: dict[str, CatalogueSeries] = field(factory=dict)
-    _has_all_series: bool = False
-    _periods: tuple[Period, ...] = ()
-    # The numbers of the responses so far, by value version, series and period.
-    _numbers: dict[tuple[str, str, Period], Any] = field(factory=dict)
+    _pages: list[CataloguePage] = field(factory=list)  # of the catalogue, in their order
+    _catalogue: Catalogue | None = None  # as the client joins its pages; None: not all were read
 
     async def report(self) -> CheckReport:
         """Send the requests, and return what they show.
 
+        Metadata that cannot be decoded end it.
+
         Raises:
-            ServiceError, TransportError, MalformedAnswerError: the metadata cannot be read.
+            ServiceError, TransportError: the metadata are refused, or not received.
         """
-        await self._read_metadata()
-        complete = True
-        for part in (self._check_catalogue, self._check_queries, self._check_account):
+        complete = await self._can_read_metadata()
+        for part in (self._check_catalogue, self._check_queries, self._check_account) if complete else ():
             try:
                 await part()
-            except _IncompleteError:
+            except IncompleteError:
                 complete = False
         return CheckReport(
             entity_id=self._entity_id, findings=self._findings(), requests=self._spent, complete=complete
         )
 
-    def _findings(self) -> tuple[Finding, ...]:
-        for line, count in self._words.lines():
-            self._find("words", "2.3, 2.4", line, count)
-        hidden = 0
-        # Only now: a later body may have shown that the name of a field is a label.
-        for (path, name), count in self._extras.items():
-            if self._words.printable(name):
-                self._find("extra", "2", f"{path}.{name}", count)
-            else:
-                hidden += count
-        if hidden:
-            self._find("extra", "2", "fields whose names are not shown", hidden)
-        order = list(KINDS)
-        found = sorted(self._found.values(), key=lambda each: (order.index(each.kind), each.spec, each.what))
-        return tuple(found[:_MAX_FINDINGS])
-
-    def _find(
-        self,
-        kind: Kind,
-        spec: str,
-        what: str,
-        count: int = 1,
-        of: int | None = None,
-        shown_by: Response | ServiceError | None = None,
-    ) -> None:
-        known = self._found.get((kind, spec, what)) or Finding(kind=kind, spec=spec, what=what, count=0)
-        self._found[kind, spec, what] = evolve(
-            known,
-            count=known.count + count,
-            of=None if of is None else (known.of or 0) + of,
-            request_id=known.request_id or getattr(shown_by, "request_id", None),
-        )
-
-    # --- requests
-
-    def _count(self) -> None:
-        if self._spent >= self._max_requests:
-            raise _IncompleteError
-        self._spent += 1
-
-    async def _response(self, request: Request) -> Response | ServiceError:
-        """Return a response, or the service's refusal of this request.
-
-        Raises:
-            _IncompleteError: it cannot be sent, or says nothing about the service.
-            AsyncfinError: nothing can be sent, or a request without an entity was refused (401, 403, 404).
-        """
-        if self._spent >= self._max_requests:
-            raise _IncompleteError
-        section = _SECTIONS[request.operation]
-        try:
-            return await self._send(request, self._count)
-        except AllowanceExhaustedError as error:
-            self._find("limit", "8", "the request allowance was used up during the check", shown_by=error)
-        except AsyncfinError as error:
-            if ends_all(error, waits=False):
-                raise
-            if isinstance(error, ServiceError):
-                return error
-            if isinstance(error, TransportError):
-                self._find("break", section, f"no complete response ({type(error).__name__})")
-            else:
-                self._find("break", section, "the body is too large, or in an unknown coding")
-        raise _IncompleteError
-
-    def _inspect(self, response: Response, known: Mapping[str, Any]) -> Any:
-        """Collect the unknown fields and the words of a body, and return it as plain JSON."""
-        try:
-            body = json.loads(response.body)
-        except (ValueError, RecursionError):
-            return None
-        self._words.add(body)
-        self._extras.update(unknown_fields(body, known))
-        return body
-
-    def _deviations(self, found: Iterable[Deviation], body: Any, spec: str, response: Response) -> None:
-        for each in found:
-            of = objects_at(body, each.path)
-            self._find("differs", spec, f"{each.path} is {each.problem}", each.count, of or None, response)
-
-    @contextmanager
-    def _decoding(self, spec: str, response: Response) -> Iterator[None]:
-        """Report what cannot be decoded as a break, without its values."""
-        try:
-            yield
-        except MalformedAnswerError as error:
-            for problem in error.problems:
-                self._find("break", spec, _harmless(problem), shown_by=response)
-            raise _IncompleteError from None
-
     # --- metadata and catalogue (spec 4.1, 4.2)
+
+    async def _can_read_metadata(self) -> bool:
+        try:
+            await self._read_metadata()
+        except IncompleteError:
+            return False
+        return True
 
     async def _read_metadata(self) -> None:
         request = dataset_request(self._entity_id)
         try:
             response = await self._send(request, self._count)
-        except _IncompleteError:  # its retries have used up the requests
+        except IncompleteError:  # its retries have used up the requests
             raise TransportError(f"the metadata could not be read in {self._max_requests} requests") from None
         body = self._inspect(response, DATASET)
-        self._dataset = read_dataset(request, evolve(response, tolerance=_TOLERANT))
+        if not self._is_object(response, "4.1", "the request for the metadata"):
+            raise IncompleteError
+        with self._decoding("2.2", response):
+            self._dataset = read_dataset(request, evolve(response, tolerance=TOLERANT))
+        # The service's clock may differ from this one's.
+        now = _date_of(response) or response.at
+        if self._dataset.created_timestamp > now + _FUTURE:
+            self._find("reading", "2.2", "created_timestamp is in the future", shown_by=response)
         if isinstance(body, dict) and not isinstance(body.get("name"), str):
             problem = "null" if "name" in body else "missing"
             self._find("differs", "2.2", f"$.name is {problem}", shown_by=response)
@@ -222,7 +126,7 @@ class Probe:
                     "4.2",
                     f"the catalogue has more than {counted(pages, 'page')}; the others were not read",
                 )
-                raise _IncompleteError
+                raise IncompleteError
             count, cursor = await self._catalogue_page(100, cursor)
             pages += 1
             if cursor is None:
@@ -230,14 +134,15 @@ class Probe:
             short += count < 100
             if cursor in cursors:
                 self._find("break", "4.2 rule 2", "the catalogue's next_cursor is repeated")
-                raise _IncompleteError
+                raise IncompleteError
             cursors.add(cursor)
         self._has_all_series = True
+        self._join()
         if short:
             self._find("reading", "4.2", "pages before the last have fewer series than `limit`", short, pages)
         if not self._series:
             self._find("reading", "4.2", "the catalogue has no series: queries were not checked")
-            raise _IncompleteError
+            raise IncompleteError
         self._describe_periods()
         count, cursor = await self._catalogue_page(1, None)
         if count > 1 or (count == 1 and len(self._series) > 1 and cursor is None):
@@ -263,7 +168,7 @@ class Probe:
             raise self._failed(found, "4.2")
         body = self._inspect(found, CATALOGUE)
         with self._decoding("2.3", found):
-            page = await read_catalogue_page(found.body, _TOLERANT)
+            page = await read_catalogue_page(found.body, TOLERANT)
             check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
         series = [each for group in page.groups for each in group.series]
         if limit == 100:
@@ -272,8 +177,19 @@ class Probe:
             self._series |= {each.series_id: each for each in series}
             if repeated := known + len(series) - len(self._series):
                 self._find("break", "4.2 rule 1", "a series is listed twice", repeated)
-            self._periods = page.periods
+            self._pages.append(page)
+            self._periods = tuple(sorted({*self._periods, *page.periods}))
         return len(series), page.next_cursor
+
+    def _join(self) -> None:
+        """Join the pages of the catalogue as the client does; what it repairs and refuses is a finding."""
+        found: list[Any] = []
+        try:
+            self._catalogue = joined(self._dataset, self._pages, Tolerance(announce=found.append))
+        except MalformedAnswerError:
+            self._find("break", "4.2", "the pages of the catalogue cannot be joined")
+        for each in found:
+            self._find("differs", "4.2", f"{each.path} {each.problem}", each.count)
 
     def _catalogue_request(self, limit: int, cursor: str | None) -> Request:
         pin = self._dataset.dataset_id
@@ -306,33 +222,136 @@ class Probe:
         await self._check_caps()
         await self._check_refusals()
         await self._check_empty()
+        await self._check_plan()
 
     async def _check_periods(self) -> None:
         """Read the same periods in each form, and in both value versions."""
-        whole = await self._read(self._query(), "fiscal_range over the whole catalogue")
+        whole = await self._read_range()
         if whole is None:
             return
-        await self._check_exact()
-        await self._read(self._query(version="latest_restated"), "latest_restated")
+        exact = await self._read_exact()
+        if exact is not None:
+            self._compare_forms(whole, *exact)
+        restated = await self._read(self._query(version="latest_restated"), "latest_restated")
+        if restated is not None:
+            self._compare_versions(whole, restated[0])
+        await self._check_wider()
+        await self._check_cell()
         unknown = Period(self._periods[-1].year + 50, 12, 12)
         what = "a period that the catalogue does not list"
-        request = self._request(self._query(Exact((unknown,))))
-        await self._describe(request, "4.3", what, f"exact accepts {what}", f"exact refuses {what}")
+        query = self._query(Exact((unknown,)))
+        await self._describe(
+            self._request(query), "4.3", what, f"exact accepts {what}", f"exact refuses {what}"
+        )
 
-    async def _check_exact(self) -> None:
+    async def _read_range(self) -> Rows | None:
+        """Read the catalogue's whole span, or as much of it as the service accepts, the newest part."""
+        what = "fiscal_range over the whole catalogue"
+        query = self._query()
+        found = await self._response(self._request(query))
+        refusal, months = found, self._months
+        while isinstance(found, ValidationFailedError) and months > 1:
+            months //= 2
+            query = self._query(self._newest(months))
+            found = await self._response(self._request(query))
+        if isinstance(found, ValidationFailedError):
+            found = refusal
+        elif isinstance(refusal, ValidationFailedError):
+            limit = f"fiscal_range refuses {self._months} months, and accepts {months}"
+            self._find("limit", "4.3", limit, shown_by=refusal)
+            self._range = self._newest(months)
+        read = self._rows(found, query, what)
+        return None if read is None else read[0]
+
+    @property
+    def _months(self) -> int:
+        """The months of the catalogue's span."""
+        return self._periods[-1].fiscal_end - self._periods[0].fiscal_end + 1
+
+    def _newest(self, months: int) -> FiscalRange:
+        """Return the range of the last months of the catalogue's span."""
+        end = self._periods[-1].fiscal_end
+        return FiscalRange(_month(end - months + 1), _month(end))
+
+    async def _read_exact(self) -> tuple[Rows, Exact] | None:
         """Read all periods as exact ones, or fewer if so many are refused: the spec states no cap."""
         refusal: ValidationFailedError | None = None
         refused = 0
         for count in sorted({len(self._periods), min(len(self._periods), _FEW_PERIODS), 1}, reverse=True):
-            query = self._query(Exact(self._periods[-count:]))
+            periods = Exact(self._periods[-count:])
+            query = self._query(periods)
             found = await self._response(self._request(query))
             if count > 1 and isinstance(found, ValidationFailedError):
                 refused, refusal = count, found
                 continue
-            if self._rows(found, query, "exact") is not None and refusal is not None:
+            read = self._rows(found, query, "exact")
+            if read is not None and refusal is not None:
                 what = f"exact refuses {refused} periods, and accepts {count}"
                 self._find("limit", "4.3", what, shown_by=refusal)
+            return None if read is None else (read[0], periods)
+        return None
+
+    def _compare_forms(self, whole: Rows, exact: Rows, periods: Exact) -> None:
+        """Compare the cells of a range and of exact periods, in series that both pages list."""
+        first = 0 if self._range is None else self._newest_first
+        asked = {each for each in periods.periods if each.fiscal_end >= first}
+        both = whole.keys() & exact.keys()
+        ranged, selected = (
+            {(one, period) for one in both for period in rows[one] if period in asked}
+            for rows in (whole, exact)
+        )
+        for what, missing, of in (
+            ("fiscal_range leaves out values that exact has", selected - ranged, selected),
+            ("exact leaves out values that fiscal_range has", ranged - selected, ranged),
+        ):
+            if missing:
+                self._find("break", "4.3", what, len(missing), len(of))
+
+    @property
+    def _newest_first(self) -> int:
+        """The first month of the range that is accepted."""
+        assert self._range is not None
+        assert isinstance(self._range.start, Period)
+        return self._range.start.fiscal_end
+
+    def _compare_versions(self, original: Rows, latest: Rows) -> None:
+        both = original.keys() & latest.keys()
+        cells = [{(one, *cell) for one in both for cell in rows[one].items()} for rows in (original, latest)]
+        if cells[0] and cells[0] == cells[1] and not self._has_restated:
+            what = "all values are equal in both versions: value_version may be ignored"
+            self._find("reading", "4.3", what, len(cells[0]), len(cells[0]))
+
+    async def _check_wider(self) -> None:
+        """Read the whole range, ten years wider at both ends."""
+        if self._range is not None:
             return
+        first, last = self._periods[0], self._periods[-1]
+        wider = FiscalRange(
+            Period(max(1, first.year - _WIDER), first.end_month, 0),
+            Period(min(9999, last.year + _WIDER), last.end_month, 0),
+        )
+        query = self._query(wider)
+        found = await self._response(self._request(query))
+        if isinstance(found, ValidationFailedError):
+            what = "fiscal_range refuses a range beyond the catalogue's periods"
+            self._find("reading", "4.3", what)
+            return
+        read = self._rows(found, query, "a range beyond the catalogue's periods")
+        periods = [] if read is None else [period for row in read[0].values() for period in row]
+        if unlisted := sum(each not in self._periods for each in periods):
+            what = "values in periods that the catalogue does not list"
+            self._find("break", "2.3", what, unlisted, len(periods))
+
+    async def _check_cell(self) -> None:
+        """Read one cell as exact, alone: if possible where another duration ends in the same month."""
+        ends = Counter(each.fiscal_end for each in self._periods)
+        cells = [(one, at) for version, one, at in self._numbers if version == "original"]
+        known = [(self._series[one], at) for one, at in cells if one in self._series]
+        if not known:
+            return
+        series, period = next((cell for cell in known if ends[cell[1].fiscal_end] > 1), known[0])
+        query = self._query(Exact((period,)), metrics=[series.metric_id], paths=[series.scopes])
+        await self._read(query, "a cell alone")
 
     async def _check_pages(self) -> None:
         query = self._query()
@@ -368,31 +387,60 @@ class Probe:
             self._find("reading", "4.3", f"{what}: {more} more and {fewer} fewer periods")
 
     async def _check_caps(self) -> None:
-        metrics = [*dict.fromkeys(each.metric_id for each in self._series.values())]
-        paths = [*dict.fromkeys(each.scopes for each in self._series.values())]
-        for name, argument, ids, cap in (
-            ("metric_ids", "metrics", metrics, MAX_METRIC_IDS),
-            ("scope_combinations", "paths", paths, MAX_SCOPE_COMBINATIONS),
+        for name, side, cap in (
+            ("metric_ids", 0, MAX_METRIC_IDS),
+            ("scope_combinations", 1, MAX_SCOPE_COMBINATIONS),
         ):
+            ids, others = self._together(side, cap)
             if len(ids) < cap:
                 if self._has_all_series:
                     what = f"the catalogue has fewer than {cap} {name}: the cap was not checked"
                     self._find("reading", "8", what)
                 continue
-            request = self._request(self._query(**{argument: ids[:cap]}))  # type: ignore[arg-type]
-            found = await self._response(request)
+            found = await self._response(self._request(self._crossing(side, ids[:cap], others)))
             if isinstance(found, ValidationFailedError):
-                self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
+                fewer = await self._response(self._request(self._crossing(side, ids[: cap - 1], others)))
+                if isinstance(fewer, Response) and self._is_object(fewer, "8", f"{cap - 1} {name}"):
+                    self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
             elif not isinstance(found, Response):
                 raise self._failed(found, "8")
+            else:
+                self._is_object(found, "8", f"{cap} {name}")
             if len(ids) > cap:
-                body = json.loads(request.body or b"")
-                body[name].append(msgspec.to_builtins(ids[cap]))
-                found = await self._response(evolve(request, body=json.dumps(body).encode()))
-                if isinstance(found, Response):
-                    self._find("limit", "8", f"{cap + 1} {name} are accepted")
-                elif not isinstance(found, ValidationFailedError):
-                    raise self._failed(found, "8")
+                await self._check_beyond_cap(name, self._crossing(side, ids[:cap], others), ids[cap])
+
+    async def _check_beyond_cap(self, name: str, query: Query, further: Any) -> None:
+        """Send one id more than allowed."""
+        request = self._request(query)
+        body = json.loads(request.body or b"")
+        body[name].append(msgspec.to_builtins(further))
+        count = len(body[name])
+        found = await self._response(evolve(request, body=json.dumps(body).encode()))
+        if isinstance(found, Response):
+            if self._is_object(found, "8", f"{count} {name}"):
+                self._find("limit", "8", f"{count} {name} are accepted")
+        elif not isinstance(found, ValidationFailedError):
+            raise self._failed(found, "8")
+
+    def _together(self, side: int, cap: int) -> tuple[list[Any], list[Any]]:
+        """Return more metrics (0) or paths (1) than a cap, if there are, and few lines that they are on."""
+        on: dict[Any, dict[Any, None]] = {}
+        for each in self._series.values():
+            one, other = (each.metric_id, each.scopes)[:: 1 if side == 0 else -1]
+            on.setdefault(other, {})[one] = None
+        ids: dict[Any, None] = {}
+        others: list[Any] = []
+        for other in sorted(on, key=lambda other: -len(on[other])):
+            if len(ids) > cap or len(others) == min(MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS):
+                break
+            if not on[other].keys() <= ids.keys():
+                ids |= on[other]
+                others.append(other)
+        return list(ids), others
+
+    def _crossing(self, side: int, ids: Sequence[Any], others: Sequence[Any]) -> Query:
+        metrics, paths = (ids, others) if side == 0 else (others, ids)
+        return self._query(metrics=metrics, paths=paths)
 
     async def _check_refusals(self) -> None:
         query = self._query()
@@ -434,6 +482,76 @@ class Probe:
             what = f"series without a value in the selected periods are {listed}"
             self._find("reading", "4.3 rule 4", what)
 
+    async def _check_plan(self) -> None:
+        """Read the first batch of everything as `query` sends it, and what it leaves out once more, alone."""
+        if self._catalogue is None:
+            return
+        batch = self._batch(self._catalogue.series)
+        listed = await self._read_batch(batch)
+        if listed is None or not (left := batch.matched - listed):
+            return
+        alone = self._batch([each for each in self._catalogue.series if each.series_id in left])
+        found = await self._response(self._request(alone))
+        read = self._rows(found, alone, "series that were left out")
+        again = {one for one, row in read[0].items() if row} if read is not None else set()
+        again |= {one for version, one, _ in self._numbers if version == "original"}
+        if lost := left & again:
+            what = "a query leaves out series that another one lists"
+            self._find("break", "4.3", what, len(lost), len(batch.matched))
+
+    def _batch(self, series: Iterable[CatalogueSeries]) -> Batch:
+        """Return the first batch of the plan for some series, over the range that is accepted."""
+        assert self._catalogue is not None
+        question = Question(self._catalogue, Select(), FiscalRange())
+        first = plan(question, self._catalogue, series).batches[0]
+        return first if self._range is None else evolve(first, periods=self._range)
+
+    async def _read_batch(self, batch: Batch) -> set[str] | None:
+        """Return the series on all pages of a batch; None: it is refused, or cannot be read."""
+        listed: set[str] = set()
+        cursor, cursors = None, set[str]()
+        while True:
+            found = await self._response(self._request(batch, cursor=cursor))
+            if cursor is None and isinstance(found, ServiceError) and found.status in (400, 413):
+                await self._find_size(batch, found)
+                return None
+            read = self._rows(found, batch, "the first query of a plan")
+            if read is None:
+                return None
+            rows, cursor = read
+            listed.update(rows)
+            if cursor is None:
+                return listed
+            if cursor in cursors:
+                self._find("break", "4.3 rule 3", "the next_cursor of a query is repeated")
+                return None
+            cursors.add(cursor)
+
+    async def _find_size(self, batch: Batch, refusal: ServiceError) -> None:
+        """Halve the metrics or paths of a refused batch, whichever are more, until it is accepted."""
+        metrics, paths = batch.metric_ids, batch.scope_combinations
+        for _ in range(_SIZES):
+            if len(metrics) == len(paths) == 1:
+                break
+            if len(metrics) >= len(paths):
+                metrics = metrics[: len(metrics) // 2]
+            else:
+                paths = paths[: len(paths) // 2]
+            smaller = self._query(batch.periods, metrics=metrics, paths=paths)
+            found = await self._response(
+                self._request(evolve(smaller, reporting_group_ids=batch.reporting_group_ids))
+            )
+            if isinstance(found, Response) and self._is_object(found, "4.3", "a part of the first query"):
+                months = self._months if self._range is None else _width(self._range)
+                refused = (
+                    f"{len(batch.metric_ids)} metric_ids x {len(batch.scope_combinations)} scope_combinations"
+                )
+                accepted = f"{len(metrics)} x {len(paths)} over {months} months is accepted"
+                what = f"a query of {refused} over {months} months is refused; {accepted}"
+                self._find("limit", "4.3", what, shown_by=refusal)
+                return
+        self._find("break", "4.3", "the first query of a plan is refused", shown_by=refusal)
+
     def _empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
         """Return a series that was read, and a period in which it has no value."""
         valued: dict[str, set[Period]] = {}
@@ -444,128 +562,6 @@ class Probe:
             if one in self._series and (rest := [each for each in self._periods if each not in periods]):
                 return self._series[one], rest[0]
         return None
-
-    def _query(
-        self,
-        periods: Resolved | None = None,
-        *,
-        metrics: Sequence[str] | None = None,
-        paths: Sequence[ScopePath] | None = None,
-        version: Any = "original",
-    ) -> Query:
-        """Return a query about the first series of the catalogue, or about all series of some ids.
-
-        Args:
-            periods: None: the catalogue's whole span.
-            metrics, paths: None: those of the series, or one that goes with the others.
-        """
-        listed = list(self._series.values())
-        span = resolve(FiscalRange(), self._periods)
-        assert span is not None  # there are periods
-        if metrics is not None and paths is None:
-            chosen = [each for each in listed if each.metric_id == metrics[0]][:1]
-        elif paths is not None and metrics is None:
-            chosen = [each for each in listed if each.scopes == paths[0]][:1]
-        else:
-            chosen = listed[:20]
-        return Query(
-            metrics or [*dict.fromkeys(each.metric_id for each in chosen)],
-            paths or [*dict.fromkeys(each.scopes for each in chosen)],
-            periods or span,
-            value_version=version,
-            expected_dataset_id=self._dataset.dataset_id,
-        )
-
-    def _request(self, query: Query, *, limit: int = 100, cursor: str | None = None) -> Request:
-        return query_request(self._entity_id, query, page_size=limit, cursor=cursor)
-
-    async def _read(
-        self, query: Query, what: str, *, limit: int = 100, cursor: str | None = None
-    ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
-        """Read a page of a query whose selections are valid, and compare it with what was read before.
-
-        Returns:
-            The numbers by series and period, and the cursor. None: it was refused, or is malformed.
-        """
-        found = await self._response(self._request(query, limit=limit, cursor=cursor))
-        return self._rows(found, query, what)
-
-    def _rows(
-        self, found: Response | ServiceError, query: Query, what: str
-    ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
-        """Return what `_read` returns, from the response."""
-        if not isinstance(found, Response):
-            if isinstance(found, ValidationFailedError):
-                self._find("break", "4.3", f"a valid query is refused: {what}", shown_by=found)
-                return None
-            raise self._failed(found, "4.3")
-        body = self._inspect(found, QUERY)
-        try:
-            with self._decoding("2.4", found):
-                page = read_query_page(found.body, query.value_version, _TOLERANT)
-                check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
-                rows = {
-                    each.series_id: {period: value.number for period, value in each.observations()}
-                    for each in page.series
-                }
-        except _IncompleteError:
-            return None
-        self._deviations(page.deviations, body, "2.4", found)
-        for each in page.series:
-            self._compare_series(each, query, found)
-        different = 0
-        for one, row in rows.items():
-            for period, number in row.items():
-                different += self._numbers.setdefault((query.value_version, one, period), number) != number
-        if different:
-            self._find(
-                "break", "4.3", f"numbers differ between two queries ({what})", different, shown_by=found
-            )
-        return rows, page.next_cursor
-
-    def _compare_series(self, series: Any, query: Query, found: Response) -> None:
-        """Compare a series of a query with the catalogue and with the selections."""
-        listed = self._series.get(series.series_id)
-        if listed is None:
-            if self._has_all_series:
-                self._find("break", "4.3 rule 1", "a series is not in the catalogue", shown_by=found)
-            return
-        if series.metric_id not in query.metric_ids or series.scopes not in query.scope_combinations:
-            self._find("break", "4.3 rule 1", "a series was not selected", shown_by=found)
-        for name in IDENTITY:
-            if getattr(series, name) != getattr(listed, name):
-                self._find("break", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
-        for name in _DESCRIPTIVE:
-            theirs, ours = getattr(series, name), getattr(listed, name)
-            if theirs and ours and theirs != ours:
-                self._find("differs", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
-
-    async def _expect_refusal(self, request: Request, status: int, code: str, spec: str, what: str) -> None:
-        found = await self._response(request)
-        if isinstance(found, Response):
-            self._find("break", spec, f"{what} is accepted", shown_by=found)
-        elif found.status != status or found.code != code:
-            got = f"status {found.status}" + ("" if found.has_error_object else " and no error object")
-            self._find("break", spec, f"{what} gives {got}, not {status} {code}", shown_by=found)
-
-    async def _describe(self, request: Request, spec: str, what: str, accepted: str, refused: str) -> None:
-        """Record whether the service accepts a request, or refuses it with 400; another status is neither."""
-        found = await self._response(request)
-        if isinstance(found, DatasetChangedError):
-            raise self._failed(found, spec)
-        if isinstance(found, (Response, ValidationFailedError)):
-            self._find("reading", spec, accepted if isinstance(found, Response) else refused)
-        else:
-            self._find("break", spec, f"{what} gives status {found.status}", shown_by=found)
-
-    def _failed(self, error: ServiceError, spec: str) -> _IncompleteError:
-        """Record that a request failed which should succeed, and return what ends the part."""
-        if isinstance(error, DatasetChangedError):
-            self._find("reading", "9", "the publication changed during the check")
-        else:
-            what = f"a valid request gives status {error.status}"
-            self._find("break", spec, what, shown_by=error)
-        return _IncompleteError()
 
     # --- the account (spec 4.4, 4.5)
 
@@ -592,17 +588,22 @@ class Probe:
                 self._find("break", spec, f"{request.path} gives status {found.status}", shown_by=found)
 
 
-_SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
-# The messages of decoders that contain nothing of the body.
-_KIND = "(?:int|float|str|bool|array|object|null)"
-_EXPECTED = re.compile(rf"[Ee]xpected {_KIND}(?: \| {_KIND})*, got {_KIND}|a required field is missing")
+def _month(fiscal_end: int) -> Period:
+    """Return a month, counted as `Period.fiscal_end` is."""
+    year, month = divmod(fiscal_end - 1, 12)
+    return Period(year, month + 1, 0)
 
 
-def _harmless(problem: str) -> str:
-    """Return a decoding problem without what the body contains: the kinds, and the path without indexes."""
-    message, _, path = problem.rpartition(" @ ")
-    expected = _EXPECTED.match(message)
-    # The path of a value contains the id of its series in parentheses.
-    place = re.sub(r"\[[^\]]*\]", "[*]", re.sub(r" \(.*\)", "", path)) if path.startswith("$") else "$"
-    place = place if re.fullmatch(r"[$\w.\[\]*]{1,100}", place) else "$"
-    return f"{place} cannot be read" + (f": {expected[0]}" if expected else "")
+def _width(periods: FiscalRange) -> int:
+    """Return the months of a range."""
+    assert isinstance(periods.start, Period)
+    assert isinstance(periods.end, Period)
+    return periods.end.fiscal_end - periods.start.fiscal_end + 1
+
+
+def _date_of(response: Response) -> datetime | None:
+    """Return when the service has sent a response, by its own clock."""
+    try:
+        return parsedate_to_datetime(response.headers.get("date", "")).astimezone(UTC)
+    except (TypeError, ValueError):
+        return None

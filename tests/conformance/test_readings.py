@@ -1,0 +1,340 @@
+"""`asyncfin.check` at services that read the spec in ways which lose or falsify numbers."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncfin import CheckReport, Client, check
+from asyncfin.sandbox import Dialect, Sandbox
+from tests.altered import altered
+from tests.conformance.test_check import DATASET, WIDE, words
+from tests.handmade import dataset
+
+pytestmark = pytest.mark.virtual
+YEARS = {f"FY{year}": float(year) for year in range(2013, 2024)}
+# A fiscal end with three durations, and a series without values.
+MADE = dataset(
+    {
+        ("Sales", "all"): {**YEARS, "2023-Q4": 7.0, "2023-H2": 9.0},
+        ("Cost", "all"): dict(YEARS),
+        ("Never", "all"): {},
+    }
+)
+MONTHS = 12 * 10 + 1  # from 2013-12 to 2023-12
+Body = dict[str, Any]
+
+
+def unchanged(operation: str, sent: Body, body: Body) -> None:
+    """Leave a response as it is."""
+
+
+async def report_on(
+    made: Any = MADE,
+    alter: Callable[[str, Body, Body], None] = unchanged,
+    status_of: Callable[[str, Any], int] = lambda operation, sent: 200,
+    **options: Any,
+) -> CheckReport:
+    async with (
+        Sandbox(made, **options) as sandbox,
+        altered(sandbox, alter, status_of) as url,
+        Client(url, sandbox.token) as client,
+    ):
+        return await check(client, sandbox.entities[0])
+
+
+def found(report: CheckReport, kind: str, what: str) -> tuple[str, int, int | None] | None:
+    """Return the section and the counts of a finding; None: there is none."""
+    for each in report.findings:
+        if (each.kind, each.what) == (kind, what):
+            return each.spec, each.count, each.of
+    return None
+
+
+def mode_of(sent: Body | None) -> str | None:
+    """Return the form of a query's periods."""
+    return str(sent["periods"]["mode"]) if sent and "periods" in sent else None
+
+
+def months_of(sent: Body) -> int:
+    """Return the width of a range."""
+    start, end = sent["periods"]["from"], sent["periods"]["to"]
+    return 12 * (end["year"] - start["year"]) + end["end_month"] - start["end_month"] + 1
+
+
+def add_period(body: Body, year: int, series_id: str) -> None:
+    """Add a period in which a series has the value that it has in another one."""
+    body["periods"].append({"year": year, "end_month": 12, "duration_months": 12})
+    for series in body["series"]:
+        value = next(filter(None, series["values"]), None) if series["series_id"] == series_id else None
+        series["values"].append(value)
+
+
+@pytest.mark.parametrize(
+    ("mode", "what"),
+    [
+        ("fiscal_range", "fiscal_range leaves out values that exact has"),
+        ("exact", "exact leaves out values that fiscal_range has"),
+    ],
+)
+async def test_values_that_one_form_of_periods_leaves_out_are_a_break(mode: str, what: str) -> None:
+    """Two of the 24 values are missing in one of the forms."""
+
+    def drop(_: str, sent: Body, body: Body) -> None:
+        if mode_of(sent) == mode and sent["value_version"] == "original":
+            for series in body["series"]:
+                places = [at for at, value in enumerate(series["values"]) if value]
+                if len(places) > 1:
+                    series["values"][places[0]] = None
+
+    report = await report_on(alter=drop)
+    assert found(report, "break", what) == ("4.3", 2, 24)
+
+
+async def test_forms_of_periods_that_agree_are_no_finding() -> None:
+    """Nothing else is found at a service that keeps the spec."""
+    report = await report_on()
+    assert (report.breaks, report.complete) == ((), True)
+    assert not words(report, "differs")
+
+
+async def test_an_exact_query_that_returns_other_periods_is_a_break() -> None:
+    """One cell is read alone, at a fiscal end with another duration."""
+    alone: list[Body] = []
+
+    def widen(_: str, sent: Body, body: Body) -> None:
+        if (
+            mode_of(sent) == "exact"
+            and len(sent["periods"]["exact"]) == 1
+            and any(value for series in body["series"] for value in series["values"])
+        ):
+            alone.append(sent["periods"]["exact"][0])
+            add_period(body, 2001, body["series"][0]["series_id"])
+
+    report = await report_on(alter=widen)
+    what = "exact returns values in periods that were not selected"
+    assert found(report, "break", what) == ("4.3", 1, 2)
+    assert (alone[0]["year"], alone[0]["end_month"]) == (2023, 12)
+
+
+@pytest.mark.parametrize(("unrestated", "says"), [("original", True), ("latest_restated", False)])
+async def test_equal_versions_are_a_reading_unless_values_are_labelled(unrestated: Any, says: bool) -> None:
+    """A service that ignores `value_version` labels none `latest_restated`."""
+    report = await report_on(dialect=Dialect(unrestated=unrestated))
+    what = "all values are equal in both versions: value_version may be ignored"
+    assert found(report, "reading", what) == (("4.3", 24, 24) if says else None)
+
+
+async def test_values_outside_of_the_catalogue_s_periods_are_a_break() -> None:
+    """The whole range is read ten years wider at both ends."""
+
+    def older(_: str, sent: Body, body: Body) -> None:
+        if mode_of(sent) == "fiscal_range" and sent["periods"]["from"]["year"] == 2003:
+            assert sent["periods"]["to"]["year"] == 2033
+            add_period(body, 2005, "Cost.all")
+
+    report = await report_on(alter=older)
+    assert found(report, "break", "values in periods that the catalogue does not list") == ("2.3", 1, 25)
+
+
+async def test_a_refused_wider_range_is_a_reading() -> None:
+    """The spec does not say whether a range may begin before the first period."""
+    report = await report_on(
+        status_of=lambda _, sent: 400 if mode_of(sent) == "fiscal_range" and months_of(sent) > MONTHS else 200
+    )
+    what = "fiscal_range refuses a range beyond the catalogue's periods"
+    assert found(report, "reading", what) == ("4.3", 1, None)
+    assert (report.breaks, report.complete) == ((), True)
+
+
+async def test_a_refused_whole_range_is_a_limit_if_a_shorter_one_is_accepted() -> None:
+    """Later queries use one that is accepted."""
+    sizes: list[int] = []
+
+    def status_of(_: str, sent: Any) -> int:
+        if mode_of(sent) != "fiscal_range":
+            return 200
+        sizes.append(months_of(sent))
+        return 400 if sizes[-1] > 40 else 200
+
+    report = await report_on(status_of=status_of)
+    assert words(report, "limit") == [f"fiscal_range refuses {MONTHS} months, and accepts {MONTHS // 4}"]
+    assert (report.breaks, report.complete) == ((), True)
+    assert sizes[:3] == [MONTHS, MONTHS // 2, MONTHS // 4]
+    assert set(sizes[3:]) == {MONTHS // 4}
+
+
+async def test_a_range_of_which_no_part_is_accepted_is_a_break() -> None:
+    """It is not a limit."""
+    report = await report_on(status_of=lambda _, sent: 400 if mode_of(sent) == "fiscal_range" else 200)
+    assert any("a valid query is refused: fiscal_range" in each for each in words(report, "break"))
+    assert not words(report, "limit")
+
+
+async def test_pages_of_the_catalogue_that_differ_are_named() -> None:
+    """What the client repairs when it joins them differs."""
+
+    def differ(operation: str, _: Body, body: Body) -> None:
+        if operation == "catalogue":
+            count = sum(len(group["series"]) for group in body["groups"])
+            for group in body["groups"]:
+                group["description"] = f"of {count} series"
+
+    report = await report_on(DATASET, differ)
+    what = "$.groups[*].description differs between pages"
+    section = found(report, "differs", what)
+    assert section is not None
+    assert section[1] >= 1
+    assert not report.breaks
+
+
+async def test_series_that_a_query_leaves_out_and_another_one_lists_are_a_break() -> None:
+    """The first query of a plan for everything has no series of one metric, which it has alone."""
+    lost = "Cost.all"
+
+    def leave_out(_: str, sent: Body, body: Body) -> None:
+        if sent and len(sent.get("metric_ids", ())) > 1:
+            body["series"] = [each for each in body.get("series", ()) if each["series_id"] != lost]
+
+    report = await report_on(alter=leave_out)
+    section = found(report, "break", "a query leaves out series that another one lists")
+    assert section is not None
+    assert section[:2] == ("4.3", 1)
+
+
+@pytest.mark.parametrize("status", [400, 413])
+async def test_a_query_that_is_too_large_is_a_limit_with_the_size_that_is_accepted(status: int) -> None:
+    """Metrics or paths are halved, whichever are more."""
+    sizes: list[tuple[int, int]] = []
+
+    def status_of(_: str, sent: Any) -> int:
+        if mode_of(sent) is None:
+            return 200
+        size = len(sent["metric_ids"]), len(sent["scope_combinations"])
+        sizes.append(size)
+        return status if size[0] * size[1] > 800 else 200
+
+    report = await report_on(WIDE, status_of=status_of)
+    (limit,) = [each for each in words(report, "limit") if each.startswith("a query of ")]
+    said = re.fullmatch(
+        r"a query of (\d+) metric_ids x (\d+) scope_combinations over (\d+) months is refused;"
+        r" (\d+) x (\d+) over (\d+) months is accepted",
+        limit,
+    )
+    assert said is not None
+    refused, accepted = (int(said[1]), int(said[2])), (int(said[4]), int(said[5]))
+    assert refused in sizes
+    metrics, paths = refused
+    while metrics * paths > 800:
+        metrics, paths = (metrics // 2, paths) if metrics >= paths else (metrics, paths // 2)
+    assert accepted == (metrics, paths)
+    assert accepted in sizes
+    assert said[3] == said[6]
+    assert report.complete
+    assert not report.breaks, report
+
+
+async def test_a_first_query_that_is_refused_at_any_size_is_a_break() -> None:
+    """After at most six requests more."""
+    sent_for: list[Any] = []
+
+    def status_of(operation: str, sent: Any) -> int:
+        # Everything else was sent before: the first query is the one of most metrics and paths.
+        if operation == "query" and (
+            sent_for or len(sent["metric_ids"]) * len(sent["scope_combinations"]) > 800
+        ):
+            sent_for.append(sent)
+            return 400
+        return 200
+
+    report = await report_on(WIDE, status_of=status_of)
+    assert words(report, "break") == ["the first query of a plan is refused"]
+    assert len(sent_for) <= 7
+
+
+@pytest.mark.parametrize(("year", "says"), [(2999, True), (2020, False)])
+async def test_a_publication_of_the_future_is_a_reading(year: int, says: bool) -> None:
+    """Its created_timestamp is later than the response."""
+
+    def later(_: str, sent: Body, body: Body) -> None:
+        if "created_timestamp" in body:
+            body["created_timestamp"] = f"{year}-01-01T00:00:00Z"
+
+    report = await report_on(alter=later)
+    assert found(report, "reading", "created_timestamp is in the future") == (
+        ("2.2", 1, None) if says else None
+    )
+
+
+@pytest.mark.parametrize("operation", ["dataset", "catalogue"])
+@pytest.mark.parametrize("wrong", [1735689600, None])
+async def test_a_timestamp_that_is_none_ends_the_report_and_not_the_call(operation: str, wrong: Any) -> None:
+    """The break names its path; the report is not complete."""
+
+    def spoil(name: str, sent: Body, body: Body) -> None:
+        if name == operation:
+            body["created_timestamp"] = wrong
+
+    report = await report_on(alter=spoil)
+    assert not report.complete
+    assert any(each.startswith("$.created_timestamp cannot be read") for each in words(report, "break"))
+
+
+@pytest.mark.parametrize(("most", "says"), [(49, True), (40, False)])
+async def test_a_refused_cap_is_a_break_only_if_one_less_is_accepted(most: int, says: bool) -> None:
+    """A service that refuses 49 too has another limit."""
+    report = await report_on(
+        WIDE,
+        status_of=lambda _, sent: 400 if mode_of(sent) and len(sent["metric_ids"]) > most else 200,
+    )
+    assert ("50 metric_ids are refused" in words(report, "break")) == says
+
+
+async def test_the_probe_of_a_cap_takes_metrics_and_paths_that_occur_together() -> None:
+    """Each metric has a series on one of the paths, and each path one of the metrics."""
+    cells = {
+        (each["metric_id"], str(each["scopes"]))
+        for group in WIDE.publications[-1].groups
+        for each in group["series"]
+    }
+    probes: list[Body] = []
+
+    def keep(_: str, sent: Body, body: Body) -> None:
+        if mode_of(sent) and 50 in (len(sent["metric_ids"]), len(sent["scope_combinations"])):
+            probes.append(sent)
+
+    await report_on(WIDE, keep)
+    assert probes
+    for sent in probes[:2]:
+        paths = {str(each) for each in sent["scope_combinations"]}
+        metrics = set(sent["metric_ids"])
+        assert {metric for metric, path in cells if path in paths} >= metrics
+        assert {path for metric, path in cells if metric in metrics} >= paths
+
+
+@pytest.mark.parametrize(
+    ("what", "selected"),
+    [
+        ("`limit` 101", lambda sent: sent.get("limit") == 101),
+        ("51 metric_ids", lambda sent: len(sent["metric_ids"]) == 51),
+        ("another expected_dataset_id", None),
+    ],
+)
+async def test_a_2xx_without_the_object_is_a_break_and_not_accepted(
+    what: str, selected: Callable[[Body], bool] | None
+) -> None:
+    """Such as a service that only notes the request."""
+    known: list[str] = []
+
+    def status_of(_: str, sent: Any) -> int:
+        if mode_of(sent) is None:
+            return 200
+        known.append(sent["expected_dataset_id"])
+        wrong = known[-1] != known[0] if selected is None else selected(sent)
+        return 202 if wrong else 200
+
+    report = await report_on(WIDE, status_of=status_of)
+    assert f"{what} gives status 202 without a dataset" in words(report, "break")
+    assert not [each for each in report.findings if each.what == f"{what} is accepted"]
+    assert f"{what} are accepted" not in words(report, "limit")

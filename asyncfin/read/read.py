@@ -98,6 +98,8 @@ class Read:
         `once` is that of `Sender.send`.
         """
         try:
+            if not self.has_turn:
+                return await self._sender.send(request, on_attempt=self.stats.count, once=once)
             async with taken(self._turn) as may_retry:
                 return await self._sender.send(
                     request, on_attempt=self.stats.count, may_retry=may_retry, once=once

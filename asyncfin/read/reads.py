@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import Context
 
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset
@@ -22,10 +22,13 @@ from asyncfin.read.span import QuestionSpan
 from asyncfin.read.turn import Turn, is_ended_by_turn
 from asyncfin.table.panel import Panel
 from asyncfin.wire.pages import read_catalogue
-from asyncfin.wire.protocol import Request, Response
+from asyncfin.wire.protocol import Request, Response, check_entity_id
 from asyncfin.wire.sender import Sender
 
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
+_EVERYTHING = {
+    each.name: getattr(Question("any", _EVERY_SERIES, _EVERY_PERIOD), each.name) for each in fields(Question)
+}
 
 
 @frozen(eq=False)
@@ -141,7 +144,14 @@ class Reads:
 
 def everything(entity_id: str, max_age: float | None = None) -> Question:
     """Return the question for all that an entity has."""
-    return Question(entity_id, _EVERY_SERIES, _EVERY_PERIOD, max_age=max_age)
+    check_entity_id(entity_id)
+    # Each metadata request has one: the other fields need not be checked again.
+    question = object.__new__(Question)
+    for name, value in _EVERYTHING.items():
+        object.__setattr__(question, name, value)
+    object.__setattr__(question, "source", entity_id)
+    object.__setattr__(question, "max_age", max_age)
+    return question
 
 
 async def planned(read: Read) -> Plan:

@@ -82,9 +82,10 @@ class Gate:
         self, request: Request, key: Hashable, error: AsyncfinError | None, retry_after: float | None = None
     ) -> bool:
         """Record how an attempt has ended; return whether an outage begins or ends with it."""
-        if request.entity_id is None:
+        outage = self._outage
+        if request.entity_id is None or (error is None and not outage.failures):
             return False
-        outage, failed = self._outage, is_failure(error)
+        failed = is_failure(error)
         if failed is None:
             outage.record_neither(key, self._time())
         elif failed:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Self
+from typing import Self
 
 import msgspec
-from attrs import astuple, define
+from attrs import astuple, define, field
 
 from asyncfin import checks, events
 from asyncfin.clock import later, utc_text
@@ -23,12 +23,20 @@ _log = logging.getLogger("asyncfin")
 
 
 class Announcer:
-    """Calls every observer with each event, in the order in which they were given."""
+    """Calls every observer with each event, in the order in which they were given.
 
-    def __init__(self, *observers: events.Observer) -> None:
-        for each in observers:
+    `own` are the client's: they need no event that is frequent, unless it is logged.
+    """
+
+    def __init__(self, *own: events.Observer, observers: Iterable[events.Observer] = ()) -> None:
+        given = tuple(observers)
+        for each in given:
             checks.plain_callable("observers", each)
-        self._observers = observers
+        self._own, self._observers = len(own), (*own, *given)
+
+    def is_heard(self, level: int = logging.DEBUG) -> bool:
+        """Return whether an event is to be made that the log has at a level."""
+        return len(self._observers) > self._own or _log.isEnabledFor(level)
 
     def __call__(self, event: events.Event) -> None:
         for observer in self._observers:
@@ -110,45 +118,54 @@ class WarningLog:
                     lasting(event.seconds),
                     event.probes,
                 )
-            case events.RequestStarted(entity_id=str(entity_id)) if not (
-                self._has_unusual_id or has_spec_form(entity_id)
-            ):
-                self._has_unusual_id = True
-                _log.warning(
-                    "%s is sent as an entity id, although it is not O- followed by 32 characters",
-                    printable(entity_id),
-                )
+
+    def check_entity_id(self, entity_id: str) -> None:
+        """Warn of the first entity id that is sent and does not have the form of the spec."""
+        if self._has_unusual_id or has_spec_form(entity_id):
+            return
+        self._has_unusual_id = True
+        _log.warning(
+            "%s is sent as an entity id, although it is not O- followed by 32 characters",
+            printable(entity_id),
+        )
+
+
+class Count:
+    """What the requests of an operation have cost so far."""
+
+    __slots__ = ("received", "refused", "requests", "retries", "waits")
+
+    def __init__(self) -> None:
+        self.requests = self.retries = self.refused = self.received = 0
+        self.waits = 0.0
 
 
 class Tally:
-    """An observer that counts."""
+    """The counts of a client; as an observer it notes outages."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, events.Counts] = {}
+        self._counts: dict[str, Count] = {}
         self._outage_since: datetime | None = None
 
+    def of(self, operation: str) -> Count:
+        """Return the counts of an operation, to add to."""
+        if (found := self._counts.get(operation)) is None:
+            found = self._counts[operation] = Count()
+        return found
+
     def __call__(self, event: events.Event) -> None:
-        match event:
-            case events.OutageBegan():
-                self._outage_since = event.since
-                return
-            case events.OutageEnded():
-                self._outage_since = None
-                return
-            case events.RequestStarted():
-                counts = events.Counts(requests=1, retries=int(event.attempt > 1))
-            case events.RequestAnswered():
-                counts = events.Counts(refused=int(event.status == 429), received=event.received)
-            case events.Waited():
-                counts = events.Counts(waits=event.seconds)
-            case _:
-                return
-        self._counts[event.operation] = self._counts.get(event.operation, events.Counts()) + counts
+        if isinstance(event, events.OutageBegan):
+            self._outage_since = event.since
+        elif isinstance(event, events.OutageEnded):
+            self._outage_since = None
 
     def stats(self) -> events.Stats:
         """Return the counts so far."""
-        total = sum(self._counts.values(), events.Counts())
-        counts = dict(self._counts)
+        counts = {
+            name: events.Counts(each.requests, each.retries, each.refused, each.waits, each.received)
+            for name, each in self._counts.items()
+        }
+        total = sum(counts.values(), events.Counts())
         return events.Stats(*astuple(total), by_operation=counts, outage_since=self._outage_since)
 
 
@@ -159,45 +176,60 @@ _LONG = 1.0
 
 
 @define
-class Wait:
-    """What a request waits for."""
+class Waits:
+    """What announces the waits of a client's requests, and counts them."""
 
+    announce: Announcer
+    tally: Tally
+    clock: Callable[[], datetime]
+    bucket: Bucket
+
+    def of(self, request: Request) -> Wait:
+        """Return a context manager for a wait of a request."""
+        return Wait(request, self)
+
+
+@define(eq=False)
+class Wait:
+    """A wait of a request, as a context manager: announced while it is long, and at its end."""
+
+    _request: Request
+    _waits: Waits
     reason: str = ""  # as `Waiting` has it
     # Gives the loop time at which that ends at the earliest, if it is known.
     ends_at: Callable[[], float | None] = lambda: None
+    _began_at: float = 0.0
+    _loop: asyncio.AbstractEventLoop = field(factory=asyncio.get_running_loop)
+    _timer: asyncio.TimerHandle | None = None
 
+    def __enter__(self) -> Self:
+        self._began_at = self._loop.time()
+        if self._waits.announce.is_heard(logging.INFO):
+            self._timer = self._loop.call_later(_LONG, self._announce_long)
+        return self
 
-@contextmanager
-def announced(
-    request: Request, announce: Announcer, clock: Callable[[], datetime], bucket: Bucket
-) -> Iterator[Wait]:
-    """Announce the wait in the block while it is long, and its end."""
-    wait, loop = Wait(), asyncio.get_running_loop()
-    began_at = loop.time()
-    timer: asyncio.TimerHandle
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        seconds = self._loop.time() - self._began_at
+        if kind is not None or seconds < _NOTICEABLE:  # not one that failed or was cancelled
+            return
+        request, waits = self._request, self._waits
+        waits.tally.of(request.operation).waits += seconds
+        if waits.announce.is_heard():
+            reason = self.reason if self.reason in ("retry", "outage") else "turn"
+            waits.announce(events.Waited(request.operation, request.entity_id, reason, seconds))
 
-    def is_long(again: Callable[[Any], None]) -> None:
-        nonlocal timer
-        now = loop.time()
-        seconds = now - began_at
+    def _announce_long(self) -> None:
+        now = self._loop.time()
+        seconds = now - self._began_at
         # The intervals double: observers learn of a long wait soon, and it does not fill a log.
-        timer = loop.call_later(seconds, again, again)
-        reason, ends_at = wait.reason, wait.ends_at()
+        self._timer = self._loop.call_later(seconds, self._announce_long)
+        reason, ends_at = self.reason, self.ends_at()
         # The end of a pause of the bucket is known, that of the wait in its queue is not.
-        if reason == "bucket" and (paused_until := bucket.stats().paused_until) is not None:
+        if reason == "bucket" and (paused_until := self._waits.bucket.stats().paused_until) is not None:
             reason, ends_at = "pause", paused_until
-        until = None if ends_at is None else later(clock(), ends_at - now)
-        announce(events.Waiting(request.operation, request.entity_id, reason, seconds, until))
-
-    # It receives itself as an argument: a closure over itself would be a cycle, which keeps the request until
-    # the garbage collector runs.
-    timer = loop.call_later(_LONG, is_long, is_long)
-    try:
-        yield wait
-    finally:
-        timer.cancel()
-    # Not reached by a wait that failed or was cancelled.
-    seconds = loop.time() - began_at
-    if seconds >= _NOTICEABLE:
-        reason = wait.reason if wait.reason in ("retry", "outage") else "turn"
-        announce(events.Waited(request.operation, request.entity_id, reason, seconds))
+        until = None if ends_at is None else later(self._waits.clock(), ends_at - now)
+        request = self._request
+        self._waits.announce(events.Waiting(request.operation, request.entity_id, reason, seconds, until))

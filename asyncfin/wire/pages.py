@@ -32,6 +32,8 @@ from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read
 # The spec has no bounds for these. They only stop a read that would never end.
 MAX_EMPTY_PAGES = 1_000
 MAX_CATALOGUE_SERIES = 1_000_000
+# Steps of the loop within which a request that waits for nothing is written; three are enough today.
+_STEPS = 8
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
 Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
@@ -169,6 +171,8 @@ async def _pages(
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
                 # Others run before the next body is decoded, however many were received at once.
                 await asyncio.sleep(0)
+            if ahead is not None:
+                await _begun(ahead)
             is_last, given = page.next_cursor is None, [page]
             # While the consumer works, only the consumer keeps the bytes.
             del page, response
@@ -178,6 +182,17 @@ async def _pages(
     finally:
         if ahead is not None:
             await cancel_and_wait([ahead])
+
+
+async def _begun(request: asyncio.Future[Response]) -> None:
+    """Return when a request is written, or waits for the bucket, a connection or a retry, or has ended.
+
+    The consumer of the page may not let the loop run: then the request would be written after its work.
+    """
+    for _ in range(_STEPS):
+        if request.done():
+            return
+        await asyncio.sleep(0)
 
 
 def _check_groups(page: CataloguePage) -> None:

@@ -5,6 +5,8 @@ Requests carry no token; the transport adds it. A response of status 2xx becomes
 never by its text.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
@@ -51,6 +53,10 @@ class Response:
     at: datetime  # aware UTC
     attempts: int = 1  # how often the request was sent
     tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)  # how the client reads the body
+
+    def completed(self, attempts: int, tolerance: Tolerance) -> Response:
+        """Return the response as the last of so many attempts, to be read with a tolerance."""
+        return Response(self.status, self.headers, self.body, self.at, attempts, tolerance)
 
     @property
     def request_id(self) -> str | None:

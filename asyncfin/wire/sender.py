@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
-from functools import partial
 from itertools import count
 from typing import TypeAlias
 
-from attrs import define, evolve
+from attrs import define
 
 from asyncfin import checks
 from asyncfin.clock import later
@@ -36,7 +35,7 @@ from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop
 from asyncfin.wire.connection import HeaderValue
 from asyncfin.wire.gate import Gate
-from asyncfin.wire.observers import Announcer, Tally, Wait, WarningLog, announced, log
+from asyncfin.wire.observers import Announcer, Tally, Wait, Waits, WarningLog, log
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -63,7 +62,7 @@ def _error_of(request: Request, response: Response) -> RequestError | None:
     if not 200 <= response.status < 300:
         return failure(request, response)
     # Not searched without the header, which hardly any 2xx has.
-    if retry_after(response) is None:
+    if "retry-after" not in response.headers or retry_after(response) is None:
         return None
     return without_object(request, response)
 
@@ -163,9 +162,9 @@ class Sender:
         self._shared = PerLoop(self._new_shared)
         self._tally = Tally()
         self._warnings = WarningLog()
-        self.announce = Announcer(self._tally, log, self._warnings, *observers)
+        self.announce = Announcer(self._tally, log, self._warnings, observers=observers)
         self.tolerance = Tolerance(checks.flag("strict", strict), self._announce_deviation)
-        self._waiting = partial(announced, announce=self.announce, clock=transport.clock, bucket=bucket)
+        self._waiting = Waits(self.announce, self._tally, transport.clock, bucket).of
 
     def _new_shared(self) -> _Shared:
         self._close_gate()  # of a loop that has ended
@@ -211,7 +210,7 @@ class Sender:
                     if isinstance(outcome, Response):
                         self._quota.earn()
                         tolerance = self.tolerance.of(request.operation, request.entity_id)
-                        return evolve(outcome, attempts=sending.attempts, tolerance=tolerance)
+                        return outcome.completed(sending.attempts, tolerance)
                     if outcome is not None:
                         sending.error = outcome
                         await self._prepare_retry(sending, outcome)
@@ -320,8 +319,9 @@ class Sender:
         request, slots = sending.request, sending.shared.slots
         with self._waiting(request) as wait:  # ends where sending begins, and the slot stays held
             # First before the slots: however few there are, all waiting requests share a call for the token.
-            wait.reason = "token"
-            await self.tokens.current()
+            if self.tokens.held is None:
+                wait.reason = "token"
+                await self.tokens.current()
             wait.reason = "connection"
             await slots.acquire()
             try:
@@ -338,19 +338,26 @@ class Sender:
         sending.on_attempt()
         # The first fields of all events of this attempt.
         identity = (request.operation, request.entity_id, next(_serials), sending.attempts)
-        url = self._transport.url(request)
-        self.announce(RequestStarted(*identity, method=request.method, url=url))
+        count, url = self._tally.of(request.operation), self._transport.url(request)
+        count.requests += 1
+        count.retries += sending.attempts > 1
+        if request.entity_id is not None:
+            self._warnings.check_entity_id(request.entity_id)
+        # Whoever observes its start, observes its end.
+        if is_heard := self.announce.is_heard():
+            self.announce(RequestStarted(*identity, method=request.method, url=url))
         try:
             # The method itself: the transport calls it as it writes the headers.
             headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
-            response = await self._transport.send(request, headers)
+            response = await self._transport.send(request, headers, url=url)
             if not isinstance(response, Response):  # an error, whose traceback begins here
                 raise response
             if ends_within_json(response):
                 raise TruncatedAnswerError("the response ended within its JSON")
         except BaseException as failed:  # a cancellation too: what has started must be seen to end
-            seconds = time() - sending.sent_at
-            self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
+            if is_heard:
+                seconds = time() - sending.sent_at
+                self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
             raise
         finally:
             sending.elapsed += time() - sending.sent_at
@@ -359,15 +366,18 @@ class Sender:
         # slot is free by now, so other requests are sent during this.
         response = self.tokens.redact(response)
         error = _error_of(request, response)
-        self.announce(
-            RequestAnswered(
-                *identity,
-                status=response.status,
-                received=len(response.body),
-                seconds=time() - sending.sent_at,
-                request_id=error.request_id if error else None,
+        count.refused += response.status == 429
+        count.received += len(response.body)
+        if is_heard:
+            self.announce(
+                RequestAnswered(
+                    *identity,
+                    status=response.status,
+                    received=len(response.body),
+                    seconds=time() - sending.sent_at,
+                    request_id=error.request_id if error else None,
+                )
             )
-        )
         if response.status < 300:
             self.tokens.record_accepted(token)
         elif response.status == 401:
@@ -389,8 +399,9 @@ class Sender:
             # The grant is last, so that a granted request is sent at once: the pace is that of the
             # requests, not only of the grants. `current` is awaited only so that there is a token; which one
             # is sent is decided last, since it can be refused during each of these waits.
-            wait.reason = "token"
-            await self.tokens.current()
+            if self.tokens.held is None:
+                wait.reason = "token"
+                await self.tokens.current()
             wait.reason = "bucket"
             sending.sent_at = await self._bucket.acquire(lane=self.lane, counts=request.counts)
             token = self.tokens.held

@@ -30,6 +30,8 @@ _path = instance_of(str, os.PathLike)
 _HIDDEN = "(secret)"
 # How many tokens are searched for in responses. One that was renewed more often is no longer in use.
 _REMEMBERED = 16
+# Bytes of a text that is searched for the whole token at once.
+_SMALL = 10_000
 # A shorter token may be a word: redacting it would alter data, codes and ids.
 _MIN_REDACTED = 8
 # After this many candidates the pattern alone is faster.
@@ -60,10 +62,11 @@ def token_file(path: str | os.PathLike[str]) -> AskToken:
 class Secret:
     """A token that no repr, str, format or pickle reveals."""
 
-    __slots__ = ("_text",)
+    __slots__ = ("_forms", "_text")
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._forms = {text.encode(), _unescaped(text.encode())}
 
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5)."""
@@ -71,13 +74,13 @@ class Secret:
 
     def occurs_in(self, *texts: bytes) -> bool:
         """Return whether the token occurs in one of these texts."""
-        token = self._text.encode()
-        # Its characters first: five times faster for a text without one of them.
-        return any(
-            all(character in text for character in set(form)) and form in text
-            for form in {token, _unescaped(token)}
-            for text in texts
-        )
+        for form in self._forms:
+            for text in texts:
+                # In a large one its characters first: five times faster for a text without one of them.
+                is_possible = len(text) < _SMALL or all(character in text for character in set(form))
+                if is_possible and form in text:
+                    return True
+        return False
 
     def pattern(self) -> str:
         """Return a regular expression for the forms in which a service may echo the token.

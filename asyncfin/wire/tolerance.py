@@ -58,7 +58,7 @@ class Tolerance:
 
     def of(self, operation: str, entity_id: str | None) -> Tolerance:
         """Return the tolerance for the response to a request."""
-        return attrs.evolve(self, operation=operation, entity_id=entity_id)
+        return Tolerance(self.strict, self.announce, operation, entity_id)
 
     def counts(self) -> Counts | None:
         """Return where a decoder counts repairs; None: it must not repair."""

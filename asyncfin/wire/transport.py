@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from io import BytesIO
 from math import inf
+from types import TracebackType
 from typing import NamedTuple, cast
 from urllib.parse import quote, urlencode
 
 import aiohttp
-from attrs import evolve
 from yarl import URL
 
 from asyncfin import checks
@@ -49,6 +49,38 @@ class _LoopState(NamedTuple):
     session: aiohttp.ClientSession
     closing: AsyncGenerator[None, None]  # closes the session when it is closed itself, or when the loop ends
     scopes: set[asyncio.Timeout]  # the running blocks of `until_closed`
+
+
+class _UntilClosed:
+    """A block that ends when a transport is closed."""
+
+    __slots__ = ("_scope", "_scopes", "_transport")
+    _scope: asyncio.Timeout
+    _scopes: set[asyncio.Timeout]
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    async def __aenter__(self) -> None:
+        self._scopes = (await self._transport.opened()).scopes
+        # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
+        # and to distinguish it from a cancellation of the task.
+        self._scope = asyncio.timeout(None)
+        self._scopes.add(self._scope)
+        await self._scope.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._scopes.discard(self._scope)
+        try:
+            await self._scope.__aexit__(kind, error, trace)
+        except TimeoutError:
+            if not self._transport.is_closed:
+                raise
+            return True
+        # Closing also breaks the connections, which a request may notice first.
+        return isinstance(error, (TimeoutError, TransportError)) and self._transport.is_closed
 
 
 class Transport:
@@ -96,7 +128,7 @@ class Transport:
         return f"{self.base_url}{request.path}{query}"
 
     async def send(
-        self, request: Request, headers: Mapping[str, HeaderValue]
+        self, request: Request, headers: Mapping[str, HeaderValue], *, url: str | None = None
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the error in its place.
 
@@ -107,7 +139,8 @@ class Transport:
         Headers are sent in addition to those of every request. A value may be a function that returns it: it
         is called as the headers are written, so that no waiting frame contains a secret.
         """
-        session = (await self._opened()).session
+        session = (await self.opened()).session
+        url = url or self.url(request)
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
         head: Response | None = None
         try:
@@ -115,7 +148,7 @@ class Transport:
                 async with session.request(
                     request.method,
                     # `encoded`: yarl would write some escapes in another way.
-                    URL(self.url(request), encoded=True),
+                    URL(url, encoded=True),
                     data=request.body,
                     headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see LateHeadersRequest
                     # The spec names no redirect, and one could lead the token to another host.
@@ -135,25 +168,11 @@ class Transport:
             if head is not None and (head.status in (408, 429) or head.status >= 500):
                 return head
             return self._failure(error)
-        return evolve(head, body=body, at=self.clock())
+        return Response(head.status, received, body, self.clock())
 
-    @asynccontextmanager
-    async def until_closed(self) -> AsyncIterator[None]:
+    def until_closed(self) -> AbstractAsyncContextManager[None]:
         """Run the block until this is closed: that ends it at once, wherever it waits, without an error."""
-        scopes = (await self._opened()).scopes
-        # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
-        # and to distinguish it from a cancellation of the task.
-        scope = asyncio.timeout(None)
-        scopes.add(scope)
-        try:
-            async with scope:
-                yield
-        except (TimeoutError, TransportError):
-            # Closing also breaks the connections, which a request may notice first.
-            if not self._closed:
-                raise
-        finally:
-            scopes.discard(scope)
+        return _UntilClosed(self)
 
     async def aclose(self) -> None:
         """Close all connections, and end at once what runs in `until_closed`. A second call does nothing."""
@@ -165,9 +184,11 @@ class Transport:
                 scope.reschedule(state.loop.time())
             await state.closing.aclose()
 
-    async def _opened(self) -> _LoopState:
+    async def opened(self) -> _LoopState:
         """Return what is open in this loop; open it first if nothing is."""
         loop = running_loop()
+        if (state := self._open) is not None and state.loop is loop:
+            return state
         await self._state_of_this_loop()
         if self._closed:
             raise RuntimeError(CLOSED)
@@ -213,6 +234,8 @@ class Transport:
         )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
+        if response.content_length is not None and response.content_length <= _INLINE_BYTES:
+            return await response.content.read()
         # As large as the body will be, so that each piece is released once it is written, and none is copied
         # again. (Zeros take no memory until they are overwritten, whatever length a header claims.)
         body = BytesIO(bytes(min(response.content_length or 0, self._max_body_bytes)))

@@ -122,7 +122,7 @@ def change(path: str, to: Any) -> Callable[[dict[str, Any]], None]:
 BROKEN_HEADS = {
     "$.name": change("name", None),
     "$.entity_id": lambda document: document.pop("entity_id"),
-    "$.created_timestamp": change("created_timestamp", "2026-02-03"),
+    "$.created_timestamp": change("created_timestamp", "2026-02-30"),
     "$.periods[1].year": change("periods.1.year", 2024.0),
     "$.periods[2].end_month": change("periods.2.end_month", 13),
     "$.periods[0].duration_months": change("periods.0.duration_months", True),

@@ -1,0 +1,101 @@
+"""A consumer that does not let the loop run still overlaps with the next request."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, FiscalRange, Query, TokenBucket
+from asyncfin.model.scope import ScopeRef
+from tests.scripted import answer, scripted
+from tests.wire.sending import ENTITY
+
+QUERY = Query(["m"], [[ScopeRef("g", "s")]], FiscalRange(2020, 2021))
+LATENCY = 0.15
+PAGES = 6
+
+
+@contextmanager
+def slow_service() -> Iterator[str]:
+    """Give the URL of a service in another thread, each of whose pages takes a while."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            number = int(sent.get("cursor", "0")) + 1
+            time.sleep(LATENCY)
+            page: dict[str, Any] = {
+                "entity_id": ENTITY,
+                "name": "Example",
+                "dataset_id": "11111111-1111-4111-8111-111111111111",
+                "created_timestamp": "2026-01-02T03:04:05Z",
+                "periods": [],
+                "series": [],
+            }
+            if number < PAGES:
+                page["next_cursor"] = str(number)
+            body = json.dumps(page).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("prefetch", "overlaps"), [(True, True), (False, False)])
+async def test_the_next_page_arrives_while_the_consumer_works(prefetch: bool, overlaps: bool) -> None:
+    """It works as long as the service does, without awaiting: the next page takes hardly any longer."""
+    bucket = TokenBucket(rate=1e6, burst=1e3)
+    waits: list[float] = []
+    with slow_service() as url:
+        async with (
+            Client(url, "some-token", bucket=bucket) as client,
+            aclosing(client.query_pages(ENTITY, QUERY, prefetch=prefetch)) as pages,
+        ):
+            await anext(pages)
+            for _ in range(PAGES - 1):
+                time.sleep(LATENCY)  # noqa: ASYNC251  it is what this test is about
+                began = time.monotonic()
+                await anext(pages)
+                waits.append(time.monotonic() - began)
+    assert (sorted(waits)[len(waits) // 2] < 0.09) == overlaps
+
+
+@pytest.mark.virtual
+async def test_a_page_does_not_wait_for_the_next_one() -> None:
+    """Where the bucket lets the next request wait, the page is given out all the same."""
+    bucket = TokenBucket(rate=0.01)
+    loop = asyncio.get_running_loop()
+    page = {
+        "entity_id": ENTITY,
+        "name": "Example",
+        "dataset_id": "11111111-1111-4111-8111-111111111111",
+        "created_timestamp": "2026-01-02T03:04:05Z",
+        "periods": [],
+        "series": [],
+        "next_cursor": "more",
+    }
+    async with (
+        scripted(answer(body=json.dumps(page).encode())) as server,
+        Client(server.base_url, "some-token", bucket=bucket) as client,
+        aclosing(client.query_pages(ENTITY, QUERY, prefetch=True)) as pages,
+    ):
+        await anext(pages)
+        assert loop.time() < 1

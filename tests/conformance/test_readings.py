@@ -17,7 +17,7 @@ YEARS = {f"FY{year}": float(year) for year in range(2013, 2024)}
 # A fiscal end with three durations, and a series without values.
 MADE = dataset(
     {
-        ("Sales", "all"): {**YEARS, "2023-Q4": 7.0, "2023-H2": 9.0},
+        ("Sales", "all"): {**YEARS, "FY2023-Q4": 7.0, "FY2023-H2": 9.0},
         ("Cost", "all"): dict(YEARS),
         ("Never", "all"): {},
     }

@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -131,6 +131,49 @@ def redis_server() -> Iterator[RedisServer]:
             yield server
         finally:
             server.stop()
+
+
+@asynccontextmanager
+async def distant(url: str, delay: float) -> AsyncIterator[str]:
+    """Yield the URL of a proxy that delays what is sent to the server; the server takes no virtual time."""
+    loop: Any = asyncio.get_running_loop()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        loop.threads += 1
+        from_server, to_server = await asyncio.open_unix_connection(url.removeprefix("unix://"))
+        loop.threads -= 1
+        replied = asyncio.Event()
+
+        async def reply() -> None:
+            while data := await from_server.read(65_536):
+                writer.write(data)
+                replied.set()
+
+        replying = asyncio.ensure_future(reply())
+        try:
+            while data := await reader.read(65_536):
+                await asyncio.sleep(delay)
+                loop.threads += 1
+                replied.clear()
+                to_server.write(data)
+                await replied.wait()
+                loop.threads -= 1
+                await asyncio.to_thread(time.sleep, 0.002)  # for the reply to a second command
+        finally:
+            replying.cancel()
+            to_server.close()
+            writer.close()
+
+    serving: set[asyncio.Task[None]] = set()
+
+    def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.ensure_future(serve(reader, writer)))
+
+    async with await asyncio.start_server(begin, "127.0.0.1", 0) as listening:
+        yield f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+        for task in serving:
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
 
 
 def make_bucket(kind: str, place: str, **settings: Any) -> Any:

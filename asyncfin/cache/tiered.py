@@ -39,6 +39,7 @@ _MEMORY_BYTES = 64 * MiB
 _PARTS_PER_READ = 8
 CLAIM_SECONDS = 10.0
 _CLAIM_POLL_SECONDS = 0.02
+_RELEASE_SECONDS = 0.5
 
 T = TypeVar("T")
 # An entity, its publication, and which part of it.
@@ -328,7 +329,7 @@ class TieredPartition(Recorder):
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:
         claim = self._rows.claim(entity_id)
-        async with self._cache._claimed(claim.take, claim.release):
+        async with self._cache._claimed(claim.take, claim.release, self._time or QuestionTime()):
             yield
 
     def count(self, *, hits: int, misses: int) -> None:
@@ -413,18 +414,23 @@ class TieredCache(ProcessCache):
 
     @asynccontextmanager
     async def _claimed(
-        self, take: Callable[[], Awaitable[bool]], release: Callable[[], Awaitable[None]]
+        self, take: Callable[[], Awaitable[bool]], release: Callable[[], Awaitable[None]], time: QuestionTime
     ) -> AsyncIterator[None]:
-        """Hold a claim while the block lasts; after 10 seconds in which another process has it, go on."""
+        """Hold a claim while the block lasts; after 10 seconds in which another process has it, go on.
+
+        The first operation counts as waiting for the store; the others wait for another process.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + CLAIM_SECONDS
         try:
             # If the store fails, no other process can hold a claim either.
-            while loop.time() < until and not await self._run(take, True, QuestionTime()):  # noqa: ASYNC110  not ours
+            taken = await self._run(take, True, time)
+            while not taken and loop.time() < until:
                 await asyncio.sleep(_CLAIM_POLL_SECONDS)
+                taken = await self._run(take, True, QuestionTime())
             yield
         finally:
             # If this fails or is cancelled, a claim in Redis ends by itself, and a lock with its process.
             with suppress(Exception):
-                async with unless_silent(SLOW_SECONDS):
+                async with unless_silent(_RELEASE_SECONDS):
                     await release()

@@ -18,7 +18,7 @@ from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from tests.cache.processes import file_of
 from tests.generate import generate
-from tests.shared_buckets import RedisServer, redis_server
+from tests.shared_buckets import RedisServer, distant, redis_server
 
 BOTH = generate(7, series=150, publications=2)
 ENTITY = BOTH.entity_id
@@ -194,3 +194,42 @@ async def test_a_bucket_that_is_away_allows_a_stale_result_too(server: RedisServ
                 assert stale.requests == 0
     for each in (cache, bucket):
         await each.aclose()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.4, 3.0])
+async def test_no_question_takes_above_three_seconds_however_far_the_store_is(
+    delay: float, server: RedisServer
+) -> None:
+    """Cold, cached, and by another process; each result is right."""
+    from asyncfin import RedisCache
+
+    loop = asyncio.get_running_loop()
+    async with distant(server.url, delay) as url, Sandbox(OLD) as sandbox:
+        async with Client(sandbox.base_url, sandbox.token) as plain:
+            right = [each.values for each in await plain.query(ENTITY, Select(), FiscalRange())]
+        for _ in range(2):
+            cache = RedisCache(url, account="desk")
+            async with Client(sandbox.base_url, sandbox.token, cache=cache) as client:
+                for _ in range(3):
+                    began = loop.time()
+                    panel = await client.query(ENTITY, Select(), FiscalRange())
+                    assert loop.time() - began < 3
+                    assert [each.values for each in panel] == right
+            await cache.aclose()
+
+
+async def test_a_locked_file_delays_no_question_above_three_seconds(
+    tmp_path: Path, stack: AsyncExitStack
+) -> None:
+    """A question that stores and one that reads; the log has one line for all of them."""
+    cache = FileCache(tmp_path / "cache")
+    loop = asyncio.get_running_loop()
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
+        await client.catalogue(ENTITY)
+        await trouble_of_file(tmp_path / "cache", stack)
+        for _ in range(3):
+            began = loop.time()
+            await client.query(ENTITY, Select(), FiscalRange())
+            assert loop.time() - began < 3
+    assert cache.stats().broken == 1

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from asyncfin import AllowanceExhaustedError, ArgumentError, BucketUnavailableError, RedisBucket, TokenBucket
-from tests.shared_buckets import RedisLine, RedisServer, loop_time, redis_server
+from tests.shared_buckets import RedisLine, RedisServer, distant, loop_time, redis_server
 
 virtual = pytest.mark.virtual
 
@@ -425,53 +425,21 @@ def test_a_bucket_on_redis_cannot_be_pickled() -> None:
     assert "s3cr3t" not in repr(bucket)
 
 
-@asynccontextmanager
-async def proxy(server: RedisServer, delay: float) -> AsyncIterator[str]:
-    """Yield the URL of a proxy that delays what is sent to the server; the server takes no virtual time."""
-    loop: Any = asyncio.get_running_loop()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop.threads += 1
-        from_server, to_server = await asyncio.open_unix_connection(server.url.removeprefix("unix://"))
-        loop.threads -= 1
-        replied = asyncio.Event()
-
-        async def reply() -> None:
-            while data := await from_server.read(65_536):
-                writer.write(data)
-                replied.set()
-
-        replying = asyncio.ensure_future(reply())
-        try:
-            while data := await reader.read(65_536):
-                await asyncio.sleep(delay)
-                loop.threads += 1
-                replied.clear()
-                to_server.write(data)
-                await replied.wait()
-                loop.threads -= 1
-                await asyncio.to_thread(time.sleep, 0.002)  # for the reply to a second command
-        finally:
-            replying.cancel()
-            to_server.close()
-            writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as listening:
-        yield f"redis://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
-
-
 @virtual
 @pytest.mark.parametrize("delay", [0.0, 0.15, 0.3, 0.4])
 async def test_a_distant_server_grants_all_requests(delay: float, server: RedisServer) -> None:
     """Connecting takes several round trips, and is not taken for silence."""
-    async with proxy(server, delay) as url, aclosing(RedisBucket(url, account=f"far {delay}")) as bucket:
+    async with (
+        distant(server.url, delay) as url,
+        aclosing(RedisBucket(url, account=f"far {delay}")) as bucket,
+    ):
         assert len([await bucket.acquire() for _ in range(9)]) == 9
 
 
 @virtual
 async def test_a_server_that_is_too_far_away_is_reported_by_what_it_did(server: RedisServer) -> None:
     """Requests wait up to five seconds for the first connection; the next ones fail until it is there."""
-    async with proxy(server, 3) as url, aclosing(RedisBucket(url, account="too far")) as bucket:
+    async with distant(server.url, 3) as url, aclosing(RedisBucket(url, account="too far")) as bucket:
         began = loop_time()
         with pytest.raises(BucketUnavailableError, match=r"can't be reached: no connection within 5 s$"):
             await bucket.acquire()
@@ -489,7 +457,7 @@ async def test_a_server_that_is_too_far_away_is_reported_by_what_it_did(server: 
 @virtual
 async def test_a_patient_bucket_waits_longer_for_each_command(server: RedisServer) -> None:
     async with (
-        proxy(server, 0.8) as url,
+        distant(server.url, 0.8) as url,
         aclosing(RedisBucket(url, account="patient", silent=1.0)) as bucket,
     ):
         await bucket.acquire()

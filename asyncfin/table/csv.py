@@ -44,7 +44,7 @@ def csv_cell(text: str) -> str:
     # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant. Some take the signs of
     # full width (U+FF1D and others) for the usual ones.
     if not re.match(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]", text) or re.fullmatch(
-        r"[+-]?\d[\d,]*(\.\d+)?%?", text, re.ASCII
+        r"[+-]?\d+(\.\d+)?%?", text, re.ASCII
     ):
         return text
     return f"'{text}"

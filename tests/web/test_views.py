@@ -15,7 +15,7 @@ from asyncfin.web.views import Cell, Chart, Group, bodies_of, chart_of, groups_o
 from tests import handmade
 
 YEARS = [f"FY{year}" for year in range(2018, 2026)]
-NINE_MONTHS = [f"{year}-9M" for year in range(2022, 2026)]
+NINE_MONTHS = [f"FY{year}-9M" for year in range(2022, 2026)]
 
 
 def entity(number: int) -> str:

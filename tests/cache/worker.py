@@ -12,9 +12,6 @@ from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import Pointer
 from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
 
-# Several of them write at once, on a machine that may be busy: what is slow is not the subject here.
-tiered.SLOW_SECONDS = availability.QUESTION_SECONDS = 60.0
-
 TOKEN = "a-token"
 NOBODY = 65534
 
@@ -143,4 +140,6 @@ async def _in_child(cache: FileCache) -> int:
 
 
 if __name__ == "__main__":
+    # Several of them write at once, on a machine that may be busy: what is slow is not the subject here.
+    tiered.SLOW_SECONDS = availability.QUESTION_SECONDS = 60.0
     asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))

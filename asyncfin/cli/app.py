@@ -44,10 +44,11 @@ the file of --token-file the access token. The token is never an argument,
 because other users of the machine can see arguments.
 
 Exit codes:
-    0  done                               4  no such entity or dataset
-    1  failure, or a partial result       5  the request allowance is used up
+    0  done                               5  the request allowance is used up
+    1  failure, or a partial result       8  another run uses the folder or prefix
     2  wrong usage, selection or file   130  Ctrl-C
     3  token or permission refused      141  the reader of the output closed it
+    4  no such entity or dataset
 """
 
 

@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from asyncfin.model.series import CatalogueSeries as CatalogueSeries, Series as Series
     from asyncfin.model.usage import UsageWindow as UsageWindow
     from asyncfin.model.value import Source as Source, Value as Value
+    from asyncfin.names import read_names as read_names
     from asyncfin.pacing.bucket import Bucket as Bucket, TokenBucket as TokenBucket
     from asyncfin.pacing.file import FileBucket as FileBucket
     from asyncfin.pacing.redis import RedisBucket as RedisBucket
@@ -125,6 +126,7 @@ _NAMES = {
     "model.series": "CatalogueSeries Series",
     "model.usage": "UsageWindow",
     "model.value": "Source Value",
+    "names": "read_names",
     "pacing.bucket": "Bucket TokenBucket",
     "pacing.file": "FileBucket",
     "pacing.redis": "RedisBucket",

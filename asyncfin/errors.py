@@ -42,6 +42,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
@@ -196,6 +197,17 @@ class AsyncfinError(Exception):
             return ""
         return f"; not sent: the service has failed since {utc_text(self.at.replace(microsecond=0))}"
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in place of a traceback: the caller's line and the message."""
+        from traceback import extract_tb  # rarely needed
+
+        frames = extract_tb(self.__traceback__)
+        package = os.path.join(os.path.dirname(__file__), "")
+        # The caller's is the last frame before the first one of the library.
+        inside = next((at for at, each in enumerate(frames) if each.filename.startswith(package)), 0)
+        lines = [f"line {each.lineno}: {each.line}" for each in frames[max(0, inside - 1) :][:1]]
+        return [*lines, f"{type(self).__name__}: {self}"]
+
     def _doing(self) -> str:
         """Return the operation and the entity, for the text; nothing if they are not known."""
         entity = f" of {self.entity_id}" if self.entity_id else ""
@@ -260,17 +272,6 @@ class SelectionError(AsyncfinError, ValueError):
         if self.instead is None:
             return self.problem
         return f"{self.problem}; write {shorten(self.instead.code(), _MAX_CODE)}"
-
-    def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in place of a traceback: the caller's line and the message."""
-        from traceback import extract_tb  # rarely needed
-
-        frames = extract_tb(self.__traceback__)
-        package = os.path.join(os.path.dirname(__file__), "")
-        # The caller's is the last frame before the first one of the library.
-        inside = next((at for at, each in enumerate(frames) if each.filename.startswith(package)), 0)
-        lines = [f"line {each.lineno}: {each.line}" for each in frames[max(0, inside - 1) :][:1]]
-        return [*lines, f"{type(self).__name__}: {self}"]
 
 
 class ArgumentError(SelectionError):
@@ -492,7 +493,21 @@ class PermissionDeniedError(ServiceError):
 
 
 class NotFoundError(ServiceError):
-    """404: the item is missing, or not available to the account."""
+    """404: the item is missing, or not available to the account.
+
+    An entity is requested by its id. For a name, a file of names has the id: ``read_names(FILE).id(NAME)``.
+
+    Attributes:
+        is_name: whether the requested entity is probably a name: not O- and 32 characters.
+    """
+
+    @property
+    def is_name(self) -> bool:
+        return self.entity_id is not None and not re.fullmatch(r"O-\S{32}", self.entity_id)
+
+    def __str__(self) -> str:
+        advice = "" if self.entity_id is None else "; entity ids come from the operator of the service"
+        return f"{super().__str__()}{advice}"
 
     @property
     def concerns(self) -> Concern:

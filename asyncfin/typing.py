@@ -17,6 +17,7 @@ from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import Bound, Listing, PeriodSelection, Resolved, Rule
+from asyncfin.names import Names
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
@@ -44,6 +45,7 @@ __all__ = [
     "MakeExecutor",
     "Missing",
     "Moment",
+    "Names",
     "Observer",
     "OnError",
     "OnProgress",

@@ -17,6 +17,7 @@ TOWER = [
     "deprecation",
     "optional",
     "checks",
+    "names",
     "tasks",
     "local",
     "redis",

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -13,16 +13,13 @@ from cyclopts import Parameter
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import entity_group, opened
 from asyncfin.errors import AsyncfinError, printable
-from asyncfin.model.suggest import quoted, suggest
 from asyncfin.model.words import listed
-from asyncfin.wire.protocol import check_entity_id, has_spec_form
+from asyncfin.names import AS_IT_IS, Names as KnownNames, names_of, read_rows
+from asyncfin.wire.protocol import check_entity_id
 
 COLUMNS = ("id", "name", "aliases")
-# Aliases are one field of the file.
-_BETWEEN = "|"
 _ADVICE = "give a CSV file that begins with the line id,name,aliases (`asyncfin names` writes one)"
 _ID = re.compile(r"O-\w{32}", re.ASCII)
-_AS_IT_IS = "id:"  # before an id of another form, so that a typing mistake costs no request
 _FILE = re.compile(r"\.(csv|json|txt|parquet|xlsx|png|pdf|svg)$")
 _FEW = 10
 
@@ -30,7 +27,7 @@ _FEW = 10
 @Parameter(name="*", group=entity_group)
 @frozen(kw_only=True)
 class Names:
-    """The names of entity ids."""
+    """The option of the file of names, and the names in it."""
 
     names: Annotated[
         Path | None,
@@ -39,8 +36,7 @@ class Names:
             env_var="ASYNCFIN_NAMES",
         ),
     ] = None
-    _by_id: Mapping[str, str] = field(init=False, repr=False, eq=False)
-    _ids: Mapping[str, tuple[str, ...]] = field(init=False, repr=False, eq=False)
+    _known: KnownNames = field(init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
         # Read here and not in the event loop, where Ctrl-C would not end a wait for a pipe.
@@ -48,14 +44,8 @@ class Names:
         self._keep([] if self.names in (None, Path()) else list(_rows(self.names)))
 
     def _keep(self, rows: list[tuple[str, list[str]]]) -> None:
-        # Two entities may share a name, which is an error only where it is used.
-        ids: dict[str, dict[str, None]] = {}
-        for entity_id, names in rows:
-            for name in names:
-                ids.setdefault(folded(name), {})[entity_id] = None
         # The class is frozen, so that it can be the default of a parameter.
-        object.__setattr__(self, "_by_id", {entity_id: names[0] for entity_id, names in rows})
-        object.__setattr__(self, "_ids", {name: tuple(found) for name, found in ids.items()})
+        object.__setattr__(self, "_known", KnownNames(rows))
 
     def entity_id(self, text: str, where: str = "") -> str:
         """Return the entity id for a name or an id; errors begin with `where`.
@@ -63,27 +53,25 @@ class Names:
         Raises:
             UsageError: the text is neither an id nor a name, or it is the name of several entities.
         """
-        # Names first: the file may give any text a meaning, even one that looks like an id.
-        found = self._ids.get(folded(text), ())
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise UsageError(f"{where}{text!r} is a name of {' and of '.join(found)}: give the id")
-        if text.startswith(_AS_IT_IS):
-            with prefix_errors(f"{where}{text!r}"):
-                check_entity_id(text.removeprefix(_AS_IT_IS))
-            return text.removeprefix(_AS_IT_IS)
-        if has_spec_form(text):
-            return text
+        if self._known.matching(text):
+            with prefix_errors(where.removesuffix(": ") or "entity"):
+                check_entity_id(entity_id := self._known.id(text))
+            return entity_id
         raise UsageError(f"{where}{self._complaint(text)}")
+
+    def check_known(self, texts: Iterable[str]) -> None:
+        """Raise UsageError if several texts are unknown to the file: one error names all of them."""
+        unknown = [each for each in texts if not self._known.matching(each)]
+        if len(unknown) > 1 and self._known:
+            near = ", ".join(map(self._known.near, unknown))
+            raise UsageError(f"{self.names} does not have the names {near}; these are not entity ids either")
 
     def listed_id(self, text: str, where: str) -> str:
         """Return the entity id for a line of a file: a name, or an id of whatever form."""
-        if len(found := self._ids.get(folded(text), ())) == 1:
-            return found[0]
+        found = self._known.matching(text)
         with prefix_errors(where):
-            check_entity_id(text)
-        return text
+            check_entity_id(entity_id := found[0] if len(found) == 1 else text)
+        return entity_id
 
     def _complaint(self, text: str) -> str:
         """Return what to write in place of a word that is neither an id nor a name."""
@@ -91,7 +79,7 @@ class Names:
         if text.startswith("O-"):
             return (
                 f"entity_id must be 'O-' followed by 32 characters, not {text!r}"
-                f" (write {_AS_IT_IS}{text} to send it as it is)"
+                f" (write {AS_IT_IS}{text} to send it as it is)"
             )
         if ending := _FILE.search(text):
             option = "--plot" if ending[0] in (".png", ".pdf", ".svg") else ">"
@@ -99,30 +87,30 @@ class Names:
                 f"{text!r} looks like a file, not an entity: to write it, {option} {text}"
                 f"; commands that read entity ids from a file, such as extract, take --ids {text}"
             )
-        if not self._ids:
+        if not self._known:
             if self.names not in (None, Path()):
                 return f"{self.names} contains no names; {text!r} is not an entity id"
             return (
-                f"{text!r} is not an entity id (O- and 32 characters): write the id, or {_AS_IT_IS}{text} to"
-                " send it as it is; names are given in a file, which `asyncfin names` writes: --names FILE or"
-                " ASYNCFIN_NAMES"
+                f"{text!r} is not an entity id (O- and 32 characters): write the id, or {AS_IT_IS}{text}"
+                " to send it as it is; names are given in a file, which `asyncfin names` writes: --names FILE"
+                " or ASYNCFIN_NAMES"
             )
-        known = quoted(text, self._ids)
-        if known == repr(text):
-            known += f"; it has {listed([*map(printable, self._by_id.values())], _FEW)}"
+        known = self._known.near(text)
+        if not self._known.close(text):
+            known += f"; it has {listed([*map(printable, self._known.values())], _FEW)}"
         return f"{self.names} does not have the name {known}; {text!r} is not an entity id"
 
     def is_close(self, text: str) -> bool:
         """Return whether a word comes close to a name."""
-        return bool(suggest(text, self._ids))
+        return bool(self._known.close(text))
 
     def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
         """Return the entities that arguments and a file of ids name, or else all that have a name.
 
         The values are their names, "" where none is known.
         """
-        asked = self._asked(texts, ids) or self._by_id
-        return {entity_id: self._by_id.get(entity_id, "") for entity_id in asked}
+        asked = self._asked(texts, ids) or self._known
+        return {entity_id: self._known.get(entity_id, "") for entity_id in asked}
 
     def given(self, texts: Iterable[str], ids: Path | None) -> list[str]:
         """Return the entities that arguments and a file of ids name: at least one."""
@@ -131,7 +119,9 @@ class Names:
         raise UsageError("no entity is given: give entity ids, or a file of them as --ids FILE")
 
     def _asked(self, texts: Iterable[str], ids: Path | None) -> list[str]:
-        return [self.entity_id(each) for each in texts] + (ids_of_file(ids, self) if ids else [])
+        given = list(texts)
+        self.check_known(given)
+        return [self.entity_id(each) for each in given] + (ids_of_file(ids, self) if ids else [])
 
     def add_names(self, text: str) -> str:
         """Return a text with names added to the entity ids in it."""
@@ -139,7 +129,7 @@ class Names:
 
     def named(self, entity_id: str) -> str:
         """Return an entity id, preceded by its name if it has one."""
-        name = self._by_id.get(entity_id)
+        name = self._known.get(entity_id)
         return entity_id if name is None else f"{name} ({entity_id})"
 
     @contextmanager
@@ -148,7 +138,7 @@ class Names:
         try:
             yield
         except AsyncfinError as error:
-            if (name := self._by_id.get(error.entity_id or "")) is not None:
+            if (name := self._known.get(error.entity_id or "")) is not None:
                 error.add_note(name)
             raise
 
@@ -176,16 +166,10 @@ class OptionalNames(Names):
             raise
 
 
-def folded(name: str) -> str:
-    """Return a name in the form in which names are compared: case and runs of blanks do not count."""
-    return " ".join(name.split()).casefold()
-
-
 def _rows(path: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the id and the names of each line of a file."""
     for row in read_table(path, f"--names {path}")[1]:
-        names = [row["name"], *row.get("aliases", "").split(_BETWEEN)]
-        yield row["id"], [name.strip() for name in names if name.strip()] or [row["id"]]
+        yield row["id"], names_of(row)
 
 
 def read_table(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
@@ -196,22 +180,15 @@ def read_table(path: Path, what: str) -> tuple[list[str], list[dict[str, str]]]:
             message begins with `what`.
     """
     with opened(path, what, _ADVICE) as file:
-        reader = csv.DictReader(file, restval="")
-        # As spreadsheets save it: with blanks and capitals, and a byte order mark (`opened` drops that).
-        heads = [(head or "").strip().casefold() for head in reader.fieldnames or ()]
-        reader.fieldnames = heads
-        if not any(heads):
-            return [], []
-        if not {"id", "name"} <= set(heads):
-            raise UsageError(f"{what} does not have the columns id and name: {_ADVICE}")
-        rows = []
-        for row in reader:
-            row.pop(None, None)  # more fields than columns
-            row["id"] = row["id"].strip()
-            with prefix_errors(f"{what}, line {reader.line_num}"):
-                check_entity_id(row["id"])
-            rows.append(row)
-        return heads, rows
+        try:
+            heads, rows = read_rows(file)
+            table = list(rows)
+        except KeyError:
+            raise UsageError(f"{what} does not have the columns id and name: {_ADVICE}") from None
+    for line, row in enumerate(table, 2):
+        with prefix_errors(f"{what}, line {line}"):
+            check_entity_id(row["id"])
+    return heads, table
 
 
 def ids_of_file(path: Path, names: Names) -> list[str]:

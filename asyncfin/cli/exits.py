@@ -133,6 +133,8 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
     said = described(failure) if isinstance(failure, CycloptsError) else str(failure)
     if isinstance(failure, SelectionError):
         said = with_options(failure, arguments)
+    if isinstance(failure, NotFoundError) and failure.is_name:
+        advice = "give the id, or a file that has the name as --names FILE"
     # In an object store the reason can be a long text about an address that the user has never seen.
     if isinstance(failure, OSError) and "://" in str(failure.filename):
         said, advice = f"{failure.filename} can't be used: {_of_store(failure)} ({failure.strerror})", ""

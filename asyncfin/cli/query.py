@@ -136,6 +136,7 @@ def _print_twelve_months(
 
 
 def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
+    names.check_known(texts)
     for place, text in enumerate(texts):
         try:
             yield names.entity_id(text)

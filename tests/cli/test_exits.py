@@ -48,7 +48,8 @@ def test_an_unknown_entity_ends_with_4(command: Command) -> None:
     result = command("dataset", UNKNOWN_ID)
     assert result.code == 4
     assert result.line.endswith(
-        "to the account; check the entity id, and that the account has access to its dataset"
+        "to the account; entity ids come from the operator of the service; check the entity id, and that the"
+        " account has access to its dataset"
     )
 
 

@@ -173,9 +173,12 @@ def test_a_name_without_a_close_one_shows_what_the_file_has(command: Command, tm
     assert result.code == 2
     assert f"{path} does not have the name 'AAPL'; it has Apple, NVIDIA" in result.line
     # A second company that is mistyped is not a metric; a metric resembles no name.
-    result = command("query", "Apple", "nvidi", "--names", str(path))
-    assert (result.code, "does not have the name 'nvidi' (" in result.line) == (2, True)
+    result = command("query", "Apple", "nvidai", "--names", str(path))
+    assert (result.code, "does not have the name 'nvidai' (" in result.line) == (2, True)
     assert "--metric Revenue" in command("query", "Apple", "Revenue", "--names", str(path)).line
+    # All unknown words are in one message.
+    line = command("query", "apple", "nvidai", "xyz", "--names", str(path)).line
+    assert f"{path} does not have the names 'nvidai' (close: NVIDIA), 'xyz'; " in line
 
 
 def test_a_port_in_use_is_one_line(command: Command) -> None:

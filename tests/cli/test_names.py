@@ -69,8 +69,8 @@ def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("EXA", f"'EXA' is a name of {ENTITY} and of {UNKNOWN_ID}: give the id"),
-        ("Exampel Company", "(close: example company"),
+        ("EXA", f"'EXA' means Example Company ({ENTITY}), Nobody Ltd ({UNKNOWN_ID}): give the id"),
+        ("Exampel Company", "(close: Example Company"),
         ("O-1", "entity_id must be 'O-' followed by 32 characters, not 'O-1'"),
     ],
 )

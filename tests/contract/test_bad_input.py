@@ -216,7 +216,7 @@ async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Clien
     [
         ((ENTITY, "sales", Annual()), "select must be a Select, not 'sales'"),
         ((ENTITY, None, Annual()), "select must be a Select, not None"),
-        ((ENTITY, Select(), "FY2024"), "periods must be Exact, .* not 'FY2024'"),
+        ((ENTITY, Select(), "FY2024"), "periods must be a period selection, not 'FY2024'; write Exact"),
         ((ENTITY, Select(), None), "periods must be Exact, .* not None"),
         ((5, Select(), Annual()), "entity_id must be .* not 5"),
         (("..", Select(), Annual()), "entity_id must be .* not '..'"),

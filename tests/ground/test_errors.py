@@ -399,3 +399,27 @@ def test_an_error_of_the_account_or_of_this_machine_ends_a_question_to_several_e
 def test_each_error_of_the_tree_has_a_case_of_what_it_concerns() -> None:
     """A new class needs a row in the table."""
     assert {type(each) for each, _, _ in CONCERNS} >= set(TREE) - {TransportError}
+
+
+@pytest.mark.parametrize("kind", [NotFoundError, RequestTimeoutError, SelectionError])
+def test_a_notebook_shows_the_line_of_the_caller_and_the_message(kind: type[AsyncfinError]) -> None:
+    """A bad id printed 131 lines."""
+    with pytest.raises(AsyncfinError) as caught:
+        raise example(kind)
+    line, message = caught.value._render_traceback_()
+    assert line.endswith(": raise example(kind)")
+    assert message == f"{kind.__name__}: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("entity_id", "is_name"), [(ENTITY, False), ("Apple", True), ("O-1", True), (None, False)]
+)
+def test_a_missing_entity_says_where_ids_come_from(entity_id: str | None, is_name: bool) -> None:
+    """Of usage and limits it says nothing: they have no entity."""
+    error = NotFoundError(status=404, message="no", operation="query", entity_id=entity_id)
+    assert error.is_name == is_name
+    assert str(error).endswith("; entity ids come from the operator of the service") == (
+        entity_id is not None
+    )
+    assert "read_names" not in str(error)
+    assert "read_names(FILE).id(NAME)" in (NotFoundError.__doc__ or "")

@@ -119,7 +119,7 @@ async def test_a_question_asked_again_is_not_planned_again() -> None:
     [
         ({"source": ".."}, "entity_id must be an id such as 'O-' followed by 32 characters, .*, not '..'"),
         ({"select": "Sales"}, "select must be a Select, not 'Sales'"),
-        ({"periods": "FY2024"}, "periods must be Exact, FiscalRange, Trailing, Annual or Quarterly"),
+        ({"periods": "FY2024"}, r"periods must be a period selection, not .*; write Exact\("),
         ({"value_version": "restated"}, "value_version must be 'original' or 'latest_restated'"),
         ({"max_age": -1}, "max_age must be a finite number of seconds, at least 0 or None, not -1"),
     ],

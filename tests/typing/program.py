@@ -96,6 +96,7 @@ from asyncfin import (
     parse_path,
     read_changes,
     read_entity,
+    read_names,
     token_file,
 )
 from asyncfin.events import (
@@ -135,6 +136,7 @@ from asyncfin.typing import (
     MakeExecutor,
     Missing,
     Moment,
+    Names,
     Observer,
     OneOf,
     OnError,
@@ -443,6 +445,12 @@ def panels(panel: Panel, layout: Layout) -> None:
     assert_type(panel.periods_asked, tuple[Period, ...])
     "FY2024" in panel.periods  # type: ignore[comparison-overlap]  # noqa: B015  mypy compares the items
     assert_type(panel.periods.index("FY2024"), int)
+
+
+def named(path: Path) -> None:
+    names: Names = read_names(path)
+    assert_type(names.id("apple"), str)
+    assert_type(names.ids(["apple", "nvidia"]), tuple[str, ...])
 
 
 def failures(error: AsyncfinError) -> str:

@@ -13,7 +13,7 @@ from attrs import frozen
 from msgspec import Struct
 
 from asyncfin import checks
-from asyncfin.errors import printable
+from asyncfin.errors import printable, shorten
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.frame import COLUMNS, SearchResult, Tabular
@@ -299,7 +299,7 @@ class Catalogue(Dataset, Tabular):
         """
         if (resolved := resolve(periods, self.periods)) is not None:
             return resolved
-        entity = f"{printable(self.name)} ({self.entity_id})"
+        entity = f"{printable(shorten(self.name, suggest.LONGEST))} ({self.entity_id})"
         has = f"periods: {entity} has none of {describe(periods)}; it has"
         raise nothing_selected(has, self.periods, periods)
 

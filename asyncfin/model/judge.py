@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 from attrs import evolve, field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, printable
+from asyncfin.errors import SelectionError, printable, shorten
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.scope import ScopePath, format_path
@@ -385,12 +385,13 @@ def _instead(catalogue: CatalogueView, name: str, series: Iterable[CatalogueSeri
     """Return the values of a field in these series, if they are words and few."""
     if (criterion := _CRITERION.get(name)) is None or not criterion.words:
         return ""
-    found = sorted({printable(str(criterion.read(catalogue, each))) for each in series})
+    words = {str(criterion.read(catalogue, each)) for each in series}
+    found = sorted(printable(shorten(word, suggest.LONGEST)) for word in words)
     return f"; {name} could be {', '.join(found)}" if len(found) <= _FEW else ""
 
 
 def _named(catalogue: CatalogueView) -> str:
-    return f"{printable(catalogue.name)} ({catalogue.entity_id})"
+    return f"{printable(shorten(catalogue.name, suggest.LONGEST))} ({catalogue.entity_id})"
 
 
 def _among(

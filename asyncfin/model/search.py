@@ -86,6 +86,7 @@ _MOST_WORDS = 32
 
 
 _WORD = re.compile(r"[^\W_]+")
+_AND = re.compile(r"\b[a-z]{1,3}&[a-z]{1,3}\b")
 _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
@@ -234,6 +235,10 @@ class _Named(Struct, frozen=True, gc=False):
             return Rank.WITHIN
         return _NONE
 
+    def has_initials(self, letters: str) -> bool:
+        """Return whether letters begin the initials of label or metric, small words included."""
+        return any(whole.initials[0].startswith(letters) for whole in self.wholes)
+
 
 class Index:
     """The searched words of one catalogue.
@@ -311,12 +316,14 @@ class _Text:
     Attributes:
         words: those that a series must have, in the singular and in order.
         written: the same as they were written.
+        initials: those with "&" as the initials of what they stand for: "R&D" as "rad".
         weak: the others that count where series are equal.
         id: the text as an id, without case.
     """
 
     words: tuple[str, ...]
     written: tuple[str, ...]
+    initials: tuple[str, ...]
     weak: Words
     id: str
 
@@ -328,7 +335,9 @@ class _Text:
                 written.setdefault(one, word)
         strong = [word for word in written if word not in _WEAK] or list(written)
         weak = frozenset(written).difference(strong)
-        return cls(tuple(strong), tuple(map(written.__getitem__, strong)), weak, text.strip().casefold())
+        folded = text.strip().casefold()
+        initials = tuple(each.replace("&", "a") for each in re.findall(_AND, folded[:_LONGEST]))
+        return cls(tuple(strong), tuple(map(written.__getitem__, strong)), initials, weak, folded)
 
 
 @frozen
@@ -559,7 +568,9 @@ class _Search:
         named, scopes = self._index.names[name], self._index.paths[path]
         key = (rank << 1 | (not is_consolidated(series))) << 1 | scopes.has_ended
         for count in (
-            sum(word not in named.own for word in self._asked.weak),
+            sum(word not in named.own for word in self._asked.weak)
+            # "R&D" is research and development before it is repayments of debt.
+            + sum(not named.has_initials(each) for each in self._asked.initials),
             len(series.scopes),
             sum(word not in self._asked.words and word not in self._asked.weak for word in named.label),
         ):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from heapq import nlargest
 
 from asyncfin.checks import short_repr
-from asyncfin.errors import printable
+from asyncfin.errors import printable, shorten
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import listed
 
@@ -67,12 +67,16 @@ def quoted(name: str, known: Collection[str], close: Sequence[str] | None = None
     if len(parts) > 1 and all(part in known for part in parts):
         return f"{short_repr(name)} (these are {len(parts)}: give each by itself)"
     found = suggest(name, known) if close is None else close
-    return short_repr(name) + (f" (close: {', '.join(map(printable, found))})" if found else "")
+    return short_repr(name) + (f" (close: {', '.join(map(_shown, found))})" if found else "")
+
+
+def _shown(name: str) -> str:
+    return printable(shorten(name, LONGEST))
 
 
 def all_of(known: Collection[str]) -> str:
     """Return the known names as the end of a complaint, where they are few; nothing where they are many."""
-    return f"; it has: {', '.join(map(printable, sorted(known)))}" if 0 < len(known) <= _FEW else ""
+    return f"; it has: {', '.join(map(_shown, sorted(known)))}" if 0 < len(known) <= _FEW else ""
 
 
 def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, printable
+from asyncfin.errors import ArgumentError, SelectionError, printable, shorten
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.deviation import Deviation, merged
@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     from asyncfin.table.unit import Unit
 
 _indent = checks.whole_number(0).optional()
+# How much of a label an error names.
+_LONGEST = 200
 _SELECTIONS = (Exact, FiscalRange, Trailing, Rule)
 Cut: TypeAlias = Exact | FiscalRange | Rule | Period | str | Iterable[Period | str]
 
@@ -246,8 +248,9 @@ class Panel:
         if len(self) == 1:
             return next(iter(self))
         named = [
-            f"{head.series_id} ({head.label}, {self._grid.path_names(head)}, {head.reporting_group_id})"
+            f"{head.series_id} ({label}, {self._grid.path_names(head)}, {head.reporting_group_id})"
             for head in self._grid.series
+            for label in (shorten(head.label, _LONGEST),)
         ]
         raise SelectionError(
             f"one series was expected, the panel has {len(self)}{': ' if named else ''}"

@@ -6,7 +6,7 @@ from textwrap import wrap
 from attrs import field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import printable
+from asyncfin.errors import printable, shorten
 from asyncfin.table import text
 from asyncfin.table.excerpt import excerpt
 from asyncfin.table.grid import Grid
@@ -17,6 +17,8 @@ from asyncfin.table.why import Result
 
 # A text is an overview that fits a terminal.
 _WIDTH = 100
+# How much of a line is wrapped: a name of the service can have a megabyte.
+_LONGEST = 10_000
 _SECTIONS = 4
 _SERIES = 10
 _SERIES_OF_SEVERAL = 40
@@ -104,4 +106,4 @@ def _wrapped(line: str, width: int) -> list[str]:
     """Return a line of text as lines that fit; the lines of tables do, and their blanks count."""
     if len(line) <= width:
         return [line]
-    return wrap(line, width, subsequent_indent="  ", break_on_hyphens=False)
+    return wrap(shorten(line, _LONGEST), width, subsequent_indent="  ", break_on_hyphens=False)

@@ -145,3 +145,14 @@ def test_a_reporting_group_without_series_is_known() -> None:
     empty = evolve(EXAMPLE.groups[0], reporting_group_id="empty", series=())
     judged = judge(evolve(EXAMPLE, groups=(*EXAMPLE.groups, empty)), Select(reporting_group_ids="empty"))
     assert str(judged.error()).startswith("reporting_group_ids='empty': no series of Example")
+
+
+def test_an_error_shows_the_start_of_a_long_name_of_the_service() -> None:
+    """A name or a word of a megabyte does not make a message of several."""
+    long = "x" * 1_000_000
+    listed = catalogue(series(1, "Revenue", "income", TOTAL, basis=long, label=long), name=long)
+    for select in (Select("Gold"), Select(basis="y"), Select("Revenue", label="y"), Select(series_ids="S1")):
+        assert len(str(judge(listed, select).error())) < 1_000
+    with pytest.raises(SelectionError) as caught:
+        listed.resolve(FiscalRange(2090))
+    assert len(str(caught.value)) < 1_000

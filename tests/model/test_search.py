@@ -226,6 +226,14 @@ def test_a_word_that_means_a_metric_does_not_mean_a_scope_of_that_name() -> None
     assert found(listed, "sales") == [(Rank.MEANING, "Revenue"), (Rank.WORDS, "Gains")]
 
 
+def test_the_sign_for_and_in_initials_prefers_labels_with_that_word() -> None:
+    """Both have the initials; catalogue order, and the number of words, would decide otherwise."""
+    listed = company("Repayments of debt", "Research and development expense of the year")
+    assert next(label for _, label in found(listed, "R&D")).startswith("Research")
+    assert next(label for _, label in found(listed, "rd")).startswith("Repayments")
+    assert {rank for rank, _ in found(listed, "R&D")} == {Rank.INITIALS}
+
+
 def test_names_in_camel_case_are_found_in_lower_case() -> None:
     """Nobody writes the name of a product as its company does."""
     scope = ScopeGroup("segment", "Products", "", (Scope("cloud", "iPhone", "", "product", ()),))

@@ -342,5 +342,8 @@ async def test_a_label_of_a_megabyte_is_cut_before_it_is_measured(panel: Panel) 
         for text in (str(each), each._repr_html_(), str(each.show(unit="millions"))):
             assert "Sales of this" in text
             assert len(text) < 30_000
+    with pytest.raises(SelectionError) as caught:
+        every.one()
+    assert len(str(caught.value)) < 2_000
     assert max(map(len, columns(["name"], [[long]], 40))) <= 40
     assert len("".join(columns(["name"], [[long]], 40))) < 2_000

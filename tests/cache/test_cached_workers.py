@@ -82,6 +82,7 @@ asyncio.run(main())
 @pytest.mark.parametrize("kind", ["file", "redis"])
 async def test_cold_processes_ask_together_hardly_more_than_one(kind: str, tmp_path: Path) -> None:
     """Four processes begin at the same moment: their claims let one ask, and the others find it."""
+    # Seconds of real time: each worker is an interpreter that starts.
 
     async def spent(count: int, place: str) -> tuple[int, list[list[str]]]:
         """Return the requests of several cold processes, and the panels that each has printed."""
@@ -146,6 +147,7 @@ async def test_a_new_publication_is_read_though_the_cache_cannot_be_written(
     tmp_path: Path, refuse_writes: Callable[[], None]
 ) -> None:
     """What is stored of the old one can't be deleted, and is not believed; by a new process neither."""
+    # Seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
     both = generate(7, series=60, publications=2)
     old, new = (DatasetFile(both.entity_id, both.name, (each,)) for each in both.publications)
     async with Sandbox(old) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as first:
@@ -168,6 +170,7 @@ async def test_what_may_not_be_read_any_more_is_not_given_though_it_cannot_be_de
     tmp_path: Path, refuse_writes: Callable[[], None]
 ) -> None:
     """This process withholds what may not be read any more even if it cannot be deleted."""
+    # Two seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
     async with Sandbox(DATASET) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as client:
         await client.query(ENTITY, Select(), FiscalRange())
         refuse_writes()
@@ -221,6 +224,7 @@ async def test_a_cache_that_cannot_be_used_is_said_at_the_first_question(
 
 async def test_questions_are_answered_while_the_server_of_a_cache_is_silent() -> None:
     """From memory, or from the service; when it is back, what it holds is given again."""
+    # Seconds of real time: the Redis server is a real one, which is stopped, and does not answer in time.
     with redis_server() as server:
         one, other = (RedisCache(server.url, account="desk") for _ in range(2))
         async with (
@@ -295,6 +299,7 @@ ENTITIES, COUNT, CHANGES = map(int, os.environ.get("ASYNCFIN_VISITS", "5 100 5")
 
 async def test_visits_of_four_workers_never_go_back_and_one_409_a_change_is_enough(tmp_path: Path) -> None:
     """Entities are published anew during the visits; an answer is never older than one that had ended."""
+    # Seconds of real time: each worker is an interpreter that starts.
     companies = [generate(40 + number, series=30, publications=2) for number in range(ENTITIES)]
     ids = [company.entity_id for company in companies]
     current = {each.entity_id: 0 for each in companies}

@@ -319,6 +319,7 @@ async def test_the_limit_is_that_of_the_folder(tmp_path: Path) -> None:
 
 async def test_a_damaged_schema_page_heals(tmp_path: Path) -> None:
     """At 80 places: a few uses later everything is stored and found again, and nothing is raised."""
+    # Seconds of real time: 80 copies of the file are opened, and most are written to the disk again.
     await filled(tmp_path / "good", "desk")
     whole, source = file_of(tmp_path / "good").read_bytes(), random.Random(6)
     written = [at for at in range(100, 4096) if whole[at]]
@@ -412,6 +413,7 @@ async def test_a_full_disk_loses_no_answer(limit: int, tmp_path: Path) -> None:
 
 def test_eight_processes_fill_one_folder_at_once(tmp_path: Path) -> None:
     """From the first moment on: all that they store is found, and no file grows without end."""
+    # Seconds of real time: eight interpreters start, and write to one file in turn.
     workers = [start("fill", tmp_path / "cache", first, 40) for first in range(0, 320, 40)]
     for worker in workers:
         out, err = worker.communicate(timeout=100)
@@ -430,6 +432,7 @@ def test_eight_processes_fill_one_folder_at_once(tmp_path: Path) -> None:
 
 def test_a_process_killed_within_a_put_harms_no_other(tmp_path: Path) -> None:
     """After a kill within a put what is in the file is right, and the next process goes on with it."""
+    # Seconds of real time: interpreters start, and are killed while they write.
     kill_writers(tmp_path / "cache", 3)
 
 
@@ -442,6 +445,7 @@ async def test_a_locked_file_is_read_and_not_waited_for_for_ever(
     tmp_path: Path,
 ) -> None:
     """Readers do not wait for a writer; what can't be stored in time stays in memory."""
+    # Two seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
     await filled(tmp_path / "cache")
     locking = sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)
     locking.execute("BEGIN IMMEDIATE")
@@ -460,6 +464,7 @@ async def test_clearing_that_fails_is_an_error_and_deletes_nothing(
     tmp_path: Path,
 ) -> None:
     """Clearing raises OSError, and deletes nothing, while another program holds the file for writing."""
+    # Ten seconds of real time for each call: SQLite waits for a lock in its own thread, by its own clock.
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
     held = cache.stats().bytes
@@ -505,6 +510,7 @@ async def test_a_catalogue_that_could_not_be_stored_is_stored_when_its_series_ar
     tmp_path: Path,
 ) -> None:
     """A client keeps the catalogue itself, and does not read it from the cache again."""
+    # Two seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
     cache, other = FileCache(tmp_path / "cache"), FileCache(tmp_path / "cache")
     part = cache.partition(URL, TOKEN)
     await part.confirm(ENTITY, Pointer(DATASET, AT))
@@ -526,6 +532,7 @@ async def test_a_refusal_that_could_not_be_stored_applies_and_is_stored_later(
     tmp_path: Path,
 ) -> None:
     """In this process at once; in others as soon as the disk can be written."""
+    # Two seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
     part = cache.partition(URL, TOKEN)

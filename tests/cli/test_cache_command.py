@@ -56,6 +56,7 @@ def test_a_folder_that_cannot_be_emptied_is_an_error(
     command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder held by another program is an error; a damaged file is replaced by an empty one."""
+    # Ten seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
     monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
     with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")

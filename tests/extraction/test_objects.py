@@ -173,6 +173,7 @@ async def test_a_lock_that_is_not_renewed_is_taken_over(
     s3: S3, client: Client, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of a killed driver is taken over without comparing the clocks of two machines."""
+    # Two seconds of real time: the server of the objects runs in another thread, so the clock is real.
     monkeypatch.setattr(lock, "STALE_SECONDS", 2.0)
     obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
     await extract(client, IDS, Select(), Annual(), to=TO)
@@ -241,6 +242,7 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     s3: S3, client: Client, sandbox: Sandbox, quick: None
 ) -> None:
     """Another one wrote the lock while this one hung; that is seen at the next renewal."""
+    # Two seconds of real time: the server of the objects runs in another thread, so the clock is real.
     sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})

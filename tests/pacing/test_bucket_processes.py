@@ -165,6 +165,7 @@ async def test_a_stopped_process_with_a_booking_does_not_block_the_others(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """The moment of a stopped process is lost and the others go on; continued, it books again."""
+    # Seconds of real time: the processes are real ones, and each has a clock of the machine.
     place, make = placed(kind, tmp_path, request)
     loop = asyncio.get_running_loop()
     async with (
@@ -193,6 +194,7 @@ async def test_a_killed_process_does_not_block_the_others(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Three are killed in their work; the state stays whole and the pace holds."""
+    # Seconds of real time: the processes are real ones, and each has a clock of the machine.
     place, make = placed(kind, tmp_path, request)
     chance, grants = random.Random(7), list[float]()
     async with (

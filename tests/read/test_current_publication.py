@@ -273,6 +273,7 @@ async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_re
 
 async def test_nothing_is_returned_from_memory_while_the_cache_cannot_be_read() -> None:
     """Within max_age too, one request confirms it: another client may have recorded a refusal."""
+    # Seconds of real time: the Redis server is a real one, which is stopped, and does not answer in time.
     with redis_server() as server:
         cache = RedisCache(server.url, account="desk")
         async with (

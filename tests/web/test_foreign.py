@@ -146,6 +146,7 @@ async def test_behind_nginx_at_a_sub_path_all_of_it_works_by_keyboard(
     proxied: tuple[str, Counted, Sandbox], chromium: Any
 ) -> None:
     """Choose, compare, see, compute, download, come back: over http under a host name, without a mouse."""
+    # Seconds of real time: nginx and a browser start, and react by their own clocks.
     base_url, app, sandbox = proxied
     async with browsing(chromium, base_url, viewport={"width": 1280, "height": 900}) as tab:
 

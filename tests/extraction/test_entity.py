@@ -45,7 +45,7 @@ async def test_unknown_ids_are_not_a_failure(client: Client) -> None:
     ("select", "periods", "missing"),
     [
         (Select(), Exact(["FY1901", "FY1902"]), {"periods": ("FY1901", "FY1902")}),
-        (Select(), Annual((2901, 12)), {"periods": ("all fiscal years that end in 2901-12 or later",)}),
+        (Select(), Annual((2901, 12)), {"periods": ("all fiscal years that end in FY2901-12 or later",)}),
         (Select(label="no such label"), Annual(), {"label": ("no such label",)}),
         (Select(where=lambda _: False, name="none"), Annual(), {"where": ("none",)}),
     ],

@@ -363,12 +363,12 @@ class Matches:
 
     @property
     def unnamed(self) -> Sequence[tuple[str, Rank]]:
-        """The words that the first series is not called, each with its rank.
+        """The words that the first series is not called, each with its rank; none if it is an exact match.
 
         Those are neither in its label, its metric or its scopes, nor are they words of the company's name,
         the cadence, the basis or the reporting group. Words that mean the label together are one text.
         """
-        if not self._keys or not self._searches:
+        if not self._keys or not self._searches or self._keys[0] >> _ORDER == Rank.EXACT:
             return ()
         key = self._keys[0]
         return self._searches[key & _PLACES].unnamed(key >> _CATALOGUES & _SERIES)

@@ -277,6 +277,32 @@ def test_of_several_catalogues_the_best_place_counts() -> None:
     assert search([first, second], "profit").by_meaning(1) == (meant[:1], 1)
 
 
+@pytest.mark.parametrize(
+    ("text", "unnamed"),
+    [
+        ("pre:m1", []),
+        ("prepaid rent", []),
+        ("annual prepaid", []),
+        ("prep rent", [("prep", Rank.PREFIX)]),
+        ("turnover", [("turnover", Rank.MEANING)]),
+        ("cost of sales", [("cost sales", Rank.MEANING)]),
+        ("usd", [("usd", Rank.DESCRIPTION)]),
+        ("paid rents", [("paid", Rank.WITHIN)]),
+        ("xyzzy", []),
+    ],
+)
+def test_a_search_knows_what_its_first_series_is_not_called(
+    text: str, unnamed: list[tuple[str, Rank]]
+) -> None:
+    """The words as they were written; none of an id, of the context, or where nothing has all words."""
+    listed = catalogue(
+        series(1, "pre:M1", "annual", TOTAL, label="Prepaid rent"),
+        series(2, "Revenue", "annual", TOTAL, label="Revenue"),
+        series(3, "Cost", "annual", TOTAL, label="Cost of revenue"),
+    )
+    assert list(search([listed], text).unnamed) == unnamed
+
+
 def test_a_long_text_is_not_compared_for_long() -> None:
     """Only its first words count."""
     text = " ".join(f"word{at}x{at}" for at in range(100_000))

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote
 
@@ -65,9 +66,9 @@ class Response:
 
 
 # Any 32 characters, except half a surrogate pair, which no URL can contain.
-_SPEC_ENTITY_ID = r"O-[^\ud800-\udfff]{32}"
+_SPEC_ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
 # Control characters, and half a surrogate pair.
-_NOT_IN_ENTITY_ID = r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]"
+_NOT_IN_ENTITY_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 MAX_ENTITY_ID = 512
 
 
@@ -77,7 +78,7 @@ def check_entity_id(entity_id: str) -> None:
         not isinstance(entity_id, str)
         or not 1 <= len(entity_id) <= MAX_ENTITY_ID
         or entity_id in (".", "..")
-        or re.search(_NOT_IN_ENTITY_ID, entity_id)
+        or _NOT_IN_ENTITY_ID.search(entity_id)
     ):
         several = isinstance(entity_id, (list, tuple, set, frozenset))
         raise errors.SelectionError(
@@ -89,13 +90,16 @@ def check_entity_id(entity_id: str) -> None:
 
 def has_spec_form(entity_id: str) -> bool:
     """Return whether an entity id is ``O-`` followed by 32 characters (spec 2.2)."""
-    return re.fullmatch(_SPEC_ENTITY_ID, entity_id) is not None
+    return _SPEC_ENTITY_ID.fullmatch(entity_id) is not None
+
+
+_quoted = lru_cache(1024)(partial(quote, safe=""))
 
 
 def _dataset_path(entity_id: str) -> str:
     check_entity_id(entity_id)
     # Quoted as a whole: an id may contain a slash or a "?", which would lead to another path.
-    return f"/v1/entities/{quote(entity_id, safe='')}/dataset"
+    return f"/v1/entities/{_quoted(entity_id)}/dataset"
 
 
 def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:

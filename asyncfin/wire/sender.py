@@ -348,7 +348,8 @@ class Sender:
             self.announce(RequestStarted(*identity, method=request.method, url=url))
         try:
             # The method itself: the transport calls it as it writes the headers.
-            headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
+            headers: dict[str, HeaderValue] = dict(request.headers)
+            headers["Authorization"] = token.bearer
             response = await self._transport.send(request, headers, url=url)
             if not isinstance(response, Response):  # an error, whose traceback begins here
                 raise response

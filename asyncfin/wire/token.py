@@ -155,8 +155,8 @@ class Tokens:
         """Return a response without this client's tokens, before anything else is made of it."""
         # Searching for escaped tokens takes longer than all other work on a large response. So the texts are
         # searched without their escapes first.
-        texts = (response.body, "\n".join(response.headers.values()).encode())
-        plain = (*texts, *(bare for text in texts if (bare := _unescaped(text)) is not text))
+        plain = [response.body, "\n".join(response.headers.values()).encode()]
+        plain += [_unescaped(text) for text in plain if b"%" in text or b"\\" in text]
         echoed = [each for each in self._remembered if each.occurs_in(*plain)]
         if not echoed:
             return response

@@ -1,21 +1,26 @@
 """What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox; and real companies.
 
-The rules are asked without HTTP: from the request's bytes to the response's. Next to it is what rendering
-the same page anew would cost, by json.dumps of its parsed form. The real companies of ``../shared/data``, if
-they are there, are loaded in a process of their own; the largest is asked for 40 series at a time.
+The rules are asked without HTTP: from the request's bytes to the response's, for a page whose pieces are
+kept since the first time. Next to it is what rendering the same page anew would cost, by json.dumps of its
+parsed form. Over HTTP, the CPU of a process with the sandbox is divided by that of one with a plain
+aiohttp.web server that sends the same bytes, in turns. The real companies of ``../shared/data``, if they are
+there, are loaded in a process of their own; the largest is asked for 40 series at a time.
 """
 
+import asyncio
 import json
 import random
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from time import process_time
 from typing import Any
 
+import aiohttp
 from attrs import evolve
 
 from asyncfin.sandbox import Account, Dialect, Publication, load
@@ -25,7 +30,7 @@ from asyncfin.sandbox.rules import Service, answer
 from asyncfin.sandbox.store import Store
 from tests.generate import generate
 
-ROUNDS, GOAL = 20, 10
+ROUNDS, GOAL, HTTP_GOAL = 20, 10, 8
 # A whole page, and one over half of its periods.
 SPANS = {"all": 0, "the newer half": 0.5}
 
@@ -41,6 +46,78 @@ async def main():
 
 asyncio.run(main())
 """
+
+
+SERVING = """
+import asyncio, json, sys, time
+from aiohttp import web
+from benchmarks.sandbox import served_page
+from asyncfin.sandbox import Sandbox
+
+async def main():
+    publication, asked, page = served_page()
+    if sys.argv[1] == "sandbox":
+        sandbox = Sandbox(publication)
+        await sandbox.start()
+        address, token = sandbox.base_url, sandbox.token
+    else:
+        async def send(request):
+            await request.read()
+            return web.Response(body=page, content_type="application/json")
+        runner = web.ServerRunner(web.Server(send))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        address, token = f"http://127.0.0.1:{runner.addresses[0][1]}", "token"
+    print(json.dumps([address + asked.path, token, asked.body.decode()]), flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(time.process_time(), flush=True)
+
+asyncio.run(main())
+"""
+
+
+def served_page() -> tuple[Publication, Request, bytes]:
+    """Return a publication, a query for a part of its periods, and its page of about 0.4 MB."""
+    publication = generate(1, series=1000, periods=60, fill=0.25, publications=1).publications[-1]
+    asked, served = request(publication, 6, "original"), service(publication)
+    page = answer(asked, served).body
+    served.store.close()
+    return publication, asked, page
+
+
+async def over_http() -> str:
+    """Return a Markdown table: the CPU of the sandbox for a page, of that of aiohttp.web."""
+    least, size = {"sandbox": float("inf"), "aiohttp.web": float("inf")}, 0
+    with ExitStack() as stack:
+        servers = {}
+        for kind in least:
+            command = [sys.executable, "-c", SERVING, kind]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            server = stack.enter_context(subprocess.Popen(command, **pipes))  # noqa: ASYNC220
+            servers[kind] = server, *json.loads(server.stdout.readline())
+
+        def cpu(server: Any) -> float:
+            print(file=server.stdin, flush=True)
+            return float(server.stdout.readline())
+
+        async with aiohttp.ClientSession() as session:
+            for _ in range(5):
+                for kind, (server, url, token, body) in servers.items():
+                    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+                    began = cpu(server)
+                    for _ in range(ROUNDS):
+                        async with session.post(url, data=body, headers=headers) as response:
+                            size = len(await response.read())
+                    least[kind] = min(least[kind], (cpu(server) - began) / ROUNDS * 1e3)
+        for server, *_ in servers.values():
+            server.stdin.close()
+    ratio = least["sandbox"] / least["aiohttp.web"]
+    return (
+        "| over HTTP, kB | sandbox, ms CPU | aiohttp.web, ms CPU | ratio | goal |\n|"
+        + " --- |" * 5
+        + f"\n| {size / 1000:,.0f} | {least['sandbox']:.2f} | {least['aiohttp.web']:.2f} | {ratio:.1f}"
+        f" | at most {HTTP_GOAL} |"
+    )
 
 
 def request(publication: Publication, start: int, value_version: str) -> Request:
@@ -101,6 +178,7 @@ def run() -> str:
                 f" | {len(body) / 1000:,.0f} | {ours:.1f} ms | {anew:.1f} ms | < {GOAL} ms |"
             )
     served.store.close()
+    rows += ["", asyncio.run(over_http())]
     return "\n".join([*rows, "", *(real() if REAL else ["Real companies: ../shared/data is not there."])])
 
 

@@ -14,21 +14,22 @@ from attrs import evolve
 from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.feed_writer import FeedWriter, begin_run, find_feed
 from asyncfin.extraction.files import QuestionFiles, files_at, place_of
 from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.last import last_run, write_last
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
-from asyncfin.extraction.report import ExtractReport
+from asyncfin.extraction.report import INTERRUPTED, ExtractReport
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import library
-from asyncfin.tasks import in_thread
+from asyncfin.tasks import cancel_and_wait, in_thread
 from asyncfin.wire.protocol import check_entity_id
 
 _check_stop = checks.instance_of(asyncio.Event).optional()
@@ -100,6 +101,7 @@ async def extract(
     history: bool | None = None,
     prune: bool = False,
     stop: asyncio.Event | None = None,
+    drop: asyncio.Event | None = None,
     progress: OnProgress | None = None,
     clock: Callable[[], datetime] = utc_now,
 ) -> ExtractReport:
@@ -150,8 +152,10 @@ async def extract(
             request.
         prune: whether the files of entities that are not in `entity_ids` are deleted; with a feed, their rows
             are written as vanished. Otherwise they stay, and the report counts them.
-        stop: when it is set, entities in progress are finished, and no others are begun. With an executor,
-            whole chunks are in progress.
+        stop: when it is set, entities in progress are finished, and no others are begun. Waits for the end of
+            an outage or of a used-up allowance end at once. With an executor, whole chunks are in progress.
+        drop: when it is set, entities in progress are dropped too: they are left. Chunks that workers read
+            are finished.
         progress: called with an `ExtractProgress` after each request and each entity; with an executor
             after each chunk.
         clock: returns the wall time, aware UTC; for tests.
@@ -191,12 +195,28 @@ async def extract(
         history=history,
         prune=prune,
         stop=_check_stop("stop", stop) or asyncio.Event(),
+        drop=_check_stop("drop", drop) or asyncio.Event(),
         progress=progress,
         clock=clock,
     )
-    report = await _run(client, executor, ids, question, await checked_place(to), options)
+    place = await checked_place(to)
+    ending = asyncio.ensure_future(_announce_end(options))
+    try:
+        report = await _run(client, executor, ids, question, place, options)
+    finally:
+        await cancel_and_wait([ending])
     report.raise_for_unknown()
     return report
+
+
+async def _announce_end(options: Options) -> None:
+    """Set `ending` when one of the caller's events is set."""
+    waits = [asyncio.ensure_future(each.wait()) for each in (options.stop, options.drop)]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        options.ending.set()
+    finally:
+        await cancel_and_wait(waits)
 
 
 async def _run(
@@ -207,31 +227,65 @@ async def _run(
     place: Folder | Prefix,
     options: Options,
 ) -> ExtractReport:
+    """Return the report of a run, which leaves its outcome next to the lock however it ends."""
     tracker = Tracker(len(ids), options.progress, asyncio.get_running_loop().time)
     files = files_at(place, question, lock=options.lock)
+    began, report, failure = options.clock(), None, None
     try:
-        # Before a request is spent: what can't be written need not be read. The feed is first, since opening
-        # with `replace` deletes files that are its record.
-        feed = await in_thread(partial(find_feed, place, question, options.history))
-        opened = await files.open(replace=options.replace, stop=options.stop)
-        writer = None
-        if feed is not None and opened:
-            writer = await in_thread(partial(begin_run, feed, question, files.known, options.clock))
-        if isinstance(client, Client):
-            report = await Run(client, question, files, tracker, options, writer).over(ids)
-        else:
-            assert executor is not None
-            run = None if writer is None else writer.run
-            driver = Driver(client, question, place, files, tracker, options, run)
-            report = await driver.over(executor, ids)
-        if options.prune and opened:
-            await _prune(files, writer, ids)
-        if writer is not None:
-            files.place.check()
-            await in_thread(partial(writer.finish, files.known, begins=not report.unknown))
-        return evolve(report, others=len(files.known.keys() - set(ids)))
+        report = await _report(client, executor, ids, question, place, files, tracker, options)
+        return report
+    except BaseException as error:
+        failure = error
+        raise
     finally:
-        await files.place.aclose()
+        try:
+            # Not where another run has taken the place over: it writes its outcome itself.
+            if files.is_locked and not isinstance(failure, RunInProgressError):
+                last = last_run(
+                    report or tracker.so_far(ids),
+                    failure,
+                    place=place,
+                    question=question.hash,
+                    began=began,
+                    ended=options.clock(),
+                    interrupted=getattr(options.stop, "exit_code", INTERRUPTED),
+                    of=options.of,
+                )
+                await in_thread(partial(write_last, place, last))
+        finally:
+            await files.place.aclose()
+
+
+async def _report(
+    client: Client | MakeClient,
+    executor: Executor | MakeExecutor | None,
+    ids: tuple[str, ...],
+    question: SharedQuestion,
+    place: Folder | Prefix,
+    files: QuestionFiles,
+    tracker: Tracker,
+    options: Options,
+) -> ExtractReport:
+    # Before a request is spent: what can't be written need not be read. The feed is first, since opening with
+    # `replace` deletes files that are its record.
+    feed = await in_thread(partial(find_feed, place, question, options.history))
+    opened = await files.open(replace=options.replace, stop=options.ending)
+    writer = None
+    if feed is not None and opened:
+        writer = await in_thread(partial(begin_run, feed, question, files.known, options.clock))
+    if isinstance(client, Client):
+        report = await Run(client, question, files, tracker, options, writer).over(ids)
+    else:
+        assert executor is not None
+        run = None if writer is None else writer.run
+        driver = Driver(client, question, place, files, tracker, options, run)
+        report = await driver.over(executor, ids)
+    if options.prune and opened:
+        await _prune(files, writer, ids)
+    if writer is not None:
+        files.place.check()
+        await in_thread(partial(writer.finish, files.known, begins=not report.unknown))
+    return evolve(report, others=len(files.known.keys() - set(ids)))
 
 
 async def _prune(files: QuestionFiles, writer: FeedWriter | None, ids: tuple[str, ...]) -> None:

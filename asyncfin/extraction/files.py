@@ -69,12 +69,13 @@ class QuestionFiles:
     Attributes:
         place: where they are.
         known: the files of this question, by entity.
+        is_locked: whether this run has locked the place.
     """
 
     place: Files
     _question: SharedQuestion
     known: dict[str, Written] = field(factory=dict)
-    _locked: bool = False
+    is_locked: bool = False
 
     @property
     def has_rows(self) -> bool:
@@ -91,8 +92,8 @@ class QuestionFiles:
                 is not set.
             RunInProgressError: as for `Files.lock`.
         """
-        self._locked = await self.place.lock(stop)
-        if not self._locked:
+        self.is_locked = await self.place.lock(stop)
+        if not self.is_locked:
             return False
         others = await self._read()
         if replace:
@@ -116,7 +117,7 @@ class QuestionFiles:
     async def is_current(self, dataset: Dataset) -> bool:
         """Return whether the known file of the entity is of this publication."""
         entity_id = dataset.entity_id
-        if not self._locked and not self._is_of(dataset):
+        if not self.is_locked and not self._is_of(dataset):
             # A worker that was killed may have replaced the file since the driver has read it.
             await self._find(entity_id)
         return self._is_of(dataset)

@@ -82,11 +82,14 @@ class Tracker:
     requests: int = 0
     unknown: Missing = field(factory=dict)
     states: Counter[str] = field(factory=Counter)
+    in_outage: set[str] = field(factory=set)  # the entities that wait for the end of an outage
+    on_outage: Callable[[str], None] | None = None  # called when one begins to
     _began: float = field(init=False)
     _spent: Counter[str] = field(factory=Counter)
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
+    _ended: dict[str, EntityReport] = field(factory=dict)
     _failing: str = ""  # the last status or error that shows that the service fails
     _failing_since: datetime | None = None
 
@@ -107,6 +110,12 @@ class Tracker:
     ) -> ExtractReport:
         """Return the report on a run that ends now; `near` is its complaint."""
         return ExtractReport(tuple(reports), self.seconds, self.waits, stopped, unknown, near)
+
+    def so_far(self, ids: Iterable[str]) -> ExtractReport:
+        """Return the report on a run that an error ends: what has not ended is left."""
+        by_id = self._ended
+        reports = (by_id.get(each) or EntityReport(each, "left", requests=self.spent(each)) for each in ids)
+        return self.summary(reports, None, {}, None)
 
     def spent(self, entity_id: str) -> int:
         """Return how many requests an entity has cost in this run."""
@@ -138,12 +147,16 @@ class Tracker:
                 self._spent[entity_id] += 1
                 self.requests += 1
                 self._waiting.pop(entity_id, None)
+                self.in_outage.discard(entity_id)
             case Waited():
                 self.waits += event.seconds
             case Retrying():
                 self._wait(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
             case Waiting(reason="outage"):
+                self.in_outage.add(entity_id)
                 self._wait(entity_id, self._outage_text(event))
+                if self.on_outage is not None:
+                    self.on_outage(entity_id)
             case Waiting() if entity_id not in self._waiting:
                 until = f" until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else ""
                 self._wait(entity_id, f"the {event.reason}{until}")
@@ -175,9 +188,11 @@ class Tracker:
     def ended(self, report: EntityReport) -> EntityReport:
         """Count an entity that has ended, and return its report; one that is left counts for nothing."""
         self._waiting.pop(report.entity_id, None)
+        self.in_outage.discard(report.entity_id)
         if report.state == "left":
             return report
         self.states[report.state] += 1
+        self._ended[report.entity_id] = report
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes

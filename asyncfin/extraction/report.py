@@ -2,18 +2,53 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
 
 from attrs import field, frozen
 
+from asyncfin import errors
 from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, Concern, SelectionError, shorten
 from asyncfin.model.judge import Missing, named
 from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
+Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
+
+PARTIAL, USAGE, LOCAL, INTERRUPTED, TERMINATED = 1, 2, 7, 130, 143
+# The exit code of an error: the first class that matches decides, else what it concerns.
+_EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (errors.SelectionError, USAGE),
+    (errors.ValidationFailedError, USAGE),
+    (errors.AuthenticationError, 3),
+    (errors.PermissionDeniedError, 3),
+    (errors.NotFoundError, 4),
+    (errors.RateLimitedError, 5),
+    (errors.DatasetChangedError, PARTIAL),
+    (errors.IncompleteResultError, PARTIAL),
+    (errors.RunInProgressError, 8),
+    (errors.ManifestMismatchError, USAGE),
+    (OSError, LOCAL),
+    (KeyboardInterrupt, INTERRUPTED),
+    (asyncio.CancelledError, INTERRUPTED),
+)
+_BY_CONCERN: Mapping[Concern | None, int] = MappingProxyType(
+    {"question": USAGE, "service": 6, "local": LOCAL}
+)
+
+
+def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> int:
+    """Return the exit code of a program that ends with an error of a class (docs/cli.md).
+
+    `concerns` is what the error concerns; None: it is not an `AsyncfinError`.
+    """
+    listed = (code for each, code in _EXIT_CODES if issubclass(kind, each))
+    return next(listed, _BY_CONCERN.get(concerns, PARTIAL))
+
 
 # Entities that a notebook shows.
 _SHOWN_ENTITIES = 20
@@ -32,6 +67,11 @@ class Failure:
     status: int | None = None
     code: str | None = None
     request_id: str | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a program that ends with this error."""
+        return exit_code_of(getattr(errors, self.error, AsyncfinError), self.concerns)
 
     @classmethod
     def of(cls, error: AsyncfinError) -> Failure:
@@ -140,6 +180,33 @@ class ExtractReport:
     def deviations(self) -> int:
         """How many deviations from the spec were repaired in the responses."""
         return sum(each.deviations for each in self.entities)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended.
+
+        ``"stopped"``: see `stopped`, or `unknown`; ``"interrupted"``: it was to stop before its end;
+        ``"partial"``: entities failed; ``"complete"``: every entity is done or unchanged.
+        """
+        if self.stopped is not None or (self.unknown and self.left):
+            return "stopped"
+        if self.left:
+            return "interrupted"
+        return "partial" if self.failed else "complete"
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a program that makes the run its own (docs/cli.md); 0: nothing is left to do."""
+        if self.stopped is not None:
+            return exit_code_of(type(self.stopped), self.stopped.concerns)
+        if self.unknown:
+            return USAGE
+        if self.left:
+            return INTERRUPTED
+        # If all failed for one reason, its exit code says more than "partial" does.
+        codes = {each.failure.exit_code for each in self.failed if each.failure is not None}
+        one = len(codes) == 1 and len(self.failed) == len(self.entities)
+        return next(iter(codes)) if one else PARTIAL if codes else 0
 
     @property
     def resume_at(self) -> datetime | None:

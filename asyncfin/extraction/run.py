@@ -36,7 +36,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, without_periods
 from asyncfin.read.entity import EntityAnswer, answer_of
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import bounded, in_thread
+from asyncfin.tasks import bounded, cancel_and_wait, in_thread
 from asyncfin.wire.sender import outlasting
 
 OnError: TypeAlias = Literal["continue", "raise"]
@@ -65,11 +65,22 @@ class Options:
     chunk: int = field(default=25, validator=checks.positive_int.field)
     history: bool | None = field(default=None, validator=checks.flag.optional().field)
     prune: bool = field(default=False, validator=checks.flag.field)
+    # When one is set, no entity is begun; with `drop`, what is in progress is dropped too.
     stop: asyncio.Event = field(factory=asyncio.Event)
+    drop: asyncio.Event = field(factory=asyncio.Event)
+    # Set soon after either, for waits.
+    ending: asyncio.Event = field(factory=asyncio.Event)
     progress: OnProgress | None = field(default=None, validator=checks.plain_callable.optional().field)
     clock: Callable[[], datetime] = field(default=utc_now, validator=checks.plain_callable.field)
+    # When the run began whose failed entities this one reads.
+    of: str | None = None
     # A worker sees a part of the entities: the driver reads again what failed, and asks some first.
     is_worker: bool = False
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether no further entity is to be begun."""
+        return self.stop.is_set() or self.drop.is_set()
 
 
 @define
@@ -95,6 +106,7 @@ class Run:
     _begun: set[str] = field(factory=set)
     _asked_first: dict[str, EntityReport] = field(factory=dict)
     # Held while it is found out whether all entities are refused: no other one is begun then.
+    _in_progress: dict[str, asyncio.Timeout] = field(factory=dict)
     _deciding: asyncio.Lock = field(factory=asyncio.Lock)
     refusal: PermissionDeniedError | None = None  # the last one
 
@@ -157,8 +169,13 @@ class Run:
         for has_file in (False, True):
             chosen = [each for each in ids if (each in self._files.known) == has_file and each not in by_id]
             jobs = [partial(self._entity, each, has_file, ids) for each in chosen]
-            async with bounded(jobs, self._client.max_in_flight) as reports:
-                by_id |= {report.entity_id: report async for report in reports}
+            dropping = asyncio.ensure_future(self._drop_all())
+            self._tracker.on_outage = self._drop
+            try:
+                async with bounded(jobs, self._client.max_in_flight) as reports:
+                    by_id |= {report.entity_id: report async for report in reports}
+            finally:
+                await cancel_and_wait([dropping])
         return by_id
 
     def explain(self, unknown: Missing) -> str | None:
@@ -168,7 +185,7 @@ class Run:
 
     @property
     def _ending(self) -> bool:
-        return self.stopped is not None or self._options.stop.is_set()
+        return self.stopped is not None or self._options.is_ending
 
     async def _entity(self, entity_id: str, has_file: bool, others: Sequence[str]) -> EntityReport:
         """Return the report on one entity: "left" if the run ends before its turn."""
@@ -198,7 +215,7 @@ class Run:
         while not self._ending:
             self._files.place.check()
             try:
-                if (report := await self._read(entity_id, has_file)) is not None:
+                if (report := await self._unless_dropped(entity_id, has_file)) is not None:
                     return self._tracker.ended(report)
             except ManifestMismatchError:  # about the place, in which nothing more may be written
                 raise
@@ -225,6 +242,32 @@ class Run:
 
     def _left(self, entity_id: str) -> EntityReport:
         return EntityReport(entity_id, "left", requests=self._tracker.spent(entity_id))
+
+    async def _unless_dropped(self, entity_id: str, has_file: bool) -> EntityReport | None:
+        """Read an entity; None: it was dropped, or the run ends before its turn."""
+        try:
+            # Without a limit: it expires when the entity is dropped.
+            async with asyncio.timeout(None) as scope:
+                self._in_progress[entity_id] = scope
+                return await self._read(entity_id, has_file)
+        except TimeoutError:
+            if scope.expired():
+                return None
+            raise
+        finally:
+            del self._in_progress[entity_id]
+
+    def _drop(self, entity_id: str) -> None:
+        """Drop an entity in progress if that is to be; with `stop`, one that waits for an outage's end."""
+        waits = self._options.stop.is_set() and entity_id in self._tracker.in_outage
+        if (waits or self._options.drop.is_set()) and entity_id in self._in_progress:
+            self._in_progress[entity_id].reschedule(0)
+
+    async def _drop_all(self) -> None:
+        for event in (self._options.ending, self._options.drop):
+            await event.wait()
+            for entity_id in list(self._in_progress):
+                self._drop(entity_id)
 
     def _failed(self, entity_id: str, error: AsyncfinError) -> EntityReport:
         spent = self._tracker.spent(entity_id)
@@ -298,6 +341,6 @@ async def sleep_until(until: datetime, entity_id: str, tracker: Tracker, options
         seconds = (until - options.clock()).total_seconds()
         with suppress(TimeoutError):
             async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):
-                await options.stop.wait()
-        if options.stop.is_set() or options.clock() >= until:
+                await options.ending.wait()
+        if options.is_ending or options.clock() >= until:
             return

@@ -196,7 +196,7 @@ class Driver:
 
     @property
     def _ending(self) -> bool:
-        return self._stopped is not None or self._options.stop.is_set()
+        return self._stopped is not None or self._options.is_ending
 
     @property
     def _asks_first(self) -> bool:
@@ -243,7 +243,7 @@ class Driver:
             for future in sent.values():
                 future.cancel()  # does nothing to one that runs
 
-        stop = asyncio.ensure_future(self._options.stop.wait())
+        stop = asyncio.ensure_future(self._options.ending.wait())
         try:
             for ids in chunks:
                 # All at once, and cancelled if the run ends: an executor knows best how many it can run.

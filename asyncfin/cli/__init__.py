@@ -15,8 +15,8 @@ def main() -> int:
         from asyncfin.cli.app import run  # here, so that Ctrl-C is quiet while libraries are read
 
         return run(sys.argv[1:])
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as error:
+        return int(error.args[0]) if error.args else 130
     finally:
         # What the reader of standard error has not taken would fail at exit, with exit code 120.
         try:

@@ -44,11 +44,12 @@ the file of --token-file the access token. The token is never an argument,
 because other users of the machine can see arguments.
 
 Exit codes:
-    0  done                               5  the request allowance is used up
-    1  failure, or a partial result       8  another run uses the folder or prefix
-    2  wrong usage, selection or file   130  Ctrl-C
-    3  token or permission refused      141  the reader of the output closed it
-    4  no such entity or dataset
+    0  done                               6  the service fails, or can't be reached
+    1  failure, or a partial result       7  a disk, a store or a bucket can't be used
+    2  wrong usage, selection or file     8  another run is at work on the folder
+    3  token or permission refused      130  Ctrl-C
+    4  no such entity or dataset        141  the reader of the output closed it
+    5  the request allowance is used up 143  SIGTERM, with something left
 """
 
 

@@ -1,8 +1,11 @@
 """Exit codes, and the one line that says what went wrong and what to do."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
 from cyclopts import CycloptsError
 
@@ -12,20 +15,22 @@ from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
     AuthenticationError,
-    DatasetChangedError,
+    BucketUnavailableError,
     IncompleteResultError,
     MalformedAnswerError,
     ManifestMismatchError,
     NotFoundError,
     PermissionDeniedError,
     RateLimitedError,
-    RunInProgressError,
     SelectionError,
     ServerFailureError,
     TransportError,
     ValidationFailedError,
 )
 from asyncfin.model.words import counted, either
+
+if TYPE_CHECKING:
+    from asyncfin.extraction.report import Failure
 
 
 class Exit(IntEnum):
@@ -37,10 +42,13 @@ class Exit(IntEnum):
     DENIED = 3
     NOT_FOUND = 4
     ALLOWANCE = 5
+    SERVICE = 6
+    LOCAL = 7
     RUNNING = 8
-    # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13.
+    # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13, SIGTERM 15.
     INTERRUPTED = 130
     BROKEN_PIPE = 141
+    TERMINATED = 143
 
 
 class UsageError(Exception):
@@ -51,14 +59,18 @@ class EntitiesFailedError(Exception):
     """Some of many entities failed, or all of them.
 
     Args:
-        failed: the class of each failed one's error, by name.
+        failed: the failure of each failed one.
         entities: how many there are in all.
     """
 
-    def __init__(self, failed: Sequence[str], entities: int) -> None:
+    def __init__(self, failed: Sequence[Failure], entities: int) -> None:
         super().__init__(f"{len(failed):,} of {counted(entities, 'entity', 'entities')} failed")
-        self.kinds = tuple(getattr(asyncfin.errors, name) for name in dict.fromkeys(failed))
+        self.failed = tuple(failed)
         self.all = len(failed) == entities
+
+
+class InterruptedRunError(KeyboardInterrupt):
+    """A signal ended an extraction before its end; the argument is the exit code."""
 
 
 class ServiceDiffersError(Exception):
@@ -98,26 +110,25 @@ _OPTIONS = {
     "cadence": "--cadence",
 }
 
-# The first class that matches decides.
-_ENDINGS: tuple[tuple[type[Exception], Exit, str], ...] = (
-    (UsageError, Exit.USAGE, ""),
-    (CycloptsError, Exit.USAGE, "see --help"),
-    (ServiceDiffersError, Exit.FAILED, ""),
-    (SelectionError, Exit.USAGE, ""),
-    (ValidationFailedError, Exit.USAGE, "correct the command; it fails again unchanged"),
-    (AuthenticationError, Exit.DENIED, "put a token issued for the REST API into ASYNCFIN_TOKEN"),
-    (PermissionDeniedError, Exit.DENIED, "check the token's permissions and the account's access"),
-    (NotFoundError, Exit.NOT_FOUND, "check the entity id, and that the account has access to its dataset"),
-    (AllowanceExhaustedError, Exit.ALLOWANCE, "run it again then"),
-    (RateLimitedError, Exit.ALLOWANCE, "run it again later"),
-    (DatasetChangedError, Exit.FAILED, "run it again"),
-    (ServerFailureError, Exit.FAILED, "run it again later"),
-    (TransportError, Exit.FAILED, "check the base URL and the network, then run it again"),
-    (IncompleteResultError, Exit.FAILED, "run it again, and report it to the service's support if it stays"),
-    (MalformedAnswerError, Exit.FAILED, "report it to the service's support"),
-    (RunInProgressError, Exit.RUNNING, ""),
-    (ManifestMismatchError, Exit.USAGE, ""),
-    (OSError, Exit.FAILED, "check the file and its folder"),
+# What to do about an error: the first class that matches decides, else what it concerns.
+_ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (UsageError, ""),
+    (CycloptsError, "see --help"),
+    (ServiceDiffersError, ""),
+    (SelectionError, ""),
+    (ValidationFailedError, "correct the command; it fails again unchanged"),
+    (AuthenticationError, "put a token issued for the REST API into ASYNCFIN_TOKEN"),
+    (PermissionDeniedError, "check the token's permissions and the account's access"),
+    (NotFoundError, "check the entity id, and that the account has access to its dataset"),
+    (AllowanceExhaustedError, "run it again then"),
+    (RateLimitedError, "run it again later"),
+    (ServerFailureError, "run it again later"),
+    (TransportError, "check the base URL and the network, then run it again"),
+    (IncompleteResultError, "run it again, and report it to the service's support if it stays"),
+    (MalformedAnswerError, "report it to the service's support"),
+    (BucketUnavailableError, "check the file or the server of the bucket, then run it again"),
+    (ManifestMismatchError, ""),
+    (OSError, "check the file and its folder"),
 )
 
 
@@ -129,7 +140,7 @@ def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, 
     if isinstance(failure, EntitiesFailedError):
         code, advice = _code_of_several(failure)
     else:
-        code, advice = exit_code_for(type(failure))
+        code, advice = exit_code_for(failure), _advice_for(type(failure))
     said = described(failure) if isinstance(failure, CycloptsError) else str(failure)
     if isinstance(failure, SelectionError):
         said = with_options(failure, arguments)
@@ -194,15 +205,23 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
 
 def _code_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
     # If all failed for one reason, its exit code says more than "partial" does.
-    outcomes = [exit_code_for(kind) for kind in failure.kinds]
-    codes = {code for code, _ in outcomes}
-    advice = dict.fromkeys(advice or "the report says what to correct" for _, advice in outcomes)
-    return codes.pop() if failure.all and len(codes) == 1 else Exit.FAILED, "; ".join(advice)
+    codes = {each.exit_code for each in failure.failed}
+    kinds = dict.fromkeys(getattr(asyncfin.errors, each.error) for each in failure.failed)
+    advice = dict.fromkeys(_advice_for(kind) or "the report says what to correct" for kind in kinds)
+    code = Exit(codes.pop()) if failure.all and len(codes) == 1 else Exit.FAILED
+    return code, "; ".join(advice)
 
 
-def exit_code_for(kind: type[Exception]) -> tuple[Exit, str]:
+def exit_code_for(failure: Exception) -> Exit:
+    """Return the exit code of one of FAILURES: those of the library's errors are its own."""
+    if isinstance(failure, (UsageError, CycloptsError)):
+        return Exit.USAGE
+    # Here, since the list of commands needs no report.
+    from asyncfin.extraction.report import exit_code_of
+
+    return Exit(exit_code_of(type(failure), getattr(failure, "concerns", None)))
+
+
+def _advice_for(kind: type[Exception]) -> str:
     # Subclasses are listed before their bases.
-    for each, code, advice in _ENDINGS:
-        if issubclass(kind, each):
-            return code, advice
-    return Exit.FAILED, "run it again"
+    return next((advice for each, advice in _ADVICE if issubclass(kind, each)), "run it again")

@@ -12,7 +12,7 @@ from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import EntitiesFailedError, UsageError, prefix_errors
+from asyncfin.cli.exits import EntitiesFailedError, Exit, InterruptedRunError, UsageError, prefix_errors
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.options import (
     STDIN,
@@ -33,11 +33,15 @@ from asyncfin.events import Observer
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.extract import extract as run_extraction
 from asyncfin.extraction.files import place_of
+from asyncfin.extraction.last import Stop, failures_by_class, read_last, reading_failures_of
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
+from asyncfin.model.words import counted
 
 _PACE = Group("Pace", sort_key=4)
+# Of a large extraction the document has those that failed first.
+_MOST_ENTITIES = 1_000
 
 
 @Parameter(name="*", group=_PACE)
@@ -87,6 +91,9 @@ def extract(
     refresh: bool = False,
     replace: bool = False,
     wait: bool = False,
+    max_outage: Annotated[float | None, Parameter(validator=Number(gte=0))] = None,
+    grace: Annotated[float, Parameter(validator=Number(gte=0))] = 20.0,
+    failed_of_last: bool = False,
     no_lock: bool = False,
     history: bool = False,
     prune: bool = False,
@@ -104,8 +111,8 @@ def extract(
 
     Each entity gets a file in the folder, of one publication. The same command
     again continues where the last one ended, and an entity that has not changed
-    costs one request. Ctrl-C finishes what is in progress; a second
-    one ends at once.
+    costs one request. Ctrl-C finishes what is in progress, and so does SIGTERM,
+    for --grace seconds; a second one ends at once.
 
       asyncfin extract --ids ids.txt --into night --annual --dry-run
       asyncfin extract --ids ids.txt --into night --annual
@@ -118,7 +125,10 @@ def extract(
         read_catalogues: With --dry-run: read the catalogues, so that nothing is guessed.
         refresh: Read unchanged entities again.
         replace: Delete the folder's files of another question first.
-        wait: Sleep until a used-up allowance returns, instead of ending.
+        wait: Sleep until a used-up allowance returns, and while the service fails, instead of ending.
+        max_outage: End after so many seconds in which the service has failed. [900]
+        grace: After SIGTERM, drop what is still in progress after so many seconds. [20]
+        failed_of_last: Read only the entities that failed in the last run of --into.
         no_lock: Take no lock in an object store; no other run may use the same prefix.
         history: Keep what changes from run to run in a feed next to the folder; later runs continue it.
         prune: Delete the files of entities that are not given.
@@ -140,7 +150,19 @@ def extract(
     value_version: AskedVersion = "both" if both else "latest_restated" if restated else "original"
     question = SharedQuestion(selection.select(), periods.selection(), value_version)
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard input.
-    entities = names.given(entity_ids, ids)
+    of = None
+    if failed_of_last:
+        if entity_ids or ids is not None or prune or dry_run:
+            given = "entities, --ids, --prune and --dry-run"
+            raise UsageError(f"--failed-of-last reads what failed in the last run: leave out {given}")
+        last = _last_of(into, question)
+        entities = failed_entities(last)
+        if not entities:
+            screen().print(f"none failed in the run that ended {last['ended']}")
+            return
+        of = str(last["began"])
+    else:
+        entities = tuple(names.given(entity_ids, ids))
     # What `extract` and `extract_cost` take alike.
     arguments: dict[str, Any] = {
         "entity_ids": entities,
@@ -154,16 +176,48 @@ def extract(
         _end_estimate(asyncio.run(_cost(arguments, pace, service, quiet)), names, json)
     else:
         arguments |= {"wait": wait, "lock": not no_lock, "history": history or None, "prune": prune}
-        _end(asyncio.run(_report(arguments, pace, service, names, quiet)), pace, names, json)
+        if max_outage is not None:
+            if wait:
+                raise UsageError("--wait waits for any outage: leave out --max-outage")
+            arguments["max_outage"] = max_outage
+        stop = Stop()
+        report = asyncio.run(_report(arguments, pace, service, names, quiet, stop, grace, of))
+        _end(report, pace, names, json, stop)
+
+
+def _last_of(into: str, question: SharedQuestion) -> dict[str, Any]:
+    """Return what the last run has left behind, if its failed entities can be read by themselves."""
+    last = read_last(place_of(into))
+    if last is None:
+        raise UsageError(f"--failed-of-last: {into} has no last run: run the whole list")
+    if last["question"] != question.hash:
+        raise UsageError(f"--failed-of-last: the last run of {into} had another question: give that")
+    if left := last["left"]:
+        raise UsageError(
+            f"--failed-of-last: {counted(left, 'entity was', 'entities were')} left: run the whole list"
+        )
+    return last
+
+
+def failed_entities(last: dict[str, Any]) -> tuple[str, ...]:
+    """Return the entities that failed in a run."""
+    return tuple(each for of_class in last["failures"].values() for each in of_class["entity_ids"])
 
 
 async def _report(
-    arguments: dict[str, Any], pace: Pace, service: Service, names: Names, quiet: bool
+    arguments: dict[str, Any],
+    pace: Pace,
+    service: Service,
+    names: Names,
+    quiet: bool,
+    stop: Stop,
+    grace: float,
+    of: str | None,
 ) -> ExtractReport:
-    with shown_progress(names, quiet=quiet) as show:
-        async with pace.client(service) as client, interruptible() as stop:
+    with shown_progress(names, quiet=quiet) as show, reading_failures_of(of):
+        async with pace.client(service) as client, interruptible(stop, grace) as drop:
             try:
-                return await run_extraction(client, **arguments, stop=stop, progress=show)
+                return await run_extraction(client, **arguments, stop=stop, drop=drop, progress=show)
             except UnknownToAllError as error:
                 return error.extract_report  # it is printed first; `_end` raises the error
 
@@ -178,32 +232,42 @@ async def _cost(arguments: dict[str, Any], pace: Pace, service: Service, quiet: 
 
 
 @asynccontextmanager
-async def interruptible() -> AsyncIterator[asyncio.Event]:
-    """Return the event that the first Ctrl-C sets; the second Ctrl-C ends the command."""
-    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
+async def interruptible(stop: Stop, grace: float) -> AsyncIterator[asyncio.Event]:
+    """Let the first Ctrl-C or SIGTERM set `stop`, and the second end the command; yield `drop`.
+
+    SIGTERM sets `drop` after `grace` seconds.
+    """
+    drop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
     ended = False
 
-    def interrupt() -> None:
+    def interrupt(received: signal.Signals) -> None:
         nonlocal ended
-        # Kept in a flag: other code may cancel the task too, and that is not a Ctrl-C.
+        # Kept in a flag: other code may cancel the task too, and that is not a signal.
         if stop.is_set() and task is not None:
             ended = True
             task.cancel()
-        else:
-            stop.set()
-            print_error("asyncfin: finishing what is in progress; Ctrl-C again ends at once")
+            return
+        if received == signal.SIGTERM:
+            stop.exit_code = Exit.TERMINATED
+            loop.call_later(grace, drop.set)
+        stop.set()
+        again = "Ctrl-C again" if received == signal.SIGINT else "a second signal"
+        print_error(f"asyncfin: finishing what is in progress; {again} ends at once")
 
+    signals = (signal.SIGINT, signal.SIGTERM)
     with suppress(NotImplementedError):  # on Windows the first Ctrl-C ends it
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        for each in signals:
+            loop.add_signal_handler(each, interrupt, each)
     try:
-        yield stop
+        yield drop
     except asyncio.CancelledError:
         if ended:
-            raise KeyboardInterrupt from None
+            raise InterruptedRunError(stop.exit_code) from None
         raise
     finally:
         with suppress(NotImplementedError):
-            loop.remove_signal_handler(signal.SIGINT)
+            for each in signals:
+                loop.remove_signal_handler(each)
 
 
 def _end_estimate(cost: ExtractCost, names: Names, json: bool) -> None:
@@ -214,7 +278,7 @@ def _end_estimate(cost: ExtractCost, names: Names, json: bool) -> None:
     raise_failed(cost.failed, cost.entities)
 
 
-def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
+def _end(report: ExtractReport, pace: Pace, names: Names, json: bool, stop: Stop) -> None:
     """Print the report, and raise the error that decides the exit code."""
     if json:
         print_json(document(report))
@@ -230,19 +294,21 @@ def _end(report: ExtractReport, pace: Pace, names: Names, json: bool) -> None:
             )
         raise stopped
     if report.left and not report.unknown:
-        print_error("asyncfin: ended by Ctrl-C; the same command goes on from there")
-        raise KeyboardInterrupt
+        by = "SIGTERM" if stop.exit_code == Exit.TERMINATED else "Ctrl-C"
+        print_error(f"asyncfin: ended by {by}; the same command goes on from there")
+        raise InterruptedRunError(stop.exit_code)
     raise_failed(report.failed, len(report.entities))
     report.raise_for_unknown()
 
 
 def raise_failed(failed: Sequence[EntityReport], entities: int) -> None:
     if failed:
-        raise EntitiesFailedError([each.failure.error for each in failed if each.failure], entities)
+        raise EntitiesFailedError([each.failure for each in failed if each.failure], entities)
 
 
 def document(report: ExtractReport) -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
+    entities = [*report.failed, *report.left, *report.done, *report.unchanged]
     figures = ("requests", "rows", "bytes", "deviations", "seconds", "waits")
     return {
         **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
@@ -251,5 +317,7 @@ def document(report: ExtractReport) -> dict[str, Any]:
         "resume_at": report.resume_at,
         "unknown": dict(report.unknown),
         "others": report.others,
-        "entities": [asdict(each) for each in report.entities],
+        "failures": failures_by_class(report.failed),
+        "entities": [asdict(each) for each in entities[:_MOST_ENTITIES]],
+        "more_entities": max(0, len(entities) - _MOST_ENTITIES),
     }

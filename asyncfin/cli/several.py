@@ -6,6 +6,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import EntitiesFailedError
 from asyncfin.cli.streams import print_error
 from asyncfin.errors import AsyncfinError, SelectionError, ends_all
+from asyncfin.extraction.report import Failure
 from asyncfin.model.judge import complaint, named
 from asyncfin.read.several import nothing_of
 from asyncfin.table.comparison import Comparison
@@ -50,4 +51,4 @@ def check_failed(
     if ended is not None:
         raise ended
     if by_itself:
-        raise EntitiesFailedError([type(error).__name__ for error in by_itself.values()], entities)
+        raise EntitiesFailedError([Failure.of(error) for error in by_itself.values()], entities)

@@ -17,6 +17,7 @@ from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.holder import RENEW_SECONDS, Holder, holder_in
+from asyncfin.extraction.last import read_last
 from asyncfin.extraction.prefix import Objects, Prefix
 from asyncfin.local import try_lock, unlock
 from asyncfin.model.words import counted, lasting
@@ -63,7 +64,8 @@ async def status(
         print_json({"bucket": bucket, "cache": kept, "extractions": extractions})
         return
     console = screen()
-    for line in [*bucket_lines(bucket), cache_line(kept), *map(extraction_line, extractions)]:
+    lines = (line for each in extractions for line in extraction_lines(each))
+    for line in [*bucket_lines(bucket), cache_line(kept), *lines]:
         console.print(line)
 
 
@@ -121,9 +123,18 @@ async def extraction_status(place: str) -> Document:
     try:
         at = place_of(place)
     except (ValueError, OSError) as error:
-        return _lock_document(without_password(place), None, str(error), None)
+        return {**_lock_document(without_password(place), None, str(error), None), "last": None}
     # As it is: an address that can contain a password is refused above.
-    return _lock_document(place, *await _running(at))
+    return {**_lock_document(place, *await _running(at)), "last": await _last(at)}
+
+
+async def _last(at: Folder | Prefix) -> Document | None:
+    """Return what the last run has left behind; None: there is none, or it can't be read."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await asyncio.to_thread(read_last, at)
+    except (TimeoutError, ValueError, ImportError, OSError):
+        return None
 
 
 def _lock_document(place: str, running: bool | None, reason: str | None, holder: Holder | None) -> Document:
@@ -198,7 +209,7 @@ def cache_line(cache: Document) -> str:
     return f"{place}: {counted(cache['series'], 'series', 'series')}, {cache['bytes'] / 1e6:,.1f} MB"
 
 
-def extraction_line(extraction: Document) -> str:
+def extraction_lines(extraction: Document) -> list[str]:
     words = {True: "running", False: "not running", None: f"unknown ({extraction['reason']})"}
     held = ""
     if extraction["host"] is not None:
@@ -208,4 +219,9 @@ def extraction_line(extraction: Document) -> str:
             f", locked by {extraction['host']} pid {extraction['pid']},"
             f" began {began:%Y-%m-%d %H:%M:%S} UTC, renewed {ago} ago"
         )
-    return f"extraction {extraction['place']}: {words[extraction['running']]}{held}"
+    lines = [f"extraction {extraction['place']}: {words[extraction['running']]}{held}"]
+    if (last := extraction["last"]) is not None:
+        counts = ", ".join(f"{last[state]:,} {state}" for state in ("unchanged", "done", "failed", "left"))
+        spent = counted(last["requests"], "request")
+        lines.append(f"  last run: ended {last['ended']}, {last['outcome']}: {counts}; {spent}")
+    return lines

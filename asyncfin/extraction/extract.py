@@ -249,7 +249,6 @@ async def _run(
                     began=began,
                     ended=options.clock(),
                     interrupted=getattr(options.stop, "exit_code", INTERRUPTED),
-                    of=options.of,
                 )
                 await in_thread(partial(write_last, place, last))
         finally:

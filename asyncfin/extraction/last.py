@@ -6,7 +6,9 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +25,20 @@ _log = logging.getLogger("asyncfin")
 
 FORMAT = 1
 _NAME = "last.json"
+
+
+# When the run began whose failed entities this one reads; None: it was given its entities.
+_of: ContextVar[str | None] = ContextVar("asyncfin_failures_of", default=None)
+
+
+@contextmanager
+def reading_failures_of(began: str | None) -> Iterator[None]:
+    """Note in the outcomes of the block's runs that they read what failed in an earlier one."""
+    token = _of.set(began)
+    try:
+        yield
+    finally:
+        _of.reset(token)
 
 
 class Stop(asyncio.Event):
@@ -54,7 +70,6 @@ def last_run(
     began: datetime,
     ended: datetime,
     interrupted: int,
-    of: str | None = None,
 ) -> dict[str, Any]:
     """Return what is written of a run, as plain data.
 
@@ -63,7 +78,6 @@ def last_run(
         failure: the error that the run has raised; None: it returned the report.
         question: the hash of its question.
         interrupted: the exit code of a run that was to stop before its end.
-        of: when the run began whose failures this one has read; None: it was given its entities.
     """
     stopped = failure or report.stopped
     if failure is not None:
@@ -94,7 +108,7 @@ def last_run(
         "version": own_version(),
         "host": platform.node(),
         "pid": os.getpid(),
-        **({} if of is None else {"of": of}),
+        **({} if (of := _of.get()) is None else {"of": of}),
     }
 
 

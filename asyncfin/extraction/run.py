@@ -72,8 +72,6 @@ class Options:
     ending: asyncio.Event = field(factory=asyncio.Event)
     progress: OnProgress | None = field(default=None, validator=checks.plain_callable.optional().field)
     clock: Callable[[], datetime] = field(default=utc_now, validator=checks.plain_callable.field)
-    # When the run began whose failed entities this one reads.
-    of: str | None = None
     # A worker sees a part of the entities: the driver reads again what failed, and asks some first.
     is_worker: bool = False
 

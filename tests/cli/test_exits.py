@@ -19,9 +19,16 @@ from asyncfin.cli.exits import Exit, exit_line
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
+    BucketUnavailableError,
     ConnectionFailedError,
+    DatasetChangedError,
+    IncompleteResultError,
+    MalformedAnswerError,
     ManifestMismatchError,
+    RequestTimeoutError,
+    RunInProgressError,
     SelectionError,
+    ServerFailureError,
     ServiceError,
 )
 from asyncfin.extraction.report import ExtractReport, UnknownToAllError
@@ -70,13 +77,48 @@ def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, se
     assert command("dataset", ENTITY).code == 2
 
 
-@pytest.mark.parametrize("fault", [Status(status=410), Status(status=200, body=b"<html>")])
-def test_other_failures_of_the_service_end_with_1(command: Command, service: Sandbox, fault: Status) -> None:
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (Status(status=410), 2),
+        (Status(status=410, body=b"<html>"), 1),
+        (Status(status=200, body=b"<html>"), 1),
+        (Status(status=501), 6),
+    ],
+)
+def test_other_failures_of_the_service_have_the_code_of_what_they_concern(
+    command: Command, service: Sandbox, fault: Status, code: int
+) -> None:
     """One line without a traceback says what was received."""
     service.inject(fault)
     result = command("dataset", ENTITY)
-    assert (result.code, result.out) == (1, "")
+    assert (result.code, result.out) == (code, "")
     assert result.line.startswith("asyncfin: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SelectionError("x"), 2),
+        (ServiceError(status=418), 2),
+        (ServiceError(status=418, has_error_object=False), 6),
+        (ServiceError(status=418, has_error_object=False, entity_id=ENTITY), 1),
+        (DatasetChangedError(status=409), 1),
+        (IncompleteResultError("x"), 1),
+        (MalformedAnswerError("x", entity_id=ENTITY), 1),
+        (MalformedAnswerError("x"), 6),
+        (ServerFailureError(status=503), 6),
+        (RequestTimeoutError("x"), 6),
+        (BucketUnavailableError("x"), 7),
+        (PermissionError(13, "x", "/x"), 7),
+        (ManifestMismatchError("x"), 2),
+        (RunInProgressError("x"), 8),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_each_error_has_the_documented_exit_code(error: Exception, code: int) -> None:
+    """By its class, or by what it concerns."""
+    assert exit_line(error)[0] == code
 
 
 def _leaves(kind: type[AsyncfinError]) -> Iterator[type[AsyncfinError]]:
@@ -103,10 +145,10 @@ def test_every_error_of_the_library_has_an_exit_code_and_advice(kind: type[Async
     )
 
 
-def test_a_service_that_cannot_be_reached_ends_with_1() -> None:
+def test_a_service_that_cannot_be_reached_ends_with_6() -> None:
     """The line says to check the base URL."""
     code, line = exit_line(ConnectionFailedError("connection refused"))
-    assert code == 1
+    assert code == 6
     assert line.endswith("check the base URL and the network, then run it again")
 
 
@@ -120,13 +162,13 @@ def test_a_terminal_shows_what_is_tried_again_and_when(service: Sandbox) -> None
 
 
 @pytest.mark.parametrize("arguments", [("dataset", ENTITY), ("sandbox", "--port", "0")])
-def test_output_that_cannot_be_written_ends_with_1(service: Sandbox, arguments: tuple[str, ...]) -> None:
+def test_output_that_cannot_be_written_ends_with_7(service: Sandbox, arguments: tuple[str, ...]) -> None:
     """A full disk is no success."""
     if not os.path.exists("/dev/full"):
         pytest.skip("there is no /dev/full here")
     with open("/dev/full", "w") as full:
         result = finish(start(*arguments, sandbox=service, stdout=full))
-    assert result.code == 1
+    assert result.code == 7
     assert result.line.endswith("No space left on device; check the file and its folder")
 
 

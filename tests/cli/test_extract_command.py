@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def test_the_report_as_json(command: Command, night: str) -> None:
     """One document, whose counts and entities agree."""
     document = json.loads(command("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--json").out)
     assert (document["done"], document["failed"], document["requests"]) == (1, 1, 4)
-    assert [each["state"] for each in document["entities"]] == ["done", "failed"]
-    assert document["entities"][1]["failure"]["status"] == 404
+    assert [each["state"] for each in document["entities"]] == ["failed", "done"]
+    assert document["entities"][0]["failure"]["status"] == 404
 
 
 def test_ids_come_from_a_file_or_standard_input(
@@ -270,6 +271,59 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
     assert result.err.splitlines()[-1] == "asyncfin: ended by Ctrl-C; the same command goes on from there"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send on Windows")
+def test_sigterm_finishes_what_it_can_within_the_grace_and_leaves_the_outcome(
+    service: Sandbox, night: str
+) -> None:
+    """Exit code 143 with something left; the lock is free, and the outcome says what is left."""
+    service.inject(Hang(operation="query", nth=2))
+    arguments = (LONG_ENTITY, ENTITY, "--into", night, "--annual", "--max-in-flight", "1", "--grace", "0.5")
+    process = start("extract", *arguments, sandbox=service)
+    known = len(service.log)
+    while [served.operation for served in service.log[known:]].count("query") < 2:
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    result = finish(process)
+    assert result.code == 143
+    assert "ended by SIGTERM" in result.err
+    last = json.loads(Path(f"{night}.journal/last.json").read_text())
+    assert (last["exit"], last["outcome"], last["done"], last["left"]) == (143, "interrupted", 1, 1)
+    service.clear_faults()
+    again = finish(start("extract", LONG_ENTITY, ENTITY, "--into", night, "--annual", sandbox=service))
+    assert (again.code, "1 done, 1 unchanged" in again.out) == (0, True)
+
+
+def test_the_failed_entities_of_the_last_run_are_read_by_themselves(
+    command: Command, night: str, service: Sandbox
+) -> None:
+    """Usage errors for anything that they could not be compared with; nothing to do is a success."""
+    again = ("extract", "--failed-of-last", "--into", night, "--annual")
+    assert "run the whole list" in command(*again).line
+    first = command("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--json")
+    assert first.code == 1
+    document = json.loads(first.out)
+    assert document["failures"]["NotFoundError"]["entity_ids"] == [UNKNOWN_ID]
+    assert [each["state"] for each in document["entities"]] == ["failed", "done"]
+    assert document["more_entities"] == 0
+    began = json.loads(Path(f"{night}.journal/last.json").read_text())["began"]
+    for more in ((ENTITY,), ("--prune",)):
+        refused = command(*again, *more)
+        assert (refused.code, "leave out" in refused.line) == (2, True)
+    assert "another question" in command(*again[:-1], "--quarterly").line
+    sent = len(service.log)
+    second = command(*again)
+    assert second.code == 4  # all of this run failed for one reason
+    assert len(service.log) == sent + 1
+    last = json.loads(Path(f"{night}.journal/last.json").read_text())
+    assert (last["of"], last["entities"], last["failed"]) == (began, 1, 1)
+    status = command("status", night)
+    assert "partial: 0 unchanged, 0 done, 1 failed, 0 left; 1 request" in status.out
+    assert command("extract", ENTITY, "--into", night, "--annual").code == 0
+    nothing = command(*again)
+    assert (nothing.code, "none failed" in nothing.out) == (0, True)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 def test_ctrl_c_stops_a_run_whose_standard_error_takes_nothing(service: Sandbox, night: str) -> None:
     """A full disk under a log, or a reader that has gone: what is in progress is done, the rest is left."""
@@ -315,12 +369,12 @@ def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_a_terminal_of_80_columns_shows_a_bar(service: Sandbox, night: str) -> None:
     """No line is wider, a failure is above the bar, and the bar is gone at the end."""
-    service.inject(Status(operation="dataset", nth=1, status=501))
-    terminal = Terminal("extract", ENTITY, LONG_ENTITY, "--into", night, "--annual", sandbox=service)
+    terminal = Terminal("extract", UNKNOWN_ID, LONG_ENTITY, "--into", night, "--annual", sandbox=service)
     assert terminal.end() == 1
     assert re.search(r"entities +2/2 ━+", terminal.shown)
-    assert terminal.width <= 80
-    assert terminal.shown.splitlines()[-1] == "asyncfin: 1 of 2 entities failed; run it again later"
+    *lines, last = terminal.shown.splitlines()
+    assert max(len(line.rpartition("\r")[2]) for line in lines) <= 80
+    assert last.startswith("asyncfin: 1 of 2 entities failed; check the entity id")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")

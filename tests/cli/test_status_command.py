@@ -283,7 +283,7 @@ def test_it_shows_whether_a_run_holds_the_lock_of_a_folder(command: Command, tmp
     assert f"extraction {data}: not running" in command("status", data).out
     assert try_lock(descriptor)
     shown = json.loads(command("status", data, str(tmp_path / "other"), "--json").out)["extractions"]
-    unknown = dict.fromkeys(("host", "pid", "began", "renewed"))
+    unknown = dict.fromkeys(("host", "pid", "began", "renewed", "last"))
     assert shown[0] == {"place": data, "running": True, "reason": None} | unknown
     assert shown[1]["running"] is None
     assert "is not a folder" in shown[1]["reason"]
@@ -356,7 +356,7 @@ def test_resume_ends_a_pause_and_shows_the_state_after_it(
     assert json.loads(command("status", "--resume", "--json").out)["bucket"]["paused_seconds"] == 0
 
 
-@pytest.mark.parametrize(("place", "code"), [(None, 2), ("missing", 2), ("foreign", 1)])
+@pytest.mark.parametrize(("place", "code"), [(None, 2), ("missing", 2), ("foreign", 7)])
 def test_resume_without_a_bucket_is_an_error(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None, code: int
 ) -> None:

@@ -1,0 +1,226 @@
+"""What a run leaves behind for operators: `last.json`, for each way in which it can end."""
+
+import asyncio
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    AuthenticationError,
+    Client,
+    ManifestMismatchError,
+    Retry,
+    RunInProgressError,
+    Select,
+    UnknownToAllError,
+    extract,
+)
+from asyncfin.extraction.files import place_of
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.last import FORMAT, read_last
+from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
+from asyncfin.sandbox import Hang, Sandbox, Status
+from tests.extraction.conftest import IDS, UNKNOWN_ID, wait_for
+
+NOW = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
+
+
+def place_of_last(folder: Path) -> Path:
+    return Path(f"{folder}.journal/last.json")
+
+
+def written(folder: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(place_of_last(folder).read_text())
+    return document
+
+
+async def run(client: Client, folder: Path, ids: Any = IDS, **options: Any) -> Any:
+    return await extract(client, ids, Select(), Annual(), to=folder, clock=lambda: NOW, **options)
+
+
+async def test_a_complete_run_and_the_next_night(client: Client, folder: Path) -> None:
+    """All fields, as operators' tools read them."""
+    report = await run(client, folder)
+    assert written(folder) == {
+        "format": 1,
+        "place": str(folder),
+        "question": written(folder)["question"],
+        "began": "2026-11-23T02:00:00Z",
+        "ended": "2026-11-23T02:00:00Z",
+        "exit": 0,
+        "outcome": "complete",
+        "entities": 6,
+        "done": 6,
+        "unchanged": 0,
+        "failed": 0,
+        "left": 0,
+        "requests": report.requests,
+        "rows": report.rows,
+        "seconds": report.seconds,
+        "stopped": None,
+        "resume_at": None,
+        "failures": {},
+        "version": written(folder)["version"],
+        "host": platform.node(),
+        "pid": os.getpid(),
+    }
+    assert len(written(folder)["question"]) == 64
+    await run(client, folder)
+    assert (written(folder)["done"], written(folder)["unchanged"], written(folder)["exit"]) == (0, 6, 0)
+
+
+async def test_a_partial_run_names_what_failed(client: Client, folder: Path) -> None:
+    """By the class of the error, with all ids."""
+    report = await run(client, folder, [*IDS, UNKNOWN_ID])
+    last = written(folder)
+    assert (report.outcome, report.exit_code) == ("partial", 1)
+    assert (last["outcome"], last["exit"], last["failed"]) == ("partial", 1, 1)
+    failure = last["failures"]["NotFoundError"]
+    assert (failure["count"], failure["entity_ids"]) == (1, [UNKNOWN_ID])
+    assert failure["message"] == report.failed[0].failure.message
+
+
+async def test_a_run_that_is_stopped_by_an_error_says_by_which(sandbox: Sandbox, folder: Path) -> None:
+    """With what the service's support asks for."""
+    async with Client(sandbox.base_url, "wrong") as client:
+        report = await run(client, folder)
+    last = written(folder)
+    assert isinstance(report.stopped, AuthenticationError)
+    assert (last["outcome"], last["exit"], last["left"]) == ("stopped", 3, 6)
+    assert last["stopped"]["error"] == "AuthenticationError"
+    assert (last["stopped"]["status"], last["stopped"]["request_id"]) == (401, report.stopped.request_id)
+    assert last["stopped"]["at"].endswith("Z")
+    assert "wrong" not in json.dumps(last)
+
+
+async def test_a_used_up_allowance_says_when_to_go_on(sandbox: Sandbox, client: Client, folder: Path) -> None:
+    """For a scheduler that starts the run again."""
+    sandbox.inject(Status(operation="catalogue", status=429, retry_after=3000))
+    report = await run(client, folder)
+    last = written(folder)
+    assert (last["exit"], last["outcome"]) == (5, "stopped")
+    assert datetime.fromisoformat(last["resume_at"]) == report.resume_at
+
+
+@pytest.mark.parametrize("event", ["stop", "drop"])
+async def test_an_interrupted_run_has_the_code_of_ctrl_c(
+    sandbox: Sandbox, client: Client, folder: Path, event: str
+) -> None:
+    """`drop` leaves what is in progress; `stop` finishes it."""
+    given = asyncio.Event()
+    sandbox.inject(Hang(operation="query", nth=2))
+
+    def note(progress: Any) -> None:
+        if progress.done:
+            given.set()
+            sandbox.clear_faults() if event == "stop" else None
+
+    report = await run(client, folder, progress=note, **{event: given})
+    last = written(folder)
+    assert (report.outcome, report.exit_code) == ("interrupted", 130)
+    assert (last["exit"], last["outcome"], last["stopped"]) == (130, "interrupted", None)
+    assert last["done"] + last["left"] == 6
+    assert last["left"] >= 1
+
+
+async def test_a_run_that_raises_an_error_says_which(sandbox: Sandbox, client: Client, folder: Path) -> None:
+    """Also one about the place, that no report is about."""
+    with pytest.raises(Exception, match="404"):
+        await run(client, folder, [UNKNOWN_ID, *IDS], on_error="raise")
+    last = written(folder)
+    assert (last["exit"], last["outcome"], last["stopped"]["error"]) == (4, "stopped", "NotFoundError")
+    await run(client, folder)
+    with pytest.raises(ManifestMismatchError):
+        await extract(client, IDS, Select(metric_ids="x"), Annual(), to=folder)
+    assert written(folder)["exit"] == 2
+
+
+async def test_a_misspelt_question_is_an_outcome_too(client: Client, folder: Path) -> None:
+    """Exit code 2: the night has nothing."""
+    with pytest.raises(UnknownToAllError):
+        await extract(client, IDS, Select(metric_ids="Nothing"), Annual(), to=folder)
+    last = written(folder)
+    assert (last["exit"], last["outcome"]) == (2, "stopped")
+
+
+async def test_a_cancelled_run_is_interrupted(sandbox: Sandbox, client: Client, folder: Path) -> None:
+    """Its file is written before its lock is released."""
+    sandbox.inject(Hang(operation="query"))
+    running = asyncio.ensure_future(run(client, folder))
+    await wait_for(lambda: any(served.operation == "query" for served in sandbox.log))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (written(folder)["exit"], written(folder)["outcome"]) == (130, "interrupted")
+
+
+async def test_a_run_that_finds_another_at_work_writes_nothing(client: Client, folder: Path) -> None:
+    """It has not held the lock."""
+    place = Folder.at(folder)
+    place.beside.mkdir(parents=True)
+    with place.locked(), pytest.raises(RunInProgressError):
+        await run(client, folder)
+    assert read_last(place_of(folder)) is None
+
+
+async def test_an_outcome_that_cannot_be_written_is_logged(
+    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends nothing."""
+    make_folder(place_of_last(folder))
+    report = await run(client, folder)
+    assert report.exit_code == 0
+    assert "the outcome of the run" in caplog.text
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir(parents=True)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", json.dumps({"format": FORMAT + 1}), None])
+def test_what_is_no_outcome_of_this_format_is_none(folder: Path, content: str | None) -> None:
+    """A newer version may have written it, or a killed editor."""
+    make_folder(place_of_last(folder).parent)
+    if content is not None:
+        place_of_last(folder).write_text(content)
+    assert read_last(place_of(folder)) is None
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"),
+    [
+        (["NotFoundError", "NotFoundError"], 4),
+        (["NotFoundError", "PermissionDeniedError"], 1),
+        (["ServerFailureError", "RequestTimeoutError"], 6),
+        ([None, "NotFoundError"], 1),
+    ],
+)
+def test_if_all_failed_for_one_reason_its_code_says_more(kinds: list[str | None], code: int) -> None:
+    """And "partial" otherwise."""
+    concerns = {"ServerFailureError": "service", "RequestTimeoutError": "service"}
+    entities = tuple(
+        EntityReport(str(at), "failed", failure=Failure(kind, "x", concerns.get(kind, "entity")))  # type: ignore[arg-type]
+        if kind
+        else EntityReport(str(at), "done")
+        for at, kind in enumerate(kinds)
+    )
+    assert ExtractReport(entities, 1.0, 0.0).exit_code == code
+
+
+@pytest.mark.virtual
+async def test_a_stop_ends_the_wait_for_the_end_of_an_outage(sandbox: Sandbox, folder: Path) -> None:
+    """What waits is left at once; it does not fail."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    sandbox.inject(Status(status=503, retry_after=60))
+    async with Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=2)) as client:
+        loop.call_later(100, stop.set)
+        report = await run(client, folder, stop=stop, max_outage=10_000)
+    assert (report.outcome, len(report.left), report.stopped) == ("interrupted", 6, None)
+    assert loop.time() < 140

@@ -13,14 +13,15 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from inspect import iscoroutinefunction, signature
+from inspect import Signature, iscoroutinefunction, signature
 from math import inf
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from attrs import Attribute, evolve, frozen
 
 from asyncfin.errors import ArgumentError, SelectionError, shorten
 
+P = ParamSpec("P")
 V = TypeVar("V")
 Arguments: TypeAlias = tuple[object, ...]
 Keywords: TypeAlias = Mapping[str, object]
@@ -188,6 +189,39 @@ def explained(advice: Callable[[str, Arguments, Keywords], str]) -> Callable[[ty
         return cls
 
     return decorate
+
+
+def says_missing(name: str, write: str) -> Callable[[Callable[P, V]], Callable[P, V]]:
+    """Return a decorator of a function: a call without this argument is a SelectionError, not a TypeError.
+
+    `write` is what the error proposes.
+    """
+
+    def decorate(function: Callable[P, V]) -> Callable[P, V]:
+        takes = signature(function)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> V:
+            try:
+                return function(*args, **kwargs)
+            except TypeError:
+                if not _is_missing(name, takes, args, kwargs):
+                    raise
+            raise SelectionError(f"{name} is missing; write {write}")
+
+        return call
+
+    return decorate
+
+
+def _is_missing(name: str, takes: Signature, args: Arguments, kwargs: Keywords) -> bool:
+    """Return whether a call would be right if it had this argument."""
+    try:
+        given = takes.bind_partial(*args, **kwargs).arguments
+        takes.bind(*args, **{**kwargs, name: None})
+    except TypeError:
+        return False
+    return name not in given
 
 
 def misuse(

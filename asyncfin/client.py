@@ -54,6 +54,9 @@ _count_or_none = checks.positive_int.optional()
 
 
 # Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
+_needs_periods = checks.says_missing("periods", "Annual(last=5), Quarterly(last=8) or FiscalRange() for all")
+
+
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `Client`, for callers that pass them on."""
 
@@ -315,6 +318,7 @@ class Client:
         check_page_size(page_size)
         return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
 
+    @_needs_periods
     async def plan(
         self,
         source: str | Catalogue,
@@ -352,6 +356,7 @@ class Client:
         checks.instance_of(Plan).as_selection_error()("plan", plan)
         return await self._reads.answered(plan.question, plan)
 
+    @_needs_periods
     async def query(
         self,
         source: str | Catalogue,
@@ -384,6 +389,7 @@ class Client:
             Question(source, select, periods, value_version, max_age, fill_cache)
         )
 
+    @_needs_periods
     def stream(
         self,
         source: str | Catalogue,
@@ -427,6 +433,7 @@ class Client:
             async with resumable(pieces(read, plan), context) as panels:
                 yield panels
 
+    @_needs_periods
     def query_many(
         self,
         entity_ids: EntityIds,
@@ -486,6 +493,7 @@ class Client:
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
 
+    @_needs_periods
     async def compare(
         self,
         entity_ids: Iterable[str],

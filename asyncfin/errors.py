@@ -506,8 +506,10 @@ class NotFoundError(ServiceError):
         return self.entity_id is not None and not re.fullmatch(r"O-\S{32}", self.entity_id)
 
     def __str__(self) -> str:
-        advice = "" if self.entity_id is None else "; entity ids come from the operator of the service"
-        return f"{super().__str__()}{advice}"
+        text = super().__str__()
+        if self.entity_id is None:
+            return text
+        return f"{text.removesuffix('.')}; entity ids come from the operator of the service"
 
     @property
     def concerns(self) -> Concern:

@@ -12,7 +12,7 @@ from attrs import frozen
 from asyncfin import checks
 from asyncfin.analysis.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import written_triple
+from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import empty_table, schema_metadata
@@ -240,6 +240,14 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     """
     _check_panel("old", old)
     _check_panel("new", new)
+    if old.value_version != new.value_version and is_same_publication(
+        old.dataset.dataset_id, new.dataset.dataset_id
+    ):
+        raise SelectionError(
+            f"old and new differ in their value version: {old.value_version}, {new.value_version}; for what was"
+            ' known at a time, write known_by(original, restated, "FY2024"); for what differs,'
+            ' original.to_pandas("wide").compare(restated.to_pandas("wide"))'
+        )
     refuse_differing(
         "old and new",
         ("entity", old.dataset.entity_id, new.dataset.entity_id),

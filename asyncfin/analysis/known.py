@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import checks
@@ -56,8 +57,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     _check_panel("original", original)
     _check_panel("restated", restated)
     _check_pair(original, restated)
-    if not isinstance(reported, Period):
-        reported = Period.parse(reported)
+    reported = _period(reported)
     first, latest = original.to_arrow(), restated.to_arrow()
     cells = numbered(stacked([first, latest], _CELL), _CELL)
     of_first, of_latest = cells[: len(first)], cells[len(first) :]
@@ -108,6 +108,20 @@ def _ends(table: Any) -> Any:
     """Return the fiscal end of each row's report period, null where there is none."""
     years, months = plain(table.column("report_year")), plain(table.column("report_end_month"))
     return compute.add(compute.multiply(years, 12), months)
+
+
+def _period(reported: Period | str) -> Period:
+    """Return the period of a label; a date is refused with what takes one."""
+    if isinstance(reported, Period):
+        return reported
+    try:
+        date.fromisoformat(reported)
+    except (TypeError, ValueError):
+        return Period.parse(reported)
+    raise SelectionError(
+        f"reported must be a fiscal period such as FY2023, not {reported!r}; for a date keep a feed:"
+        f" as_of(folder, {reported!r})"
+    )
 
 
 def _certain(rows: Any, certain: Any) -> Any:

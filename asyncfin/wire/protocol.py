@@ -84,7 +84,7 @@ def check_entity_id(entity_id: str) -> None:
         raise errors.SelectionError(
             f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
             f" characters and without control characters, not {short_repr(entity_id)}"
-            f"{'; for several entities, use query_many' if several else ''}"
+            f"{'; for several entities, write client.compare([...], ...)' if several else ''}"
         )
 
 

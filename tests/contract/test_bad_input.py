@@ -246,7 +246,9 @@ async def test_several_entities_where_one_is_read_are_referred_to_query_many(
         client.catalogue(several),
         read_entity(client, several, Select(), Annual()),
     ):
-        with pytest.raises(SelectionError, match="; for several entities, use query_many"):
+        with pytest.raises(
+            SelectionError, match=r"; for several entities, write client\.compare\(\[\.\.\.\], \.\.\.\)"
+        ):
             await refused
     with pytest.raises(SelectionError) as caught:
         client.catalogue_pages("..")

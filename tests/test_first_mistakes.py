@@ -1,0 +1,70 @@
+"""Mistakes of a first day in Python: one error that says what to write, and no request is spent."""
+
+import inspect
+
+import pytest
+
+from asyncfin import Annual, ArgumentError, Client, Panel, Select, SelectionError, changes, known_by
+from asyncfin.sandbox import Sandbox
+from tests.handmade import ENTITY_ID, dataset
+
+MISSING = r"^periods is missing; write Annual\(last=5\), Quarterly\(last=8\) or FiscalRange\(\) for all$"
+
+
+@pytest.mark.parametrize("name", ["query", "plan", "stream", "compare", "query_many"])
+async def test_a_question_without_periods_says_what_to_write(name: str) -> None:
+    """The parameter stays a required one, and another mistake stays a TypeError."""
+    async with Client("https://service.example", "token") as client:
+        method = getattr(client, name)
+        ids = [ENTITY_ID] if name in ("compare", "query_many") else ENTITY_ID
+        with pytest.raises(SelectionError, match=MISSING):
+            method(ids, Select())
+        with pytest.raises(SelectionError, match=MISSING):
+            method(ids, select=Select(), value_version="original")
+        with pytest.raises(TypeError, match="periodss"):
+            method(ids, Select(), periodss=Annual())
+        with pytest.raises(TypeError):
+            method()
+        assert inspect.signature(method).parameters["periods"].default is inspect.Parameter.empty
+
+
+async def test_several_entities_in_one_question_are_a_comparison() -> None:
+    async with Client("https://service.example", "token") as client:
+        with pytest.raises(SelectionError, match=r"write client\.compare\(\[\.\.\.\], \.\.\.\)$"):
+            await client.query([ENTITY_ID, ENTITY_ID], Select(), Annual())  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def versions() -> tuple[Panel, Panel]:
+    """The original and the restated values of one publication."""
+    async with (
+        Sandbox(dataset({("EPS", "all"): {"FY2023": 1.0, "FY2024": 2.0}})) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        original = await client.query(ENTITY_ID, Select(), Annual())
+        restated = await client.query(ENTITY_ID, Select(), Annual(), value_version="latest_restated")
+    return original, restated
+
+
+async def test_two_versions_are_not_two_publications(versions: tuple[Panel, Panel]) -> None:
+    with pytest.raises(SelectionError) as caught:
+        changes(*versions)
+    assert 'known_by(original, restated, "FY2024")' in str(caught.value)
+    assert 'original.to_pandas("wide").compare(restated.to_pandas("wide"))' in str(caught.value)
+
+
+async def test_a_date_is_not_a_fiscal_period(versions: tuple[Panel, Panel]) -> None:
+    with pytest.raises(
+        SelectionError, match=r"a fiscal period such as FY2023.*as_of\(folder, '2023-06-30'\)$"
+    ):
+        known_by(*versions, "2023-06-30")
+
+
+async def test_a_period_is_the_second_key_of_a_panel(versions: tuple[Panel, Panel]) -> None:
+    with pytest.raises(KeyError, match=r"write panel\['EPS'\]\['FY2024'\]"):
+        versions[0]["EPS", "FY2024"]  # type: ignore[index]
+
+
+async def test_the_wide_layout_has_all_rows(versions: tuple[Panel, Panel]) -> None:
+    with pytest.raises(ArgumentError, match="the wide layout has all rows"):
+        versions[0].to_arrow("wide", complete=True)

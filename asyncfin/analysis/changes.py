@@ -244,8 +244,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         old.dataset.dataset_id, new.dataset.dataset_id
     ):
         raise SelectionError(
-            f"old and new differ in their value version: {old.value_version}, {new.value_version}; for what was"
-            ' known at a time, write known_by(original, restated, "FY2024"); for what differs,'
+            f"old and new differ in their value version: {old.value_version}, {new.value_version}; for what"
+            ' was known at a time, write known_by(original, restated, "FY2024"); for what differs,'
             ' original.to_pandas("wide").compare(restated.to_pandas("wide"))'
         )
     refuse_differing(

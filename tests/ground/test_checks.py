@@ -91,3 +91,19 @@ def test_a_huge_argument_is_shown_in_part() -> None:
     with pytest.raises(ArgumentError) as caught:
         checks.flag("name", "x" * 1_000_000)
     assert len(str(caught.value)) < 300
+
+
+def test_only_a_missing_argument_is_explained() -> None:
+    """A TypeError of the function itself stays as it is."""
+
+    @checks.says_missing("periods", "all of them")
+    def ask(select: str, periods: str) -> str:
+        return select + periods  # a TypeError for other types
+
+    assert ask("a", periods="b") == "ab"
+    with pytest.raises(SelectionError, match=r"^periods is missing; write all of them$"):
+        ask("a")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        ask("a", periods=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        ask("a", "b", "c")  # type: ignore[call-arg]

@@ -265,15 +265,14 @@ def _check_entity_files(feed: Feed) -> None:
         ManifestMismatchError: it is neither.
     """
     tree, runs = feed.tree, set(feed.runs())
+
+    def run_of(name: str) -> tuple[str, str | None]:
+        described = feed.describe_file(f"{tree.name}/{name}") or {}
+        return str(described.get("entity_id")), described.get("run")
+
     with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
-        described = list(
-            threads.map(feed.describe_file, [f"{tree.name}/{each}" for each in tree.names(tree.name)])
-        )
-    later = {
-        str(each.get("entity_id")): str(each["run"])
-        for each in described
-        if each is not None and each.get("run") is not None and each["run"] not in runs
-    }
+        named = threads.map(run_of, tree.names(tree.name))
+        later = {entity_id: run for entity_id, run in named if run is not None and run not in runs}
     if later:
         # A run that has not finished has written a part before it replaced the file.
         names = feed.pending_names()

@@ -127,6 +127,7 @@ class Feed:
 
     tree: Tree
     _footers: dict[str, RunFooter] = field(factory=dict)
+    _questions: dict[str, dict[str, Any]] = field(factory=dict)  # by their texts
 
     def __str__(self) -> str:
         return f"{self.tree}.changes"
@@ -256,7 +257,11 @@ class Feed:
 
     def _read_footer(self, path: str) -> RunFooter:
         with self._opened(path) as file:
-            return structure(_described(file), RunFooter)
+            footer = structure(_described(file), RunFooter)
+        # One object for all of them: a run has a part for each entity, and all are of one question.
+        return evolve(
+            footer, question=self._questions.setdefault(canonical(footer.question), footer.question)
+        )
 
     def pending_names(self) -> set[str]:
         """Return the names of the pending parts."""

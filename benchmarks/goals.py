@@ -26,6 +26,7 @@ from asyncfin.wire.inflate import inflated
 from benchmarks._shapes import REAL, Shape, full, real
 from benchmarks.answers import runs, served
 from benchmarks.bucket import PLENTY
+from benchmarks.request import request
 from benchmarks.stops import stops
 from benchmarks.visits import plain, visit
 
@@ -208,6 +209,7 @@ def run() -> str:
     lines = ["| | found | goal | |", "| --- | --- | --- | --- |", *answers()]
     page = max(full(queries=1).answers.values(), key=len)
     lines += [*shown(asyncio.run(_panel())), unpacked(page), *asyncio.run(handlers())]
+    lines.append(_at_most("`client.dataset`: CPU of aiohttp", asyncio.run(request()), 2.0))
     limits = {"all series": 15.0}
     lines += [
         _at_most(f"24,000 series, longest stop: {name}", found, limits.get(name, 50.0), " ms")

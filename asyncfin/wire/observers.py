@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Self
 
 import msgspec
-from attrs import astuple, define, field
+from attrs import astuple, define
 
 from asyncfin import checks, events
 from asyncfin.clock import later, utc_text
@@ -175,6 +175,10 @@ _NOTICEABLE = 0.001
 _LONG = 1.0
 
 
+def _unknown() -> None:
+    """Return that the end of a wait is not known."""
+
+
 @define
 class Waits:
     """What announces the waits of a client's requests, and counts them."""
@@ -189,21 +193,25 @@ class Waits:
         return Wait(request, self)
 
 
-@define(eq=False)
 class Wait:
-    """A wait of a request, as a context manager: announced while it is long, and at its end."""
+    """A wait of a request, as a context manager: announced while it is long, and at its end.
 
-    _request: Request
-    _waits: Waits
-    reason: str = ""  # as `Waiting` has it
-    # Gives the loop time at which that ends at the earliest, if it is known.
-    ends_at: Callable[[], float | None] = lambda: None
-    _began_at: float = 0.0
-    _loop: asyncio.AbstractEventLoop = field(factory=asyncio.get_running_loop)
-    _timer: asyncio.TimerHandle | None = None
+    Attributes:
+        reason: as `Waiting` has it.
+        ends_at: gives the loop time at which that ends at the earliest, if it is known.
+    """
+
+    __slots__ = ("_began_at", "_loop", "_request", "_timer", "_waits", "ends_at", "reason")
+
+    def __init__(self, request: Request, waits: Waits) -> None:
+        self._request, self._waits = request, waits
+        self.reason = ""
+        self.ends_at: Callable[[], float | None] = _unknown
+        self._loop = asyncio.get_running_loop()
+        self._began_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        self._began_at = self._loop.time()
         if self._waits.announce.is_heard(logging.INFO):
             self._timer = self._loop.call_later(_LONG, self._announce_long)
         return self

@@ -204,8 +204,10 @@ class Sender:
             once = once and limit is None
             sending = _Sending(request, clock, self._shared.get(), limit, on_attempt, may_retry, once)
             try:
+                gate = sending.shared.gate
                 while True:
-                    await self._pass_gate(sending)
+                    if not gate.may_send(request, sending):
+                        await self._wait_for_outage(sending)
                     outcome = await self._outcome(sending)
                     if isinstance(outcome, Response):
                         self._quota.earn()
@@ -225,11 +227,9 @@ class Sender:
         limit = _outage_limit.get()
         return self._retry.max_outage if limit is None and self.lane == "bulk" else limit
 
-    async def _pass_gate(self, sending: _Sending) -> None:
+    async def _wait_for_outage(self, sending: _Sending) -> None:
         """Wait while an outage does not allow the request, or raise the error for that."""
         gate, request = sending.shared.gate, sending.request
-        if gate.may_send(request, sending):
-            return
         if sending.limit is None:
             raise sending.error or gate.not_sent(request)
         time = asyncio.get_running_loop().time

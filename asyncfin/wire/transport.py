@@ -142,7 +142,7 @@ class Transport:
         session = (await self.opened()).session
         url = url or self.url(request)
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
-        head: Response | None = None
+        status, received, at = 0, dict[str, str](), None
         try:
             async with asyncio.timeout(self.timeouts.total):
                 async with session.request(
@@ -158,17 +158,17 @@ class Transport:
                         name.decode().lower(): value.decode(errors="replace")
                         for name, value in response.raw_headers
                     }
-                    head = Response(response.status, received, b"", self.clock())
-                    raw = await self._read(response)
+                    status, at = response.status, self.clock()
+                    body = await self._read(response)
                 # An empty body is not valid gzip. That of an error is accepted: its status is enough.
-                coding = received.get("content-encoding", "") if raw or head.status < 300 else ""
-                body = await inflated(raw, coding, self._max_body_bytes)
+                if (coding := received.get("content-encoding")) and (body or status < 300):
+                    body = await inflated(body, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503 often breaks off.
-            if head is not None and (head.status in (408, 429) or head.status >= 500):
-                return head
+            if at is not None and (status in (408, 429) or status >= 500):
+                return Response(status, received, b"", at)
             return self._failure(error)
-        return Response(head.status, received, body, self.clock())
+        return Response(status, received, body, self.clock())
 
     def until_closed(self) -> AbstractAsyncContextManager[None]:
         """Run the block until this is closed: that ends it at once, wherever it waits, without an error."""

@@ -59,7 +59,7 @@ V = TypeVar("V")
 Concern: TypeAlias = Literal["question", "entity", "account", "service", "local"]
 
 # The size of one text of an error, and how many problems or details one error has: a service can send
-# millions of either, and errors are logged, pickled and written to journals.
+# millions of either, and errors are logged, pickled and written to reports.
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
 # How much of the Python that an error proposes its text has.
@@ -115,7 +115,10 @@ class _Refusal(_Facts, total=False):
 
 
 class AsyncfinError(Exception):
-    """The root of all errors that this library raises on purpose.
+    """The root of the errors that concern a question, a request, a shared bucket or an extraction's place.
+
+    Disks and object stores that fail raise OSError, a missing extra ImportError, and what Python's protocols
+    ask for, such as KeyError for a subscript, is raised too.
 
     Attributes:
         operation: the operation that failed, such as ``"query"``; None if the error is not about a request.

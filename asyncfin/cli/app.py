@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from cyclopts import App, Parameter
 
@@ -76,6 +77,16 @@ def application(*, listing: bool = False) -> App:
     return app
 
 
+def commands_with(option: str) -> list[str]:
+    """Return the commands that have an option."""
+    app, found = application(), []
+    for name in (each for each in app if not each.startswith("-")):
+        with suppress(ImportError):  # of an extra that is not installed
+            if any(option in argument.names for argument in app[name].assemble_argument_collection()):
+                found.append(name)
+    return found
+
+
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard error."""
     use_utf8()
@@ -87,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
         discard_output()
         return Exit.BROKEN_PIPE
     except FAILURES as failure:
-        code, line = exit_line(failure, arguments)
+        code, line = exit_line(failure, arguments, commands_with)
         print_error(line)
         try:
             sys.stdout.flush()

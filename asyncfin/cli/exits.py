@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cyclopts import CycloptsError
 
 import asyncfin.errors
-from asyncfin.cli.mistakes import described
+from asyncfin.cli.mistakes import CommandsWith, described
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -132,16 +132,18 @@ _ADVICE: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def exit_line(failure: Exception, arguments: Sequence[str] = ()) -> tuple[Exit, str]:
+def exit_line(
+    failure: Exception, arguments: Sequence[str] = (), commands_with: CommandsWith = lambda _: []
+) -> tuple[Exit, str]:
     """Return the exit code of one of FAILURES and its line for standard error.
 
-    `arguments` are those of the command.
+    `arguments` are those of the command; `commands_with` returns the commands that have an option.
     """
     if isinstance(failure, EntitiesFailedError):
         code, advice = _code_of_several(failure)
     else:
         code, advice = exit_code_for(failure), _advice_for(type(failure))
-    said = described(failure) if isinstance(failure, CycloptsError) else str(failure)
+    said = described(failure, commands_with) if isinstance(failure, CycloptsError) else str(failure)
     if isinstance(failure, SelectionError):
         said = with_options(failure, arguments)
     if isinstance(failure, NotFoundError) and failure.is_name:

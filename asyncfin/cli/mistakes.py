@@ -1,10 +1,10 @@
 """What is wrong with a command line, and what to write instead, where cyclopts itself would not say so."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import date
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeAlias, get_args, get_origin
 
 from cyclopts import (
     CoercionError,
@@ -16,42 +16,10 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-# What other programs call it, by what it is called here. An option is proposed only where a command has it.
-_COMMANDS = {
-    "query": ("get", "fetch", "ask", "select", "values", "data", "show", "table"),
-    "catalogue": ("list", "series", "metrics", "search", "ls", "find", "describe"),
-    "extract": ("download", "export", "dump", "sync", "load"),
-    "dataset": ("info", "metadata"),
-    "sandbox": ("serve", "server", "start", "mock"),
-    "explore": ("ui", "web", "browse", "gui"),
-    "usage": ("quota", "stats"),
-    "names": ("companies", "entities", "name"),
-}
-_OPTIONS = {
-    "--explain": ("--dry-run", "--plan", "--dryrun", "-n", "--estimate", "--cost"),
-    "--dry-run": ("--explain", "--plan", "--dryrun", "-n", "--estimate", "--cost"),
-    "--into": ("-o", "--output", "--out", "--folder", "--to-folder", "--dir"),
-    "--metric": ("--metrics", "-m", "--item", "--concept", "--field", "--tag"),
-    "--exact": ("--year", "--years", "--period", "--periods", "--quarter", "--fy"),
-    "--annual": ("--yearly", "--year-only", "--years-only", "--fiscal-years"),
-    "--quarterly": ("--quarters", "--quarter-only"),
-    "--trailing": ("--months", "--trailing-months"),
-    "--ttm": ("--ltm", "--last-twelve-months"),
-    "--from": ("--start", "--since", "--after", "--start-date", "--from-date"),
-    "--to": ("--end", "--until", "--before", "--end-date", "--to-date"),
-    "--last": ("--limit", "--head", "--tail", "--top", "--count", "--max"),
-    "--basis": ("--segment", "--segments", "--bases"),
-    "--restated": ("--restate", "--latest", "--latest-restated", "--value-version"),
-    "--token-file": ("--token", "--api-key", "--key", "--bearer"),
-    "--base-url": ("--url", "--host", "--endpoint", "--server", "--api-url"),
-    "--unit": ("--scale", "--units", "--in-millions"),
-    "--replace": ("--overwrite", "--force"),
-    "--label": ("--search", "--find", "--grep"),
-    "--ids": ("--file", "--input", "-f", "-i", "--from-file"),
-    "--csv": ("--format", "--tsv", "--excel", "--fmt"),
-    "--json": ("--jsonl", "--ndjson"),
-    "--no-cache": ("--fresh", "--nocache"),
-}
+from asyncfin.model.words import either
+
+CommandsWith: TypeAlias = Callable[[str], list[str]]
+
 _TO_FILE = ("-o", "--output", "--out", "--file", "--save")
 _ENTITY = (
     "--entity",
@@ -64,27 +32,12 @@ _ENTITY = (
     "--id",
     "--ids",
 )
-_NUMBERS = {
-    "one": 1,
-    "two": 2,
-    "three": 3,
-    "four": 4,
-    "five": 5,
-    "six": 6,
-    "eight": 8,
-    "ten": 10,
-    "twelve": 12,
-}
-# How an option is written, where its name does not show it.
-_WRITTEN = {
-    "--last": "--last N, with --annual or --quarterly",
-    "--exact": "--exact FY2024, or --annual --last 5",
-    "--token-file": "--token-file FILE, or set ASYNCFIN_TOKEN; a token is never an argument",
-    "--base-url": "--base-url URL, or set ASYNCFIN_BASE_URL",
-    "--into": "--into FOLDER",
-    "--trailing": "--trailing 12",
-    "--csv": "--csv or --json",
-    "--unit": "--unit millions",
+# Words for what is elsewhere, by what is written instead.
+_ELSEWHERE = {
+    "known-by": "asyncfin as-of FOLDER WHEN",
+    "--xlsx": "--csv > FILE.csv",
+    "--excel": "--csv > FILE.csv",
+    "--growth": "asyncfin explore, or a program as in docs/analyses.md",
 }
 
 
@@ -96,14 +49,17 @@ def whole(_: Any, tokens: Iterable[Token]) -> int:
     return int(token.value)
 
 
-def described(error: CycloptsError) -> str:
-    """Return what is wrong, and what to write where that can be known."""
+def described(error: CycloptsError, commands_with: CommandsWith) -> str:
+    """Return what is wrong, and what to write where that can be known.
+
+    `commands_with` returns the commands that have an option.
+    """
     match error:
         case UnknownCommandError(unused_tokens=[word, *_], app=app):
             known = [name for name in app or () if not name.startswith("-")]
-            return f"unknown command {word!r}{_instead(word, known, _COMMANDS)}"
+            return f"unknown command {word!r}{_instead(word, known)}"
         case UnknownOptionError(token=token):
-            return _unknown_option(token.keyword or token.value, error)
+            return _unknown_option(token.keyword or token.value, error, commands_with)
         case CoercionError(argument=argument, token=token) if argument is not None and token is not None:
             return _wrong_value(argument.name, token.value, error)
         case MissingArgumentError(argument=argument, keyword=None) if argument is not None:
@@ -115,26 +71,30 @@ def described(error: CycloptsError) -> str:
     return str(error)
 
 
-def _unknown_option(option: str, error: UnknownOptionError) -> str:
+def _unknown_option(option: str, error: UnknownOptionError, commands_with: CommandsWith) -> str:
     name = option.partition("=")[0]
     known = [each for argument in error.argument_collection for each in argument.names]
     said = f"unknown option {name}"
     if name in _ENTITY:
         return f"{said}: entities are written without an option, such as asyncfin query ENTITY_ID"
-    if name in _TO_FILE and "--into" not in known:
-        return f"{said}: output goes to standard output; write > FILE"
+    if name in _TO_FILE:
+        where = "write --into FOLDER" if "--into" in known else "output goes to standard output; write > FILE"
+        return f"{said}: {where}"
     if name.startswith("--no-") and f"--{name[5:]}" in known:
         return f"{said}: leave --{name[5:]} out"
-    return said + _instead(name, known, _OPTIONS)
+    if name not in _ELSEWHERE and (others := commands_with(name)):
+        return f"{name} is an option of {either(others)}"
+    return said + _instead(name, known)
 
 
-def _instead(word: str, known: Iterable[str], synonyms: Mapping[str, Iterable[str]]) -> str:
+def _instead(word: str, known: Iterable[str]) -> str:
     """Return what is meant by a word, as the end of a sentence; "" if that is not clear."""
     known = list(known)
-    meant = [name for name, others in synonyms.items() if word.lower() in others and name in known]
-    meant = meant or [each for each in known if each.lower() == word.lower()]
-    meant = meant or get_close_matches(word.lower(), known, n=1, cutoff=0.75)
-    return f": write {_WRITTEN.get(meant[0], meant[0])}" if meant else ""
+    meant = (
+        [_ELSEWHERE[word]] if word in _ELSEWHERE else [each for each in known if each.lower() == word.lower()]
+    )
+    meant = meant or get_close_matches(word.lower(), known, n=1, cutoff=0.7)
+    return f": write {meant[0]}" if meant else ""
 
 
 def _wrong_value(option: str, value: str, error: CoercionError) -> str:
@@ -157,12 +117,18 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
 
 
 def _number(option: str, value: str) -> str:
-    if value.lower() in _NUMBERS:
-        return f": write {option} {_NUMBERS[value.lower()]}"
-    from asyncfin.model.selection import intended_count  # here, since the list of commands needs no model
+    from asyncfin.model.selection import (
+        intended_count,
+        is_ttm,
+    )  # here, since the list of commands needs no model
 
     count = intended_count(value, months=option == "--trailing")
-    return "" if count is None else f": write {option} {count}"
+    adds = (
+        "; a window lists periods and adds nothing up (--ttm does)"
+        if option == "--trailing" and is_ttm(value)
+        else ""
+    )
+    return adds if count is None else f"{adds}: write {option} {count}"
 
 
 def _unused(words: list[str]) -> str:

@@ -59,15 +59,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 # Frames of these are in the stack of every test.
 _ALWAYS_THERE = (
-    "__main__",
-    "_pytest",
-    "asyncfin",
-    "asyncio",
-    "hypothesis_temporary_module",
-    "pluggy",
-    "pytest",
-    "runpy",
-    "tests",
+    *("__channelexec__", "__main__", "_pytest", "asyncfin", "asyncio", "execnet"),
+    *("hypothesis_temporary_module", "pluggy", "pytest", "runpy", "tests", "xdist"),
 )
 _made_at: dict[int, str] = {}
 

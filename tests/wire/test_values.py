@@ -64,7 +64,7 @@ def test_sources_come_in_order() -> None:
     page = read(page_json([annual], {"m.annual": {annual: 1}}))
     found = page.series[0].values[0]
     assert found is not None
-    assert found.sources == (Source("item-2024-02-12M", 0, 1), Source("item-2024-02-12M", 1, 2))
+    assert found.sources == (Source("item-FY2024-02-12M", 0, 1), Source("item-FY2024-02-12M", 1, 2))
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, -(2**63) - 1, 10**30, 0, 0.1, -1e-300])

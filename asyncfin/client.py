@@ -272,8 +272,10 @@ class Client:
     async def catalogue(self, entity_id: str | Dataset, *, max_age: float | None = None) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
-        Spends one request for the metadata, and one for each 100 series unless the client still has the
-        catalogue. If the publication changes during the read, it starts over, at most three times.
+        Spends one request for each 100 series, at least one; or one for the metadata if the client or its
+        cache has a catalogue of the entity, which is returned if it is still the current one.
+
+        If the publication changes during the read, it starts over, at most three times.
 
         Args:
             entity_id: the entity, or a Dataset: that publication, with no request for the

@@ -53,7 +53,7 @@ class ExtractCost:
             a refresh was requested.
         unchanged: how many have a current file and will be skipped.
         failed: reports on those that can't be read now.
-        requests: how many requests it will take, including one for each entity's metadata.
+        requests: how many requests it will take, including one for the metadata of each entity with a file.
         least: how many it will take if each entity whose cost is not known takes as many as the cheapest of
             those whose cost is known.
         most: how many, if each of them takes as many as the most expensive.
@@ -288,16 +288,18 @@ class _Estimate:
     async def _expected(
         self, attempt: Attempt, entity_id: str, last: Written | None, read_catalogue: bool
     ) -> _Expected:
-        """Return the expected cost of an entity, from its metadata and, if wanted, its catalogue."""
-        dataset = await self._client.dataset(entity_id)
-        if last is not None and not self._refresh and await self._files.is_current(dataset):
-            return _Expected("unchanged", 1, missing=last.missing)
+        """Return the expected cost of an entity: by its file's publication, or if wanted by its catalogue."""
+        compared = last is not None and not self._refresh
+        if last is not None and compared:
+            attempt.successor = metadata = await attempt.metadata()
+            if await self._files.is_current(metadata.dataset):
+                return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not read_catalogue:
             return _Expected("changed", last.requests)
-        catalogue = await self._client.catalogue(dataset)
-        shared = self._question
-        # The metadata, the catalogue in full pages, and the plans, if no request is repeated.
-        requests = 1 + max(1, -(-len(catalogue) // MAX_PAGE_SIZE))
+        catalogue, shared = await attempt.unkept_catalogue(), self._question
+        # The metadata that a file is compared with, the catalogue in full pages, and the plans, if no request
+        # is repeated.
+        requests = compared + max(1, -(-len(catalogue) // MAX_PAGE_SIZE))
         for version in shared.versions:
             question = Question(catalogue, shared.select, shared.periods, version, known_only=True)
             requests += (await attempt.plan(question)).requests

@@ -77,8 +77,8 @@ async def read_entity(
     over, at most three times. Unlike `extract`, it writes nothing, and accepts a Select with `where` and no
     `name`.
 
-    Requests: one for the metadata, one for each 100 series of the catalogue unless the client still has it,
-    and those of the question.
+    Requests: one for each 100 series of the catalogue, and those of the question; with `unless` one more, for
+    the metadata. If the catalogue is cached, only the metadata and what else is missing.
 
     Args:
         client: the client.

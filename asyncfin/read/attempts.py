@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -181,13 +181,11 @@ class Attempt:
 
     async def _read_publication(self) -> Known:
         unfinished = self.read.publications.unfinished.pop(self.read.entity_id)
-        if (
-            unfinished is not None
-            and not self.is_restart
-            and await self._kept_or_cached(unfinished.dataset.dataset_id) is None
-        ):
-            # Its pages are pinned, so the next one confirms the publication. If another client has cached
-            # the whole catalogue since, none is requested.
+        if unfinished is not None and await self._may_continue(unfinished):
+            # Each page confirms the publication, the next one too.
+            return Known(await self._publication(unfinished), unfinished.sent)
+        if await self.is_unknown():
+            unfinished = Unfinished(None, self.read.publications.clock())
             return Known(await self._publication(unfinished), unfinished.sent)
         try:
             current = await self.metadata(once=await self._stale() is not None)
@@ -205,9 +203,47 @@ class Attempt:
         successor, self.successor = self.successor, None
         return successor or await self.read.metadata(fresh=self.is_restart, once=once)
 
+    async def is_unknown(self) -> bool:
+        """Return whether no catalogue of the entity is known: then its pages say which is the current one.
+
+        A known one, of whatever publication and age, may still be current, which the metadata show.
+        """
+        entity_id, publications = self.read.entity_id, self.read.publications
+        if self.is_restart or self.successor is not None or publications.kept.get(entity_id) is not None:
+            return False
+        record = await self._record()
+        if record is None:
+            return True
+        if record.refused is not None:
+            return False
+        if (pointer := record.pointer) is None or self.read.cache is None:
+            return True
+        return await self.read.cache.catalogue(entity_id, pointer.dataset_id) is None
+
+    async def unkept_catalogue(self) -> Catalogue:
+        """Return the current catalogue. It is not kept if it must be read."""
+        if await self.is_unknown():
+            sent = self.read.publications.clock()
+            catalogue = await read_catalogue(self.read.send, self.read.entity_id)
+            await self._records.confirm(self.read.entity_id, Pointer(catalogue.dataset_id, sent))
+            return catalogue
+        dataset = (await self.metadata()).dataset
+        async with self.pinned_to(dataset.dataset_id):
+            known = await self.read.publications.catalogue_of(dataset)
+            return known or await read_catalogue(self.read.send, dataset.entity_id, dataset)
+
+    async def _may_continue(self, unfinished: Unfinished) -> bool:
+        """Return whether the other pages of a catalogue are still needed, and no change is known."""
+        if self.is_restart:
+            return False
+        if unfinished.dataset is None:
+            return await self.is_unknown()
+        # Unless another client has cached the whole catalogue since.
+        return await self._kept_or_cached(unfinished.dataset.dataset_id) is None
+
     async def _publication(self, unfinished: Unfinished) -> Publication:
         read, dataset, responses = self.read, unfinished.dataset, unfinished.responses
-        if (found := await self._kept_or_cached(dataset.dataset_id)) is not None:
+        if dataset is not None and (found := await self._kept_or_cached(dataset.dataset_id)) is not None:
             return found
 
         async def send(request: Request) -> Response:
@@ -217,14 +253,23 @@ class Attempt:
                     responses[request] = response
             return response
 
+        def drop_pages() -> None:
+            responses.clear()
+            if dataset is None:  # the new first page confirms the publication
+                unfinished.sent = read.publications.clock()
+
         try:
-            async with self.pinned_to(dataset.dataset_id):
-                catalogue = await read_catalogue(send, dataset)
+            async with AsyncExitStack() as pinned:
+                if dataset is not None:
+                    await pinned.enter_async_context(self.pinned_to(dataset.dataset_id))
+                catalogue = await read_catalogue(send, read.entity_id, dataset, on_restart=drop_pages)
         except AsyncfinError as error:
             # The turn may have ended the read by refusing a retry too.
             if read.has_turn and (is_ended_by_turn(error) or _is_inconclusive(error)):
-                read.publications.unfinished.put(dataset.entity_id, unfinished)
+                read.publications.unfinished.put(read.entity_id, unfinished)
             raise
+        if dataset is None:
+            await self._records.confirm(read.entity_id, Pointer(catalogue.dataset_id, unfinished.sent))
         if read.cache is not None and read.fills_cache:
             await read.cache.put_catalogue(catalogue)
         return read.publications.keep(catalogue)

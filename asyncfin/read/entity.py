@@ -85,11 +85,9 @@ async def _of_one_publication(
             if question.fill_cache:
                 catalogue = await attempt.catalogue()
             else:
-                # A catalogue that is read for a Dataset is not kept: a night's run would evict what the
-                # client's other users need. So would its values from a cache, which is used in either case.
-                dataset = (await attempt.metadata()).dataset
-                async with attempt.pinned_to(dataset.dataset_id):
-                    catalogue = await reads.catalogue_of(dataset)
+                # A night's run would evict what the client's other users need. So would its values from a
+                # cache, which is used in either case.
+                catalogue = await attempt.unkept_catalogue()
             async with attempt.pinned_to(catalogue.dataset_id):
                 panels = [
                     await reads.answered(

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
@@ -97,12 +97,12 @@ class Known:
     confirmed: datetime | None
 
 
-@frozen
+@define(eq=False)
 class Unfinished:
     """A catalogue whose read was ended by its turn or a failure; the next read continues it."""
 
-    dataset: Dataset
-    sent: datetime  # when the request for its metadata was sent, aware UTC
+    dataset: Dataset | None  # its metadata, to which its requests are pinned; None: nothing was known of it
+    sent: datetime  # when the first request was sent, for these metadata or for the first page; aware UTC
     responses: dict[Request, Response] = field(factory=dict)  # the pages received, by their requests
 
 

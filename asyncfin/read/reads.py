@@ -123,7 +123,8 @@ class Reads:
             pinned = Question(known, _EVERY_SERIES, _EVERY_PERIOD)
             await Attempt(self.read(pinned, "catalogue")).confirm(known)
             return known
-        return await read_catalogue(self.read(everything(dataset.entity_id), "catalogue").send, dataset)
+        read = self.read(everything(dataset.entity_id), "catalogue")
+        return await read_catalogue(read.send, dataset.entity_id, dataset)
 
     async def cached_catalogue(self, entity_id: str, *, max_age: float | None = None) -> Catalogue | None:
         """Return the catalogue if it is kept or cached, and younger than `max_age`. No request.

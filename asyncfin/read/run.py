@@ -9,7 +9,7 @@ from functools import partial
 
 from attrs import evolve
 
-from asyncfin.errors import IncompleteResultError, error_context
+from asyncfin.errors import IncompleteResultError, ValidationFailedError, error_context
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.selection import FiscalRange, Trailing, resolve
 from asyncfin.model.words import listed
@@ -201,37 +201,53 @@ async def _read_batch(
     """Yield the arrival of each page of a batch that has series which are at home in the batch."""
     read = attempt.read
 
-    def planned(sent: Batch) -> AsyncGenerator[PlannedPage, None]:
-        return planned_pages(
-            read.send,
-            read.entity_id,
-            sent,
-            wanted=sent.home,
-            matched=sent.matched,
-            keep_foreign=writer is not None,
-            prefetch=prefetch,
-        )
+    received: set[str] = set()
+    for last in (False, True):
 
-    pages = read.publications.exact_cap.pages(stitch.plan.catalogue, batch, planned, attempt.check_refusal)
-    began = read.publications.clock()
-    async with aclosing(pages):
-        async for page, periods in pages:
-            # The request was pinned and not refused: its publication was current when it was sent.
-            attempt.record_confirmation(began)
-            read.stats.received_at = page.at
-            with error_context("query", page.entity_id, page):
-                arrival = await stitch.add(page, asked=periods)
-            if writer is not None:
-                await writer.add((*arrival.blocks, *arrival.foreign))
-            # With `prefetch` the next request may have left as soon as this page was there.
-            left = page.at if prefetch else None
-            del page  # while the arrival waits to be taken, it alone is held, and not the page's bytes
-            # A page may contain only foreign series, or none.
-            if arrival.blocks:
-                yield arrival
-            else:
-                stitch.release(arrival)
-            began = left or read.publications.clock()
+        def planned(sent: Batch) -> AsyncGenerator[PlannedPage, None]:
+            return planned_pages(
+                read.send,
+                read.entity_id,
+                sent,
+                wanted=sent.home - received,
+                matched=sent.matched,
+                keep_foreign=writer is not None,
+                prefetch=prefetch,
+            )
+
+        pages = read.publications.exact_cap.pages(
+            stitch.plan.catalogue, batch, planned, attempt.check_refusal
+        )
+        began, begun = read.publications.clock(), False
+        try:
+            async with aclosing(pages):
+                async for page, periods in pages:
+                    begun = True
+                    # The request was pinned and not refused: its publication was current when it was sent.
+                    attempt.record_confirmation(began)
+                    read.stats.received_at = page.at
+                    with error_context("query", page.entity_id, page):
+                        arrival = await stitch.add(page, asked=periods)
+                    if writer is not None:
+                        await writer.add((*arrival.blocks, *arrival.foreign))
+                    # With `prefetch` the next request may have left as soon as this page was there.
+                    left = page.at if prefetch else None
+                    del (
+                        page
+                    )  # while the arrival waits to be taken, it alone is held, and not the page's bytes
+                    # A page may contain only foreign series, or none.
+                    if arrival.blocks:
+                        received.update(arrival.series_ids())
+                        yield arrival
+                    else:
+                        stitch.release(arrival)
+                    began = left or read.publications.clock()
+            return
+        except ValidationFailedError:
+            # A cursor was refused, of a page that may have been sent long ago. The chain starts over, once,
+            # without the series that were received.
+            if last or not begun:
+                raise
 
 
 async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:

@@ -6,13 +6,19 @@ generator (`contextlib.aclosing`).
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from attrs import Factory, define, evolve
 
-from asyncfin.errors import MalformedAnswerError, error_context
-from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
+from asyncfin.errors import (
+    DatasetChangedError,
+    MalformedAnswerError,
+    ValidationFailedError,
+    error_context,
+)
+from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, is_same_publication
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
 from asyncfin.tasks import cancel_and_wait, decoding_lock
@@ -53,11 +59,27 @@ class _Trail:
     cursors: set[str] = Factory(set)
     empty_in_a_row: int = 0
 
-    def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
-        """Check the next page against those before it, and record its series and its cursor."""
-        # Also if the request was pinned: something in front of the service may respond.
-        check_publication(page, entity_id=self.entity_id, dataset_id=self.dataset_id)
+    def check(self, page: Dataset | QueryPage | PlannedPage, response: Response) -> None:
+        """Check that a page is of the entity, and of the publication of the pin and of the pages before it.
+
+        Raises:
+            MalformedAnswerError: it is of another entity.
+            DatasetChangedError: it is of another publication. Also if the request was pinned: the service may
+                ignore the pin, or something in front of it respond.
+        """
+        check_publication(page, entity_id=self.entity_id)
+        if self.dataset_id is not None and not is_same_publication(page.dataset_id, self.dataset_id):
+            raise DatasetChangedError(
+                status=response.status,
+                code="dataset_changed",
+                message=f"the response is of publication {page.dataset_id}, not of {self.dataset_id}",
+                answered=True,
+                has_error_object=False,
+            )
         self.dataset_id = page.dataset_id
+
+    def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
+        """Check the series and the cursor of the next page against those before it, and record them."""
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
         # Sets first: naming the series takes a search, and nearly always no series is repeated.
         if not self.series_ids.isdisjoint(series_ids) or len(set(series_ids)) < len(series_ids):
@@ -84,6 +106,7 @@ def catalogue_pages(
 
     async def read(response: Response) -> CataloguePage:
         page = await codec.read_catalogue_page(response.body, response.tolerance)
+        trail.check(page, response)
         _check_groups(page)
         trail.follow(page, [series.series_id for group in page.groups for series in group.series])
         if len(trail.series_ids) > MAX_CATALOGUE_SERIES:
@@ -105,6 +128,7 @@ def query_pages(
     async def read(response: Response) -> QueryPage:
         page = read_query_page(response.body, query.value_version, response.tolerance)
         page = evolve(page, **_origin(response))
+        trail.check(page, response)
         _check_selection(query, page)
         trail.follow(page, [series.series_id for series in page.raw_series])
         return page
@@ -135,6 +159,7 @@ def planned_pages(
             response.body, wanted, query.value_version, response.tolerance, keep_foreign=keep_foreign
         )
         page = evolve(page, **_origin(response))
+        trail.check(page, response)
         series_ids = [head.series_id for head in page.heads]
         # A response may list fewer series than the catalogue, but none that the query does not select.
         if not matched >= {*series_ids}:
@@ -220,8 +245,19 @@ def _check_selection(query: Query, page: QueryPage) -> None:
             )
 
 
-async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
-    """Return the whole catalogue of a publication, every page pinned to it (spec 4.2)."""
+async def read_catalogue(
+    send: Send,
+    entity_id: str,
+    dataset: Dataset | None = None,
+    *,
+    on_restart: Callable[[], None] = lambda: None,
+) -> Catalogue:
+    """Return a whole catalogue (spec 4.2).
+
+    With `dataset` each request is pinned to its publication. Without, none is pinned: the first page says
+    which publication is the current one, and all must be of it. If a cursor is refused, the chain starts over
+    from its first page, once; `on_restart` is called before.
+    """
     tolerance = STRICT
 
     async def sending(request: Request) -> Response:
@@ -230,11 +266,19 @@ async def read_catalogue(send: Send, dataset: Dataset) -> Catalogue:
         tolerance = response.tolerance
         return response
 
-    pages = [
-        page
-        async for page in catalogue_pages(
-            sending, dataset.entity_id, expected_dataset_id=dataset.dataset_id, page_size=MAX_PAGE_SIZE
-        )
-    ]
-    with error_context("catalogue", dataset.entity_id):
-        return joined(dataset, pages, tolerance)
+    pin = None if dataset is None else dataset.dataset_id
+    pages: list[CataloguePage] = []
+    for last in (False, True):
+        chain = catalogue_pages(sending, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE)
+        try:
+            async with aclosing(chain):
+                async for page in chain:
+                    pages.append(page)  # noqa: PERF401  those before a refusal count
+            break
+        except ValidationFailedError:
+            if last or not pages:
+                raise
+            pages.clear()
+            on_restart()
+    with error_context("catalogue", entity_id):
+        return joined(dataset or pages[0], pages, tolerance)

@@ -224,7 +224,11 @@ def check_publication(head: Dataset, *, entity_id: str | None, dataset_id: str |
     """Refuse a response about another entity, or another publication than the pinned one (spec 9)."""
     problems = []
     if entity_id is not None and head.entity_id != entity_id:
-        problems.append(f"expected {entity_id!r}, got {head.entity_id!r} @ $.entity_id")
+        # For an id written in another way, say, which the service accepts.
+        problems.append(
+            f"expected {entity_id!r}, got {head.entity_id!r} @ $.entity_id;"
+            f" request {head.entity_id!r}, the id that the service uses"
+        )
     if dataset_id is not None and not is_same_publication(head.dataset_id, dataset_id):
         problems.append(f"expected {dataset_id!r}, got {head.dataset_id!r} @ $.dataset_id")
     if problems:

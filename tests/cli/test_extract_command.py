@@ -46,7 +46,7 @@ def test_an_extraction_says_what_it_did(command: Command, night: str) -> None:
     """Exit code 0 and a few lines; the second time nothing has changed."""
     first = command("extract", ENTITY, "--into", night, "--annual")
     assert (first.code, first.err) == (0, "")
-    assert first.out.startswith("entities: 1 done, 0 unchanged, 0 failed, 0 left\n3 requests")
+    assert first.out.startswith("entities: 1 done, 0 unchanged, 0 failed, 0 left\n2 requests")
     assert count(night) == 6
     assert "1 unchanged" in command("extract", ENTITY, "--into", night, "--annual").out
 
@@ -71,7 +71,7 @@ def test_the_report_speaks_of_one_and_of_many(
 def test_the_report_as_json(command: Command, night: str) -> None:
     """One document, whose counts and entities agree."""
     document = json.loads(command("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--json").out)
-    assert (document["done"], document["failed"], document["requests"]) == (1, 1, 4)
+    assert (document["done"], document["failed"], document["requests"]) == (1, 1, 3)
     assert [each["state"] for each in document["entities"]] == ["failed", "done"]
     assert document["entities"][0]["failure"]["status"] == 404
 
@@ -185,18 +185,18 @@ def test_a_dry_run_reads_the_first_catalogues_and_writes_nothing(
     arguments = ("extract", ENTITY, "--into", night, "--annual", "--dry-run", "--daily-budget", "9")
     result = command(*arguments, "--rate", "2")
     assert result.code == 0
-    assert [served.operation for served in service.log[before:]] == ["dataset", "catalogue"]
-    assert "\n3 requests will be sent\n" in result.out
+    assert [served.operation for served in service.log[before:]] == ["catalogue"]
+    assert "\n2 requests will be sent\n" in result.out
     assert "it fits" in result.out
-    assert "\n2 s at 2 requests a second" in result.out
+    assert "\n1 s at 2 requests a second" in result.out
     assert not Path(night).exists()
     others = (*arguments[:1], ENTITY, RATIOS_ENTITY, LONG_ENTITY, UNKNOWN_ID, *arguments[2:])
     estimated = command(*others)
     # The sample of three replaces the one that fails, and so has read all of the others.
-    assert "\n10 requests will be sent\n" in estimated.out
+    assert "\n7 requests will be sent\n" in estimated.out
     exact = json.loads(command(*arguments, "--read-catalogues", "--json").out)
-    assert (exact["requests"], exact["fits"], exact["spent"]) == (3, True, 2)
-    assert exact["least"] == exact["most"] == 3
+    assert (exact["requests"], exact["fits"], exact["spent"]) == (2, True, 1)
+    assert exact["least"] == exact["most"] == 2
 
 
 def test_a_dry_run_tells_whether_the_run_fits_a_budget_smaller_than_the_estimate(
@@ -237,7 +237,7 @@ def test_a_used_up_allowance_and_a_refused_token_have_their_codes(
     command: Command, night: str, service: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """5 and 3; the report comes first here too."""
-    service.inject(Status(operation="catalogue", status=429, retry_after=5000))
+    service.inject(Status(operation="catalogue", nth=1, status=429, retry_after=5000))
     result = command("extract", ENTITY, "--into", night, "--annual")
     assert result.code == 5
     assert "1 left" in result.out
@@ -395,7 +395,7 @@ def test_unchanged_entities_are_read_again_if_asked(command: Command, night: str
     arguments = ("extract", ENTITY, "--into", night, "--annual", "--json")
     command(*arguments)
     asked = [json.loads(command(*arguments, *options).out) for options in ([], ["--refresh"])]
-    assert [(each["done"], each["unchanged"], each["requests"]) for each in asked] == [(0, 1, 1), (1, 0, 3)]
+    assert [(each["done"], each["unchanged"], each["requests"]) for each in asked] == [(0, 1, 1), (1, 0, 2)]
 
 
 def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,7 @@ def test_the_json_is_the_answer_of_the_service_in_whole(command: Command, servic
     assert document["series"][2]["scopes"][1] == {"scope_group_id": "product", "scope_id": "a=b|c"}
     assert document["series"][0]["values"][0]["report_period"]["duration_months"] == 0
     assert (document["value_version"], document["unlisted"], document["anchor"]) == ("original", [], None)
-    assert document["requests"] == 3
+    assert document["requests"] == 2
 
 
 def test_the_csv_has_a_line_for_each_series_with_exact_numbers(command: Command) -> None:
@@ -237,7 +237,7 @@ def test_explain_prints_the_plan_and_sends_no_query(command: Command, service: S
     before = len(service.log)
     out = command("query", ENTITY, "--explain").out
     assert re.search(r"\b1 batch.*\b1 request", out)
-    assert {served.operation for served in service.log[before:]} == {"dataset", "catalogue"}
+    assert {served.operation for served in service.log[before:]} == {"catalogue"}
 
 
 @pytest.mark.parametrize(
@@ -497,12 +497,12 @@ def test_a_rule_is_the_same_periods_for_several_entities(command: Command) -> No
     assert found["Long"] == ["1012", "1013", "1014"]
 
 
-def test_a_rule_takes_one_request_for_the_metadata_of_each_entity(command: Command, service: Sandbox) -> None:
+def test_a_rule_takes_no_request_that_the_queries_do_not_take(command: Command, service: Sandbox) -> None:
     """The catalogues that the rule is resolved over serve the question too."""
     before = len(service.log)
     assert command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--annual").code == 0
     spent = [served.operation for served in service.log[before:]]
-    assert sorted(spent) == ["catalogue", "catalogue", "dataset", "dataset", "query", "query"]
+    assert sorted(spent) == ["catalogue", "catalogue", "query", "query"]
 
 
 @pytest.mark.parametrize("periods", [["--annual"], ["--trailing", "24"], []])
@@ -574,9 +574,9 @@ def test_an_id_that_no_entity_has_is_an_error_after_the_table(command: Command) 
 
 def test_explain_says_what_planning_has_spent(command: Command) -> None:
     """For one entity and for several."""
-    assert command("query", ENTITY, "--explain").out.endswith("planning has spent 2 requests\n")
+    assert command("query", ENTITY, "--explain").out.endswith("planning has spent 1 request\n")
     several = command("query", ENTITY, RATIOS_ENTITY, "--explain", "--annual", "--metric", "Debt")
-    assert several.out.endswith("planning has spent 4 requests\n")
+    assert several.out.endswith("planning has spent 2 requests\n")
     assert several.code == 0
     assert isinstance(json.loads(command("query", ENTITY, RATIOS_ENTITY, "--explain", "--json").out), list)
 

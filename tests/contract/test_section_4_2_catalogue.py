@@ -96,12 +96,17 @@ async def test_rule_2_the_pin_is_kept_until_the_cursor_is_absent(client: Client,
     assert {sent.status for sent in sandbox.log} == {200}
 
 
-async def test_rule_2_a_whole_read_is_pinned_from_its_first_page(client: Client, sandbox: Sandbox) -> None:
-    """A whole read is pinned from its first page, by the dataset_id of the metadata."""
+async def test_rule_2_a_whole_read_is_pinned_if_it_has_begun_with_the_metadata(
+    client: Client, sandbox: Sandbox
+) -> None:
+    """The first read is not: its pages say which publication they are of, and rule 2 adds no pin."""
     await client.catalogue(ENTITY)
+    sandbox.publish(LATER)
+    later = await client.catalogue(ENTITY)
     assert [(sent.operation, sent.params.get("expected_dataset_id")) for sent in sandbox.log] == [
+        ("catalogue", None),
         ("dataset", None),
-        ("catalogue", FIRST),
+        ("catalogue", later.dataset_id),
     ]
 
 

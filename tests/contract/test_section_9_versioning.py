@@ -21,6 +21,7 @@ from tests.contract.conftest import (
 async def test_rule_1_every_path_begins_with_v1(client: Client, sandbox: Sandbox) -> None:
     """Every path begins with /v1, also under a base URL with a trailing slash."""
     await client.query(ENTITY, Select(), EVERYTHING)
+    await client.dataset(ENTITY)
     await client.usage("2024-01-01", "2024-01-01")
     await client.limits()
     async with Client(f"{sandbox.base_url}/", sandbox.token) as other:
@@ -40,10 +41,10 @@ async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, san
 
 
 async def test_rule_2_every_request_of_a_whole_read_is_pinned(client: Client, sandbox: Sandbox) -> None:
-    """Every request of a whole read is pinned but the first, which asks what to pin."""
+    """Every request of a whole read is pinned but the first, which shows what to pin."""
     await client.query(ENTITY, Select(), EVERYTHING)
     first, *later = sandbox.log
-    assert first.operation == "dataset"
+    assert first.operation == "catalogue"
     assert {(sent.body or sent.params)["expected_dataset_id"] for sent in later} == {FIRST}
 
 

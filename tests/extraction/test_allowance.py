@@ -34,7 +34,7 @@ async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: P
         return datetime.now(UTC) + later
 
     async with (
-        Sandbox(*FIRST, allowance=11, clock=clock) as sandbox,
+        Sandbox(*FIRST, allowance=7, clock=clock) as sandbox,
         Client(sandbox.base_url, sandbox.token, max_in_flight=1, bucket=TokenBucket(clock=clock)) as client,
     ):
         report = await extract(client, IDS, Select(), Annual(), to=folder)
@@ -93,7 +93,7 @@ async def test_a_run_repeated_daily_comes_to_every_entity(tmp_path: Path) -> Non
 async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
     """With wait=True a run over several midnights ends with everything done, in one call."""
     folder = tmp_path / "night"
-    bucket = TokenBucket(daily_budget=8, clock=virtual_clock)
+    bucket = TokenBucket(daily_budget=5, clock=virtual_clock)
     async with (
         Sandbox(*FIRST) as sandbox,
         Client(sandbox.base_url, sandbox.token, bucket=bucket, max_in_flight=2) as client,

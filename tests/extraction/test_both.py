@@ -59,8 +59,8 @@ async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
         options |= {"executor": threads} if executor else {}
         asked = Client.from_env if executor else client
         report = await extract(asked, IDS, Select(), FiscalRange(), **options)
-        assert operations(sandbox, since) == {"dataset": 6, "catalogue": 6, "query": 12}
-        assert report.requests == cost.requests == 24
+        assert operations(sandbox, since) == {"catalogue": 6, "query": 12}
+        assert report.requests == cost.requests == 18
         assert sorted(query(f"SELECT {KEYS} FROM '{folder}/*.parquet'")) == sorted(expected)
         again = await extract(asked, IDS, Select(), FiscalRange(), **options)
     assert (len(again.unchanged), again.requests) == (6, 6)
@@ -91,7 +91,7 @@ async def test_both_versions_are_kept_by_the_change_feed(
 async def test_read_entity_returns_both_panels_of_one_publication(sandbox: Sandbox, client: Client) -> None:
     """`panel` has the original values, `restated` the others, which is None for one version."""
     answer = await read_entity(client, IDS[0], Select(), Annual(), value_version="both")
-    assert operations(sandbox) == {"dataset": 1, "catalogue": 1, "query": 2}
+    assert operations(sandbox) == {"catalogue": 1, "query": 2}
     for panel, version in ((answer.panel, "original"), (answer.restated, "latest_restated")):
         assert panel is not None
         expected = await client.query(IDS[0], Select(), Annual(), value_version=version)

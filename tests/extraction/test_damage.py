@@ -20,7 +20,7 @@ async def test_a_long_message_of_the_service_is_cut_in_the_report(
 ) -> None:
     """A report of a thousand failures must not contain gigabytes."""
     body = b'{"error":{"code":"forbidden","message":"%b"}}' % (b"x" * 5_000_000)
-    sandbox.inject(Status(operation="dataset", status=403, body=body))
+    sandbox.inject(Status(operation="catalogue", status=403, body=body))
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
     assert report.failed[0].failure is not None
     assert len(report.failed[0].failure.message) <= 2000

@@ -24,9 +24,9 @@ from tests.generate import generate
 
 
 async def test_the_answer_is_that_of_a_query(client: Client, sandbox: Sandbox) -> None:
-    """For the metadata, the catalogue and the question: three requests here."""
+    """For the catalogue and the question: two requests here."""
     answer = await read_entity(client, IDS[0], Select(), Annual())
-    assert (len(sandbox.log), dict(answer.missing)) == (3, {})
+    assert (len(sandbox.log), dict(answer.missing)) == (2, {})
     expected = await client.query(IDS[0], Select(), Annual())
     assert [(s.series_id, s.values) for s in answer.panel] == [(s.series_id, s.values) for s in expected]
 
@@ -57,7 +57,7 @@ async def test_an_entity_with_nothing_of_the_question_has_an_empty_panel(
     answer = await read_entity(client, IDS[0], select, periods)
     assert answer.panel is not None
     assert (answer.entity_id, len(answer.panel), dict(answer.missing)) == (IDS[0], 0, missing)
-    assert [served.operation for served in sandbox.log] == ["dataset", "catalogue"]
+    assert [served.operation for served in sandbox.log] == ["catalogue"]
 
 
 async def test_conditions_that_exclude_each_other_are_named_in_missing(client: Client) -> None:
@@ -105,12 +105,14 @@ async def test_a_publication_that_changes_meanwhile_is_read_whole(client: Client
 @pytest.mark.virtual
 async def test_one_that_changes_too_often_is_an_error(client: Client, sandbox: Sandbox) -> None:
     """After three restarts."""
-    company = generate(99, series=10, publications=6)
+    company = generate(99, series=40, publications=6)
     sandbox.publish(only(company, 0))
-    for at in range(1, 6):
+    # The first catalogue is not pinned.
+    sandbox.inject(Switch(operation="query", nth=1, publication=only(company, 1)))
+    for at in range(2, 5):
         sandbox.inject(Switch(operation="catalogue", nth=at, publication=only(company, at)))
     with pytest.raises(DatasetChangedError):
-        await read_entity(client, company.entity_id, Select(), Annual())
+        await read_entity(client, company.entity_id, Select(), FiscalRange())
 
 
 async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(

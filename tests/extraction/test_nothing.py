@@ -56,7 +56,7 @@ async def test_a_question_of_which_no_entity_has_anything_ends_after_three(
     assert [each.state for each in report.entities] == ["done", "left", "left", "done", "left", "done"]
     assert [dict(each.missing) for each in report.done] == [reason] * 3
     assert dict(raised.value.missing) == reason
-    assert {served.operation for served in sandbox.log} == {"dataset", "catalogue"}
+    assert {served.operation for served in sandbox.log} == {"catalogue"}
     await extract(client, IDS, Select(), Annual(), to=folder)
     assert rows(folder) == annual(*FIRST)
 

@@ -80,7 +80,7 @@ async def test_a_company_that_is_missing_is_named_however_many_notes_there_are(s
     async with Client(sandbox.base_url, sandbox.token) as client:
         metrics = list((await client.catalogue(sandbox.entities[0])).by_metric)
     async with assistant(sandbox) as call:
-        sandbox.inject(Status(status=404, operation="dataset", nth=2))
+        sandbox.inject(Status(status=404, operation="catalogue", nth=4))
         answer = await call(
             "query",
             entities=["Apple", "NVIDIA"],

@@ -57,7 +57,7 @@ async def test_the_company_stays_that_was_read_before_the_allowance_ended(sandbo
 async def test_series_are_found_in_the_catalogues_read_before_the_allowance_ended(sandbox: Sandbox) -> None:
     """A note names the company whose catalogue is missing, and when requests are possible again."""
     async with assistant(sandbox) as call:
-        sandbox.inject(used_up("dataset", 2))
+        sandbox.inject(used_up("catalogue", 4))
         found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
     assert found.structured_content["series"][0]["metric"] == "Revenue"
     (note,) = [each for each in found.structured_content["notes"] if each.startswith('company "NVIDIA')]
@@ -69,10 +69,10 @@ async def test_series_are_found_in_the_catalogues_read_before_the_allowance_ende
     ("tool", "faults"),
     [
         ("query", [used_up("query", 1)]),
-        ("query", [used_up("dataset", 2)]),
-        ("plan_cost", [used_up("dataset", 2)]),
-        ("find_series", [used_up("dataset", 1)]),
-        ("find_series", [Status(status=404, operation="dataset", nth=1), used_up("dataset", 2)]),
+        ("query", [used_up("catalogue", 4)]),
+        ("plan_cost", [used_up("catalogue", 4)]),
+        ("find_series", [used_up("catalogue", 1)]),
+        ("find_series", [Status(status=404, operation="catalogue", nth=1), used_up("catalogue", 2)]),
     ],
 )
 async def test_a_call_without_an_answer_before_the_allowance_ended_is_an_error(
@@ -93,7 +93,7 @@ async def test_requests_that_the_bucket_refuses_do_not_count_against_the_limit_o
 ) -> None:
     """Otherwise the error would be the limit, and the advice to call again."""
     async with assistant(sandbox, max_requests=2) as call:
-        sandbox.inject(used_up("dataset", 1))
+        sandbox.inject(used_up("catalogue", 1))
         found = await call("find_series", entities=["Apple", "NVIDIA", "Alphabet"], words="revenue")
     assert len(sandbox.log) == 1
     assert found.structured_content["error"] == "AllowanceExhaustedError"
@@ -107,7 +107,7 @@ async def test_a_retry_that_the_bucket_refuses_does_not_count_as_spent(sandbox: 
     assert answer.structured_content["requests"] == len(sandbox.log)
 
 
-@pytest.mark.parametrize(("tool", "operation"), [("query", "query"), ("find_series", "dataset")])
+@pytest.mark.parametrize(("tool", "operation"), [("query", "query"), ("find_series", "catalogue")])
 async def test_a_refused_token_ends_a_call_with_what_was_read_before(
     sandbox: Sandbox, tool: str, operation: str
 ) -> None:
@@ -141,7 +141,7 @@ async def test_find_series_sends_no_more_than_it_may_and_goes_on(limit: int) -> 
         Sandbox(generate(1, series=850, publications=1)) as sandbox,
         assistant(sandbox, max_requests=limit, max_age=600) as call,
     ):
-        pages = 1 + 9  # with the metadata
+        pages = 9
         for number in range(1, -(-pages // limit) + 1):
             found = await call("find_series", entities=sandbox.entities, words="metric")
             assert not found.is_error
@@ -165,7 +165,7 @@ async def test_retries_count_for_what_a_call_may_send(sandbox: Sandbox) -> None:
     assert ended[-1] == ""
     assert [served.status for served in sandbox.log].count(503) == 5
     read = [served for served in sandbox.log if served.status == 200]
-    assert len(read) == 4, "a page was read twice"
+    assert len(read) == 3, "a page was read twice"
 
 
 async def test_a_query_whose_retries_exceed_the_limit_says_what_failed(sandbox: Sandbox) -> None:
@@ -200,9 +200,9 @@ async def test_a_service_that_fails_as_a_whole_is_left_alone_for_half_a_minute(s
 
 async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
     """The first one is found now, the second is named as not read yet."""
-    async with assistant(sandbox, max_requests=5) as call:
+    async with assistant(sandbox, max_requests=4) as call:
         found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
-    assert len(sandbox.log) == 5
+    assert len(sandbox.log) == 4
     assert found.structured_content["series"][0]["metric"] == "Revenue"
     assert 'not read yet: company "NVIDIA"' in text_of(found)
 
@@ -212,7 +212,7 @@ async def test_the_failure_of_one_company_does_not_hide_that_another_is_not_read
 ) -> None:
     """The result is not an error: calling again reads the second one."""
     async with assistant(sandbox, max_requests=1) as call:
-        sandbox.inject(Status(status=404, operation="dataset", nth=1))
+        sandbox.inject(Status(status=404, operation="catalogue", nth=1))
         found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
     assert not found.is_error
     assert "could not be read: NotFoundError" in text_of(found)
@@ -264,12 +264,12 @@ async def test_a_call_does_not_end_because_another_one_has_spent_its_requests() 
     small, large = generate(1, series=40, publications=1), generate(2, series=250, publications=1)
     async with (
         Sandbox(small, large) as sandbox,
-        assistant(sandbox, max_requests=4) as call,
+        assistant(sandbox, max_requests=3) as call,
     ):
         sandbox.inject(Latency(seconds=0.5, operation="catalogue"))
         first = asyncio.ensure_future(call("find_series", entities=sandbox.entities, words="metric"))
-        # Until the metadata of the large one.
-        while len(sandbox.log) < 3:  # noqa: ASYNC110  the log has no event
+        # Until the first page of the large one.
+        while len(sandbox.log) < 2:  # noqa: ASYNC110  the log has no event
             await asyncio.sleep(0)
         second = await call("find_series", entities=[large.entity_id], words="metric")
         assert "not read yet" in text_of(await first)
@@ -314,7 +314,7 @@ async def test_a_question_does_not_end_because_a_call_it_shares_series_with_has_
     ("fault", "error", "wait"),
     [
         (Status(status=429, retry_after=7200, operation="query"), "AllowanceExhaustedError", True),
-        (Status(status=404, code="not_found", operation="dataset"), "NotFoundError", False),
+        (Status(status=404, code="not_found", operation="catalogue"), "NotFoundError", False),
         (Status(status=503, operation="query"), "ServerFailureError", False),
     ],
 )
@@ -357,4 +357,4 @@ async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
     ):
         arguments = {"entities": sandbox.entities[0]}
         await session.call_tool("find_series", arguments, progress_callback=report)
-    assert steps == [1, 2, 3, 4]
+    assert steps == [1, 2, 3]

@@ -268,7 +268,7 @@ async def test_nothing_to_show_is_an_error() -> None:
 async def test_what_ends_the_reading_is_the_error_of_those_not_read(periods: Any) -> None:
     """It is raised only if no entity was read."""
     at = 2 if periods == FiscalRange() else 1
-    refused = Status(status=401, operation="query" if at == 1 else "dataset", nth=range(2, 9))
+    refused = Status(status=401, operation="query" if at == 1 else "catalogue", nth=range(2, 9))
     async with session(
         company(A, 2023), company(B, 2023), company(C, 2023), faults=[refused], max_in_flight=1
     ) as (_sandbox, client):
@@ -302,7 +302,7 @@ async def test_observers_see_one_question_for_each_entity() -> None:
 @pytest.mark.virtual
 async def test_cancelling_it_leaves_no_task_and_sends_nothing_more() -> None:
     """At each moment of the reading; the client can be used afterwards."""
-    for tenths in range(1, 60, 7):
+    for tenths in range(1, 38, 7):
         async with session(
             company(A, 2023), company(B, 2024), faults=[Latency(seconds=1)], max_in_flight=1
         ) as (sandbox, client):

@@ -27,6 +27,7 @@ from asyncfin import (
     ServerFailureError,
 )
 from asyncfin.cache.database import path_in
+from asyncfin.client import reads_of
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.sandbox import Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
@@ -199,7 +200,7 @@ async def test_a_confirmation_of_the_future_is_not_taken_for_a_recent_one(
     tomorrow = datetime.now(UTC) + timedelta(hours=1)
     with monkeypatch.context() as ahead:
         for client in (one, other):
-            ahead.setattr(client._reads.publications, "clock", lambda: tomorrow)
+            ahead.setattr(reads_of(client).publications, "clock", lambda: tomorrow)
         whole = await one.query(ENTITY, Select(), FiscalRange())
         assert (await other.query(ENTITY, Select(), FiscalRange())).requests == 0
     spent = len(sandbox.log)

@@ -122,7 +122,7 @@ async def test_equal_questions_at_the_same_time_share_their_requests() -> None:
         await asyncio.gather(
             collected(client, ALL[:1]), client.query(ALL[0], *question), collected(client, ALL[:1])
         )
-        assert len(sandbox.log) == 3
+        assert len(sandbox.log) == 2
 
 
 async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_many() -> None:
@@ -231,13 +231,13 @@ async def test_ids_are_read_as_needed(ahead: int | None, begun: int) -> None:
 async def test_requests_of_entities_begun_earlier_go_first() -> None:
     """So nearly all that an allowance pays for is complete, whatever `ahead` is."""
     async with session(
-        allowance=60, faults=[Latency(seconds=0.1)], retry=Retry(attempts=1), max_in_flight=4
+        allowance=40, faults=[Latency(seconds=0.1)], retry=Retry(attempts=1), max_in_flight=4
     ) as (_, client):
         finished: list[str] = []
         async with client.query_many(ALL, SELECT, Annual(), ahead=30) as answers:
             with pytest.raises(AllowanceExhaustedError):
                 await receive(answers, finished)
-    # An entity takes three requests.
+    # An entity takes two requests.
     assert len(finished) >= 19
     assert sorted(finished) == ALL[: len(finished)]
 
@@ -288,14 +288,14 @@ async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error
 
 async def test_finished_answers_come_before_an_allowance_that_ends() -> None:
     """All entities whose requests were all answered are given, however late the consumer looks."""
-    async with session(allowance=20, retry=Retry(attempts=1), max_in_flight=3) as (sandbox, client):
+    async with session(allowance=14, retry=Retry(attempts=1), max_in_flight=3) as (sandbox, client):
         finished: list[str] = []
         async with client.query_many(ALL, SELECT, Annual(), ahead=30) as answers:
             await asyncio.sleep(1000)
             with pytest.raises(AllowanceExhaustedError):
                 await receive(answers, finished)
         complete = Counter(_entity(served) for served in sandbox.log if served.status == 200)
-        assert sorted(finished) == sorted(each for each, count in complete.items() if count == 3)
+        assert sorted(finished) == sorted(each for each, count in complete.items() if count == 2)
         assert len(finished) >= 5
         refused = [served for served in sandbox.log if served.status == 429]
         assert len(refused) <= 3
@@ -484,7 +484,7 @@ async def test_the_turn_of_a_question_ends_no_equal_question_that_shares_its_ans
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (Status(status=503, operation="dataset", nth=1), ServerFailureError),
+        (Status(status=503, operation="catalogue", nth=1), ServerFailureError),
         (Status(status=429, retry_after=1, operation="catalogue", nth=1), RateLimitedError),
         (Status(status=429, retry_after=1, operation="query", nth=1), RateLimitedError),
         (Status(status=503, operation="query", nth=1), ServerFailureError),
@@ -510,7 +510,7 @@ async def test_the_refused_retry_of_a_question_ends_no_other_that_shares_the_req
         async with Client(sandbox.base_url, token, cache=cache) as client:
             limited = asyncio.create_task(collected_in_turns(client, without_retries))
             # Until the request that fails is in flight.
-            await asyncio.sleep(0.5 + ("dataset", "catalogue", "query").index(fault.operation or ""))
+            await asyncio.sleep(0.5 + ("catalogue", "query").index(fault.operation or ""))
             others = await asyncio.gather(
                 collected(client, ALL[:1]),
                 client.query(ALL[0], SELECT, Annual()),
@@ -530,7 +530,7 @@ async def test_what_ends_a_call_for_another_entity_ends_no_question_that_shares_
     cached: bool,
 ) -> None:
     """The token is refused for one entity until the call ends; the others' requests were not sent yet."""
-    fault = Status(status=401, operation="dataset", nth=[1, 2])
+    fault = Status(status=401, operation="catalogue", nth=[1, 2])
     async with Sandbox(*map(company, ALL[:2]), faults=[Latency(seconds=1), fault]) as sandbox:
 
         async def token() -> str:
@@ -567,7 +567,7 @@ async def test_catalogue_pages_are_kept_where_a_turn_refuses_the_renewal_of_the_
             assert len(await client.catalogue(ALL[0])) == 250
             with pytest.raises(AuthenticationError):
                 await limited
-    assert [served.operation for served in sandbox.log] == ["dataset", *["catalogue"] * 4]
+    assert [served.operation for served in sandbox.log] == ["catalogue"] * 4
 
 
 @pytest.mark.parametrize("lane", ["interactive", "bulk"])

@@ -60,6 +60,7 @@ def recorded() -> dict[str, bytes]:
             altered(sandbox, keep) as base_url,
             Client(base_url, sandbox.token) as client,
         ):
+            await client.dataset(DATASET.entity_id)
             await client.query(DATASET.entity_id, Select(), FiscalRange())
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
@@ -164,7 +165,10 @@ async def ask(changed: str, sent: bytes) -> Panel | AsyncfinError:
     async with judged(judge) as server, Client(server.base_url, "token", retry=Retry(attempts=2)) as client:
         try:
             async with asyncio.timeout(10_000):
-                panel = await client.query(DATASET.entity_id, Select(), FiscalRange())
+                source: Any = DATASET.entity_id
+                if changed == "dataset":  # else no metadata are requested
+                    source = await client.catalogue(await client.dataset(source))
+                panel = await client.query(source, Select(), FiscalRange())
                 panel.check()
         except AsyncfinError as error:
             return error

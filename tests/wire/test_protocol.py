@@ -424,7 +424,9 @@ def test_metadata_of_another_entity_are_refused() -> None:
         read_dataset(
             dataset_request(ENTITY), answer(200, METADATA | {"entity_id": other}, x_request_id="req-9")
         )
-    assert caught.value.problems == (f"expected {ENTITY!r}, got {other!r} @ $.entity_id",)
+    assert caught.value.problems == (
+        f"expected {ENTITY!r}, got {other!r} @ $.entity_id; request {other!r}, the id that the service uses",
+    )
     assert (caught.value.operation, caught.value.at, caught.value.request_id) == ("dataset", AT, "req-9")
     assert vars(pickle.loads(pickle.dumps(caught.value))) == vars(caught.value)
 
@@ -445,7 +447,10 @@ def test_a_page_of_another_publication_is_refused() -> None:
     check_publication(dataset, entity_id=ENTITY, dataset_id=DATASET_ID)
     with pytest.raises(MalformedAnswerError) as caught:
         check_publication(dataset, entity_id="O-x", dataset_id="other")
-    assert [problem.split("@")[1] for problem in caught.value.problems] == [" $.entity_id", " $.dataset_id"]
+    assert [problem.split("@")[1].split(";")[0] for problem in caught.value.problems] == [
+        " $.entity_id",
+        " $.dataset_id",
+    ]
 
 
 @pytest.mark.parametrize("body", [{}, {"a": [1, {"b": None}]}, [], [{"day": 1}], None, "x", 5, False])

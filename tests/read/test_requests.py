@@ -1,0 +1,262 @@
+"""How many requests a read sends, by what is known of the entity (spec 2.3: each page has the metadata)."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import (
+    Annual,
+    Client,
+    DatasetChangedError,
+    Exact,
+    FileCache,
+    MemoryCache,
+    NotFoundError,
+    Query,
+    Select,
+    Unchanged,
+    ValidationFailedError,
+    extract,
+    extract_cost,
+    read_entity,
+)
+from asyncfin.sandbox import Sandbox, Served, Status, Switch
+from tests.altered import altered
+from tests.handmade import ENTITY_ID, SECOND, dataset
+
+pytestmark = pytest.mark.virtual
+OTHER = "O-" + "8" * 32
+QUESTION = (Select(), Annual())
+
+
+def company(series: int, *, entity_id: str = ENTITY_ID, **options: Any) -> dict[str, Any]:
+    numbers = {(f"M{number}", "all"): {"FY2023": 1.0, "FY2024": 2.0} for number in range(series)}
+    return dataset(numbers, entity_id=entity_id, **options)
+
+
+async def stream(client: Client, folder: Path) -> None:
+    async with client.stream(ENTITY_ID, *QUESTION) as pieces:
+        async for _ in pieces:
+            pass
+
+
+async def query_many(client: Client, folder: Path) -> None:
+    async with client.query_many([ENTITY_ID], *QUESTION) as answers:
+        async for answer in answers:
+            assert answer.error is None
+
+
+async def extracted(client: Client, folder: Path, **options: Any) -> None:
+    report = await extract(client, [ENTITY_ID], *QUESTION, to=folder / "out", **options)
+    assert not report.failed
+
+
+READS: dict[str, Callable[[Client, Path], Awaitable[object]]] = {
+    "catalogue": lambda client, _: client.catalogue(ENTITY_ID),
+    "plan": lambda client, _: client.plan(ENTITY_ID, *QUESTION),
+    "query": lambda client, _: client.query(ENTITY_ID, *QUESTION),
+    "stream": stream,
+    "compare": lambda client, _: client.compare([ENTITY_ID], *QUESTION),
+    "query_many": query_many,
+    "read_entity": lambda client, _: read_entity(client, ENTITY_ID, *QUESTION),
+    "extract": extracted,
+}
+
+
+@pytest.mark.parametrize("series", [1, 100, 206])
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("cached", [False, True])
+async def test_where_nothing_is_known_no_metadata_are_requested(
+    name: str, series: int, cached: bool, tmp_path: Path
+) -> None:
+    """The catalogue's pages, and the batches; none of the pages is pinned, and all queries are."""
+    pages = -(-series // 100)
+    async with (
+        Sandbox(company(series)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
+    ):
+        await READS[name](client, tmp_path)
+        log = list(sandbox.log)
+    # A query takes at most 50 metrics.
+    batches = 0 if name in ("catalogue", "plan") else -(-series // 50)
+    assert [served.operation for served in log] == ["catalogue"] * pages + ["query"] * batches
+    assert not any("expected_dataset_id" in served.params for served in log)
+    assert all("expected_dataset_id" in str(served.body) for served in log[pages:])
+
+
+async def test_a_run_compares_the_metadata_with_its_file_first(tmp_path: Path) -> None:
+    """One request for an unchanged entity, and one more for a changed one; a refresh reads at once."""
+    async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        counts = []
+        for refresh, publication in ((False, None), (False, None), (False, SECOND), (True, None)):
+            if publication:
+                sandbox.publish(company(150, dataset_id=publication))
+            to = tmp_path / "out"
+            expected = await extract_cost(
+                client, [ENTITY_ID], *QUESTION, to=to, refresh=refresh, read_catalogues=True
+            )
+            before = len(sandbox.log)
+            await extracted(client, tmp_path, refresh=refresh)
+            operations = Counter(served.operation for served in sandbox.log[before:])
+            assert expected.requests == operations.total()
+            counts.append((operations["dataset"], operations["catalogue"], operations["query"]))
+    assert counts == [(0, 2, 3), (1, 0, 0), (1, 2, 3), (0, 2, 3)]
+
+
+async def test_read_entity_with_unless_requests_the_metadata() -> None:
+    """One request if the publication is that of the caller; else one more than without."""
+    async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        answer = await read_entity(client, ENTITY_ID, *QUESTION, unless="another")
+        assert answer.panel is not None
+        operations = [served.operation for served in sandbox.log]
+        assert operations == ["dataset", "catalogue", "catalogue", "query", "query", "query"]
+        known = answer.panel.dataset.dataset_id
+        assert isinstance(await read_entity(client, ENTITY_ID, *QUESTION, unless=known), Unchanged)
+    assert len(sandbox.log) == len(operations) + 1
+
+
+@pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
+async def test_a_known_catalogue_is_confirmed_by_the_metadata(make: Any, tmp_path: Path) -> None:
+    """Whatever its publication and age: if it is still the current one, no page is read."""
+    cache = make and (make(tmp_path) if make is FileCache else make())
+    async with (
+        Sandbox(company(150)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as client,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as other,
+    ):
+        await client.catalogue(ENTITY_ID)
+        before = len(sandbox.log)
+        await (client if cache is None else other).catalogue(ENTITY_ID)
+    assert [served.operation for served in sandbox.log[before:]] == ["dataset"]
+
+
+async def test_after_a_404_the_metadata_are_requested_first() -> None:
+    """A refused entity costs one request, and is found again once it is there."""
+    async with Sandbox(company(1)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        for _ in range(2):
+            with pytest.raises(NotFoundError):
+                await client.query(OTHER, *QUESTION)
+        assert [served.operation for served in sandbox.log] == ["catalogue", "dataset"]
+        sandbox.publish(company(1, entity_id=OTHER))
+        before = len(sandbox.log)
+        await client.query(OTHER, *QUESTION)
+    assert [served.operation for served in sandbox.log[before:]] == ["dataset", "catalogue", "query"]
+
+
+async def test_the_first_page_confirms_the_publication_as_of_its_request() -> None:
+    """Within `max_age` nothing is requested a second time."""
+    async with (
+        Sandbox(company(206)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=60) as client,
+    ):
+        began = datetime.now(UTC)
+        panel = await client.query(ENTITY_ID, *QUESTION)
+        assert panel.confirmed_at is not None
+        assert panel.confirmed_at >= began
+        spent = len(sandbox.log)
+        assert (await client.query(ENTITY_ID, *QUESTION)).requests == 0
+    assert len(sandbox.log) == spent
+
+
+async def test_a_change_between_two_pages_starts_over_with_the_metadata() -> None:
+    """Nothing pins the pages, so the second one is of another publication than the first."""
+    newer = company(206, dataset_id=SECOND)
+    async with Sandbox(company(206)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        sandbox.inject(Switch(operation="catalogue", nth=2, publication=newer))
+        catalogue = await client.catalogue(ENTITY_ID)
+        log: list[Served] = list(sandbox.log)
+    assert catalogue.dataset_id == SECOND
+    assert [served.operation for served in log] == ["catalogue"] * 2 + ["dataset"] + ["catalogue"] * 3
+    assert all(served.params["expected_dataset_id"] == SECOND for served in log[3:])
+
+
+@pytest.mark.parametrize("operation", ["catalogue", "query"])
+async def test_a_page_of_another_publication_is_a_change(operation: str) -> None:
+    """Also if the request was pinned: a page generator ends, and a whole read starts over."""
+    answered = 0
+
+    def alter(name: str, _: Any, body: dict[str, Any]) -> None:
+        nonlocal answered
+        if name == operation and body.get("dataset_id") and (answered := answered + 1) == 2:
+            body["dataset_id"] = SECOND
+
+    async with (
+        Sandbox(company(206)) as sandbox,
+        altered(sandbox, alter) as base_url,
+        Client(base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+        catalogue = await client.catalogue(ENTITY_ID) if operation == "query" else None
+        if catalogue is None:
+            pages: Any = client.catalogue_pages(ENTITY_ID)
+        else:
+            metrics, paths = [*catalogue.by_metric][:50], [*catalogue.by_path]
+            query = Query(metrics, paths, Exact(["FY2023"]))
+            pages = client.query_pages(ENTITY_ID, query, page_size=25)
+        with pytest.raises(DatasetChangedError) as changed:
+            async for _ in pages:
+                pass
+        answered = 0
+        before = len(sandbox.log)
+        panel = await client.query(ENTITY_ID, *QUESTION)
+    error = changed.value
+    assert (error.status, error.code, error.answered, error.has_error_object) == (
+        200,
+        "dataset_changed",
+        True,
+        False,
+    )
+    assert (error.operation, error.entity_id) == (operation, ENTITY_ID)
+    assert len(panel) == 206
+    assert "dataset" in [served.operation for served in sandbox.log[before:]]
+
+
+def refused_cursor(operation: str, *nth: int) -> Status:
+    return Status(status=400, code="validation_failed", operation=operation, nth=nth)
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_a_catalogue_whose_cursor_is_refused_is_read_from_its_first_page_once(known: bool) -> None:
+    """Without a request for the metadata; a second refusal is raised."""
+    async with Sandbox(company(206)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        source: Any = await client.dataset(ENTITY_ID) if known else ENTITY_ID
+        before = len(sandbox.log)
+        sandbox.inject(refused_cursor("catalogue", 2))
+        assert len(await client.catalogue(source)) == 206
+        log = sandbox.log[before:]
+        assert [served.operation for served in log] == ["catalogue"] * 5
+        assert ["cursor" in served.params for served in log] == [False, True, False, True, True]
+    async with Sandbox(company(206)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        sandbox.inject(refused_cursor("catalogue", 2, 4))
+        with pytest.raises(ValidationFailedError):
+            await client.catalogue(ENTITY_ID)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_query_whose_cursor_is_refused_is_read_from_its_first_page_once(streamed: bool) -> None:
+    """Each series is in the result once, also where a stream has yielded it."""
+    series = [{"series_id": f"S-{n:03}", "metric_id": "M", "scopes": []} for n in range(250)]
+    alike = company(1)
+    alike["publications"][0]["groups"][0]["series"] = series
+    alike["publications"][0]["values"] = {each["series_id"]: [[0, 1.0]] for each in series}
+    async with Sandbox(alike) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await client.catalogue(ENTITY_ID)
+        before = len(sandbox.log)
+        sandbox.inject(refused_cursor("query", 3))
+        if streamed:
+            async with client.stream(ENTITY_ID, *QUESTION) as pieces:
+                panels = [piece async for piece in pieces]
+        else:
+            panels = [await client.query(ENTITY_ID, *QUESTION)]
+        assert sorted(each for panel in panels for each in panel.series_ids) == [
+            each["series_id"] for each in series
+        ]
+        assert all(len(list(each.observations())) == 1 for panel in panels for each in panel)
+        operations = [served.operation for served in sandbox.log[before:]]
+        assert operations == ["query"] * 6
+        sandbox.inject(refused_cursor("query", 2, 4))
+        with pytest.raises(ValidationFailedError):
+            await client.query(ENTITY_ID, *QUESTION)

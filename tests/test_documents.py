@@ -105,7 +105,7 @@ def test_the_readme_s_extraction_runs_again_and_with_another_question(tmp_path: 
         ).stdout.splitlines()[0]
         for each in (code, code, code.replace("last=3", "last=2"))
     ]
-    assert said == ["3 entities, 13 requests", "3 entities, 3 requests", "3 entities, 13 requests"]
+    assert said == ["3 entities, 10 requests", "3 entities, 3 requests", "3 entities, 10 requests"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
 from asyncfin.web import http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
@@ -16,7 +16,7 @@ CLIENT = web.AppKey("client", Client)
 
 
 async def lifespan(app: web.Application) -> AsyncIterator[None]:
-    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE) as client:
+    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2)) as client:
         app[CLIENT] = client
         yield
 

@@ -14,7 +14,7 @@ from django.core.asgi import get_asgi_application
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
 from asyncfin.web import http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
@@ -23,7 +23,7 @@ SECONDS, MAX_AGE = 30, 60
 @cache
 def client() -> Client:
     """Return the worker's client, which is made at the first visit: Django has no lifespan."""
-    return Client.from_env(cache=MemoryCache(), max_age=MAX_AGE)
+    return Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2))
 
 
 async def values(request: HttpRequest, entity_id: str) -> HttpResponse:

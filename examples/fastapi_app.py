@@ -17,7 +17,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel
 
 import asyncfin
-from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Select, TokenBucket
+from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Retry, Select, TokenBucket
 from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
 
 SECONDS = 30
@@ -38,7 +38,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             await stack.enter_async_context(aclosing(each))
         # A publication confirmed within the last minute counts as the current one: questions that were
         # requested before then cost nothing. While the service is away, results may be up to an hour old.
-        client = Client.from_env(cache=cache, bucket=bucket, max_age=MAX_AGE, stale_if_error=3600)
+        # A visitor does not wait for five attempts.
+        client = Client.from_env(
+            cache=cache, bucket=bucket, max_age=MAX_AGE, stale_if_error=3600, retry=Retry(attempts=2)
+        )
         app.state.client, app.state.cache, app.state.bucket = client, cache, bucket
         await stack.enter_async_context(client)
         yield

@@ -9,7 +9,7 @@ from typing import Any
 
 from litestar import Litestar, Request, Response, get
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
 from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
 
 SECONDS, MAX_AGE = 30, 60
@@ -17,7 +17,7 @@ SECONDS, MAX_AGE = 30, 60
 
 @asynccontextmanager
 async def lifespan(app: Litestar) -> AsyncIterator[None]:
-    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE) as client:
+    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2)) as client:
         app.state.client = client
         yield
 

@@ -7,7 +7,7 @@ import asyncio
 
 from quart import Quart, Response, current_app, request
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
 from asyncfin.web import http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
@@ -17,7 +17,7 @@ app = Quart(__name__)
 
 @app.before_serving
 async def start() -> None:
-    app.config["client"] = Client.from_env(cache=MemoryCache(), max_age=MAX_AGE)
+    app.config["client"] = Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2))
 
 
 @app.after_serving

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
 from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
 
 SECONDS, MAX_AGE = 30, 60
@@ -19,7 +19,7 @@ SECONDS, MAX_AGE = 30, 60
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Client]]:
-    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE) as client:
+    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2)) as client:
         yield {"client": client}
 
 

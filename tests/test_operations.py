@@ -1,0 +1,127 @@
+"""The page for operators names log lines, metrics and exit codes that exist."""
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client import REGISTRY, generate_latest
+
+from asyncfin import MemoryCache, TokenBucket, events
+from asyncfin.cli.exits import Exit
+from asyncfin.telemetry import OpenTelemetryObserver
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "operations.md").read_text()
+BOARD = (ROOT / "docs" / "operations" / "grafana.json").read_text()
+LEVELS = {"warning", "error", "exception", "critical"}
+
+
+def log_lines() -> set[str]:
+    """Return the texts that the library logs as warnings or worse, before %s is replaced."""
+    found = set()
+    for path in (ROOT / "asyncfin").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Call(
+                    func=ast.Attribute(ast.Name("_log"), level), args=[ast.Constant(str(text)), *_]
+                ):
+                    if level in LEVELS:
+                        found.add(text)
+    return found
+
+
+def table(heading: str) -> list[list[str]]:
+    """Return the cells of the rows of the table whose header begins with a word."""
+    rows = PAGE.partition(f"\n| {heading} |")[2].partition("\n\n")[0].splitlines()[2:]
+    return [[cell.strip() for cell in row.strip("| ").split(" | ")] for row in rows]
+
+
+def quoted(cells: list[str]) -> set[str]:
+    """Return what the cells quote that is a log line: it has a blank."""
+    return {text for cell in cells for text in re.findall("`([^`]+)`", cell) if " " in text}
+
+
+def test_each_log_line_of_the_page_is_logged_and_each_warning_is_on_the_page() -> None:
+    """An operator who searches for a line finds its row."""
+    troubles, others = table("symptom"), table("log line")
+    assert {len(row) for row in troubles} == {5}
+    assert len(troubles) > 10
+    on_page = quoted([row[1] for row in troubles]) | quoted([row[0] for row in others])
+    assert on_page == log_lines()
+
+
+def test_the_exit_codes_of_the_page_are_those_of_the_commands() -> None:
+    """All that a run can end with, but 0, are in the table of alarms."""
+    codes = [int(code) for row in table("exit code") for code in row[0].split(", ")]
+    assert codes == sorted(set(Exit) - {Exit.OK, Exit.BROKEN_PIPE})
+
+
+@pytest.fixture
+async def exported() -> tuple[set[str], str]:
+    """Return the names of all instruments, and what Prometheus makes of them."""
+    inner, prometheus = InMemoryMetricReader(), PrometheusMetricReader()
+    meters = MeterProvider([inner, prometheus])
+    bucket, cache = TokenBucket(1e6, burst=10, daily_budget=1000), MemoryCache()
+    observer = OpenTelemetryObserver(bucket, cache, meter_provider=meters)
+    attempt: tuple[Any, ...] = ("query", "O-1", 1, 1)
+    ended = {"dataset_id": None, "failure": None, "seconds": 1.0}
+    figures = {"series": None, "periods": None, "requests": 1, "cached": 0, "stale": False, "restarts": 0}
+    for event in (
+        events.RequestStarted(*attempt, method="POST", url="https://figures.example/v1"),
+        events.RequestAnswered(*attempt, status=429, received=10, seconds=1.0, request_id=None),
+        events.RequestStarted(*attempt, method="POST", url="https://figures.example/v1"),
+        events.RequestFailed(*attempt, failure="ConnectionFailedError", seconds=1.0),
+        events.Waited("query", "O-1", reason="turn", seconds=1.0),
+        events.Retrying("query", "O-1", attempt=1, failure="RateLimitedError", wait=1.0, request_id=None),
+        events.Restarted("query", "O-1", restart=1),
+        events.QuestionFinished("query", "O-1", 2, "bulk", **figures, **ended),
+        events.QuestionFinished("query", "O-1", 3, "bulk", **figures, **ended | {"failure": "TimeoutError"}),
+    ):
+        observer(event)
+    await observer.after_question()
+    try:
+        text = generate_latest(REGISTRY).decode()
+        found = inner.get_metrics_data()
+        assert found is not None
+        scopes = found.resource_metrics[0].scope_metrics
+        return {metric.name for scope in scopes for metric in scope.metrics}, text
+    finally:
+        meters.shutdown()
+        await bucket.aclose()
+        await cache.aclose()
+
+
+async def test_each_metric_of_the_page_is_an_instrument(exported: tuple[set[str], str]) -> None:
+    """The names with dots; those of attributes are not instruments."""
+    instruments, _ = exported
+    named = {name for row in table("symptom") for name in re.findall(r"`(asyncfin\.[\w.]+)`", row[2])}
+    assert len(named) > 8
+    assert named - instruments == set()
+
+
+async def test_each_metric_of_the_alarms_and_the_dashboard_is_exported(
+    exported: tuple[set[str], str],
+) -> None:
+    """Under Prometheus's names, with the labels that expressions use; the dashboard shows a bucket."""
+    _, text = exported
+    names = set(re.findall(r"^(\w+)[{ ]", text, re.MULTILINE))
+    labels = set(re.findall(r"[{,](\w+)=", text))
+    alarms = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    expressions = [target["expr"] for panel in json.loads(BOARD)["panels"] for target in panel["targets"]]
+    assert len(alarms) == 1
+    assert len(expressions) > 15
+    every = " ".join([*alarms, *expressions])
+    used_labels = set(re.findall(r'(\w+)="', every)) | set(
+        re.findall(r"\w+", " ".join(re.findall(r"by \(([^)]*)", every)))
+    )
+    used = set(re.findall(r"\b(?:asyncfin|http_client)_\w+", every)) - used_labels
+    assert len(used_labels) > 5
+    assert used_labels - labels == set()
+    assert used - names == set()
+    assert {name for name in names if name.startswith("asyncfin_bucket")} - used == {"asyncfin_bucket_level"}

@@ -117,7 +117,7 @@ class Names(Mapping[str, str]):
 
 
 def read_names(path: str | os.PathLike[str] | None = None) -> Names:
-    """Return the names of entities in a CSV file with the columns id, name and aliases (separated by |).
+    """Return the names of entities in a CSV file with the columns id, name and aliases (separated by ``|``).
 
     `asyncfin names` writes such a file; aliases can be added by hand.
 

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 
 class _Value(NamedTuple):
-    """A value of a cell: the place of its metric in the list, and its row in the joined long tables."""
+    """A value of a cell: the places of its metric in the list and of its series in the catalogue.
+
+    `row` is its row in the joined long tables.
+    """
 
     place: int
+    listed_at: int
     number: float
     row: int
 
@@ -102,12 +106,12 @@ def _cells(
     for panel in panels:
         row = starts[panel]
         for series_id, numbers in numbers_of(panel).items():
-            series = panel.catalogue[series_id]
+            series, listed_at = panel.catalogue[series_id], panel.catalogue.places[series_id]
             key = series.reporting_group_id, series.scopes
             cells = found.setdefault(key, {})
-            first[key] = min(first.get(key, len(panel.catalogue)), panel.catalogue.places[series_id])
+            first[key] = min(first.get(key, len(panel.catalogue)), listed_at)
             for period, number in numbers.items():
-                cells.setdefault(period, []).append(_Value(places[series.metric_id], number, row))
+                cells.setdefault(period, []).append(_Value(places[series.metric_id], listed_at, number, row))
                 row += 1
     for key in sorted(found, key=first.__getitem__):
         yield from (found[key][period] for period in sorted(found[key]))
@@ -115,6 +119,7 @@ def _cells(
 
 def _chosen(values: Sequence[_Value], metric_ids: Sequence[str]) -> tuple[int, str | None]:
     """Return the row of a cell, and which metrics have another number."""
-    first = min(values, key=lambda value: (value.place, value.row))
+    # By the catalogue, and not by row: panels of one publication are given in any order.
+    first = min(values, key=lambda value: (value.place, value.listed_at))
     others = sorted({value.place for value in values if value.number != first.number})
     return first.row, ", ".join(metric_ids[place] for place in others) or None

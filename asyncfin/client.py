@@ -337,7 +337,8 @@ class Client:
             source: an entity id, or a Catalogue. With a Catalogue no request is spent; with an entity
                 id the catalogue is read unless the client still has it.
             select: the series.
-            periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
+            periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`. If the catalogue has no
+                periods, those that name no period and no end select none, and nothing is requested.
             value_version: ``"original"`` or ``"latest_restated"``.
             max_age: how many seconds a publication is taken for the current one after it was confirmed.
                 None: the client's `max_age`.

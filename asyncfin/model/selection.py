@@ -554,6 +554,24 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
     return selection
 
 
+def is_open(selection: PeriodSelection) -> bool:
+    """Return whether a selection names no period and no end: of a catalogue without periods it is none."""
+    bounded = isinstance(selection, _Bounded) and selection.start is None and selection.end is None
+    return bounded or isinstance(selection, Trailing)
+
+
+# The months of fiscal years whose end was moved, or that a company reports as longer or shorter ones.
+_UNUSUAL_YEARS = (11, 13, 14)
+
+
+def unusual_years(wanted: Iterable[Period], listed: Iterable[Period]) -> list[Period]:
+    """Return the listed periods of 11, 13 or 14 months that end with a wanted year, oldest first."""
+    ends = {period.fiscal_end for period in wanted if period.duration_months == Annual.months}
+    return sorted(
+        period for period in listed if period.fiscal_end in ends and period.duration_months in _UNUSUAL_YEARS
+    )
+
+
 def nothing_selected(has: str, periods: Iterable[Period], selection: object) -> SelectionError:
     """Return the error about a selection that selects none of the periods.
 
@@ -568,7 +586,9 @@ def nothing_selected(has: str, periods: Iterable[Period], selection: object) -> 
 
 
 def _other_kind(selection: object, known: Sequence[Period]) -> tuple[str, PeriodSelection | None]:
-    """Return a clause about periods of another kind than a rule's, and what selects them."""
+    """Return a clause about periods of another kind than a rule's or a year, and what selects them."""
+    if isinstance(selection, Exact) and (years := unusual_years(selection.periods, known)):
+        return f"; the same fiscal end has {listed([each.label for each in years])}", Exact(years)
     if not isinstance(selection, Rule) or any(map(selection.admits, known)):
         return "", None
     if not any(period.duration_months for period in known):

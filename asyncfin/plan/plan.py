@@ -65,8 +65,8 @@ class Plan:
     Attributes:
         question: the question.
         catalogue: the catalogue of the publication that is read.
-        periods: the question's periods, resolved against this catalogue. None: the catalogue is empty, and
-            there are no batches.
+        periods: the question's periods, resolved against this catalogue. None: the catalogue has no series
+            or no periods, and there are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send, each with its home series.
         cached: the wanted series that are cached, which no batch requests.
@@ -160,7 +160,7 @@ def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSer
     """
     places = sorted({catalogue.places[each.series_id] for each in wanted})
     series = tuple(catalogue.series[place] for place in places)
-    periods = catalogue.resolve(question.periods) if catalogue.series else None
+    periods = question.resolved(catalogue)
     batches = batches_of(catalogue, series, periods, question.value_version)
     return Plan(question, catalogue, periods, series, batches)
 

@@ -17,6 +17,7 @@ from asyncfin.model.selection import (
     Resolved,
     check_period_selection,
     describe,
+    is_open,
     resolve,
 )
 from asyncfin.model.series import CatalogueSeries
@@ -66,17 +67,25 @@ class Question:
     def wanted(self, catalogue: Catalogue) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
         """Return the series and periods that the question means in a catalogue, or raise SelectionError.
 
-        The periods are None if the catalogue has no series or, with `known_only`, nothing of the question.
+        The periods are None if nothing is to be requested: as `resolved` says or, with `known_only`, if the
+        catalogue has nothing of the question.
         """
         judged = self.judged(catalogue)
         error = judged.error() if judged.is_ambiguous or not self.known_only else None
         if error is not None:
             raise error
-        if not catalogue.series:
-            return (), None
         if self.known_only and (judged.known is None or not _has_periods(catalogue, self.periods)):
             return (), None
-        return judged.series, catalogue.resolve(self.periods)
+        return judged.series, self.resolved(catalogue)
+
+    def resolved(self, catalogue: Catalogue) -> Resolved | None:
+        """Return the periods to request in a catalogue, or raise SelectionError.
+
+        None: the catalogue has no series, or it has no periods and the question names none.
+        """
+        if not catalogue.series or (not catalogue.periods and is_open(self.periods)):
+            return None
+        return catalogue.resolve(self.periods)
 
     def judged(self, catalogue: Catalogue) -> Judged:
         """Return what the Select means in a catalogue."""
@@ -101,8 +110,9 @@ class Question:
 
 
 def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:
-    # Trailing months resolve to themselves, whatever the catalogue has.
-    return bool(catalogue.periods) and resolve(periods, catalogue.periods) is not None
+    if not catalogue.periods:
+        return is_open(periods)
+    return resolve(periods, catalogue.periods) is not None
 
 
 def _missing_periods(catalogue: Catalogue, periods: PeriodSelection) -> tuple[str, ...]:

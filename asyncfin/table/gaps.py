@@ -2,9 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import groupby, pairwise
+from itertools import chain, groupby, pairwise
 
 from asyncfin.model.period import Period
+from asyncfin.model.selection import unusual_years
 from asyncfin.model.words import counted, listed as listed_texts, spanned
 
 # The distances of quarters and of years, whatever a catalogue has.
@@ -85,11 +86,16 @@ def _runs(before: Period, after: Period, step: int, asked: Set[Period], listed: 
             yield tuple(run)
 
 
-def described(runs: Sequence[Run]) -> str:
-    """Return the gaps as a line of text: how many there are, and which; "" without any."""
+def described(runs: Sequence[Run], listed: Iterable[Period]) -> str:
+    """Return the gaps as a line of text: how many there are, and which; "" without any.
+
+    For a missing year it names what the catalogue has with the same fiscal end and 11, 13 or 14 months.
+    """
     if not runs:
         return ""
     number = sum(map(len, runs))
     named = ", ".join(spanned(run) for run in sorted(runs)[:_NAMED])
     more = f" and {counted(len(runs) - _NAMED, 'more run')}" if len(runs) > _NAMED else ""
-    return f"{counted(number, 'gap')}, where no series has a value: {named}{more}"
+    years = [year.label for year in unusual_years(chain.from_iterable(runs), listed)]
+    instead = f"; the same fiscal end has {listed_texts(years, _NAMED)}" if years else ""
+    return f"{counted(number, 'gap')}, where no series has a value: {named}{more}{instead}"

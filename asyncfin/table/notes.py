@@ -64,7 +64,7 @@ def facts(panel: Result) -> list[str]:
 def notes_of(panel: Result) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
     lines = [
-        described(panel._grid.gap_runs),
+        described(panel._grid.gap_runs, panel.catalogue.periods),
         *panel._grid.uneven(),
         contained(panel._grid),
         why_empty(panel),

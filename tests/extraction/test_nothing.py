@@ -14,8 +14,10 @@ from asyncfin import (
     Exact,
     ExtractProgress,
     FiscalRange,
+    Quarterly,
     Select,
     SelectionError,
+    Trailing,
     UnknownToAllError,
     extract,
     extract_cost,
@@ -23,6 +25,7 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows
+from tests.handmade import ENTITY_ID, dataset
 
 
 @pytest.fixture
@@ -253,3 +256,24 @@ async def test_read_entity_returns_an_empty_panel_and_the_periods(client: Client
         assert (len(answer.panel), list(answer.missing)) == (0, ["periods"])
         with pytest.raises(SelectionError):
             await client.query(IDS[0], Select(), periods)
+
+
+@pytest.mark.parametrize("periods", [FiscalRange(), Annual(), Quarterly(last=4), Trailing(12)], ids=repr)
+@pytest.mark.parametrize("numbers", [{("Sales", "x"): {}}, {}], ids=["no periods", "no series"])
+async def test_an_entity_without_periods_or_series_is_done_without_rows(
+    periods: Any, numbers: Any, folder: Path
+) -> None:
+    """All of nothing is no mistake in the question: no query is sent, and nothing is missing."""
+    async with Sandbox(dataset(numbers)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        report = await extract(client, [ENTITY_ID], Select(), periods, to=folder)
+        assert {served.operation for served in sandbox.log} == {"catalogue"}
+    assert [(each.state, each.rows, dict(each.missing)) for each in report.entities] == [("done", 0, {})]
+    assert rows(folder) == []
+
+
+async def test_all_of_an_entity_without_series_is_nothing(folder: Path) -> None:
+    """The catalogue has periods and no series."""
+    empty = dataset({}, periods=("FY2023", "FY2024"))
+    async with Sandbox(empty) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        report = await extract(client, [ENTITY_ID], Select(), Annual(), to=folder)
+    assert [(each.state, each.rows) for each in report.entities] == [("done", 0)]

@@ -73,6 +73,12 @@ def test_words_labels_and_classes_are_refused_with_the_selection_that_is_meant(
         assert not any(each.__name__ in error.problem for each in (Annual, Quarterly, FiscalRange, Exact))
 
 
+def test_a_year_of_13_months_is_named_in_place_of_the_year() -> None:
+    """It has the same fiscal end, and another label."""
+    with pytest.raises(SelectionError, match="; the same fiscal end has FY2022-12-13M"):
+        catalogue("FY2021", "FY2022-12-13M").resolve(Exact("FY2022"))
+
+
 def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
     """A window is proposed only where a window is written."""
     with pytest.raises(SelectionError, match=r"FiscalRange\(\), from which `last_twelve_months` adds up$"):
@@ -98,6 +104,14 @@ def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
         (SEPTEMBERS, HalfYearly(), None),
         (("FY2024",), Annual(2030), None),
         (("FY2024",), Exact("FY2030"), None),
+        (("FY2021", "FY2022-12-13M"), Exact("FY2022"), Exact("FY2022-12-13M")),
+        (
+            ("FY2021-12-14M", "FY2022-12-11M"),
+            Exact(["FY2022", "FY2021"]),
+            Exact(["FY2021-12-14M", "FY2022-12-11M"]),
+        ),
+        (("FY2022-12-10M", "FY2022-12-15M", "FY2022-11-13M"), Exact("FY2022"), None),
+        (("FY2022-12-13M",), Exact("FY2022-Q4"), None),
     ],
 )
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from asyncfin import (
     Client,
     Exact,
     FiscalRange,
+    HalfYearly,
     IncompleteResultError,
+    MemoryCache,
     Panel,
     Period,
     Quarterly,
@@ -339,16 +341,38 @@ def test_a_panel_of_a_dense_table_equals_one_query_without_caps(
     run(ask)
 
 
-async def test_a_range_or_rule_over_a_dataset_without_periods_says_so() -> None:
-    """A series may exist before its first value; a window over it has no anchor."""
+OPEN = [FiscalRange(), Annual(), Annual(last=2), Quarterly(), HalfYearly(), Trailing(12)]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("periods", OPEN, ids=repr)
+async def test_all_periods_of_a_dataset_without_periods_are_none(periods: Any, cached: bool) -> None:
+    """A series may exist before its first value: the panel has it, and no query is sent."""
     dataset = generate_table(1, metrics=1, paths=6, density=0.5)
     assert not dataset.publications[-1].periods
+    cache = MemoryCache() if cached else None
+    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
+        panel = await client.query(dataset.entity_id, Select(), periods)
+        plan = await client.plan(dataset.entity_id, Select(), periods)
+        async with client.stream(dataset.entity_id, Select(), periods) as pieces:
+            streamed = [piece async for piece in pieces]
+        async with client.query_many([dataset.entity_id], Select(), periods) as answers:
+            several = [answer async for answer in answers]
+        assert {served.operation for served in sandbox.log} <= {"catalogue", "dataset"}
+    assert (len(plan.series), plan.periods, plan.requests) == (1, None, 0)
+    for each in (panel, *streamed, *(answer.panel for answer in several)):
+        assert each is not None
+        assert (each.periods, each.anchor, each.unlisted, len(each)) == ((), None, (), 1)
+    assert (len(streamed), [dict(answer.missing) for answer in several]) == (1, [{}])
+
+
+@pytest.mark.parametrize("periods", [Exact("FY2024"), FiscalRange(2023), Annual(None, 2024)], ids=repr)
+async def test_periods_that_are_named_must_be_in_the_dataset(periods: Any) -> None:
+    """A named period or end is refused by a dataset without periods, as by any other."""
+    dataset = generate_table(1, metrics=1, paths=6, density=0.5)
     async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        for periods in (FiscalRange(), Annual(), Exact("FY2024")):
-            with pytest.raises(SelectionError, match="it has no periods"):
-                await client.query(dataset.entity_id, Select(), periods)
-        panel = await client.query(dataset.entity_id, Select(), Trailing(12))
-    assert (panel.periods, panel.anchor, len(panel)) == ((), None, 1)
+        with pytest.raises(SelectionError, match="it has no periods"):
+            await client.query(dataset.entity_id, Select(), periods)
 
 
 SWITCHING = generate(31, series=120, publications=2)

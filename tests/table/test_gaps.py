@@ -211,6 +211,16 @@ async def test_dropping_an_empty_period_leaves_a_gap() -> None:
     assert panel.drop_empty().gaps == (Q2,)
 
 
+async def test_the_note_on_gaps_names_a_year_of_13_months() -> None:
+    """It is not the missing year, but it ends with it."""
+    years = of("FY2021", "FY2022-12-13M", "FY2023")
+    panel = await at(years, years)
+    assert panel.gaps == of("FY2022")
+    gap = "1 gap, where no series has a value: FY2022"
+    assert f"{gap}; the same fiscal end has FY2022-12-13M" in panel.notes
+    assert gap in (await at(of("FY2021", "FY2023"), of("FY2021", "FY2022-12-15M", "FY2023"))).notes
+
+
 async def test_a_piece_of_a_stream_has_no_gaps() -> None:
     """What it does not have, another piece may have; the periods of the question are the whole's."""
     catalogue = catalogue_of(["a.quarterly", "b.quarterly"], QUARTERS)

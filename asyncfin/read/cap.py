@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from attrs import evolve
 
 from asyncfin.errors import ValidationFailedError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.selection import Exact, FiscalRange, Resolved, resolve
+from asyncfin.model.selection import Exact, FiscalRange, resolve
 from asyncfin.plan.plan import Batch
 from asyncfin.tasks import PerLoop
-from asyncfin.wire.values import PlannedPage
 
 Check = Callable[[ValidationFailedError, str], Awaitable[None]]
-Pages = Callable[[Batch], AsyncGenerator[PlannedPage, None]]
 
 
 class ExactCap:
@@ -27,50 +25,34 @@ class ExactCap:
         # One batch tries the range while the others that were refused wait.
         self._trying = PerLoop(asyncio.Lock)
 
-    async def pages(
-        self, catalogue: Catalogue, batch: Batch, pages: Pages, check: Check
-    ) -> AsyncGenerator[tuple[PlannedPage, Resolved], None]:
-        """Yield the pages of a batch, each with the periods that were requested; `pages` sends a batch.
-
-        If the range is refused too, the first refusal is raised, unless `check` finds a changed publication.
-        """
-        begun, sent = False, self._sendable(batch, catalogue)
-        try:
-            async with aclosing(pages(sent)) as received:
-                async for page in received:
-                    begun, given = True, [(page, sent.periods)]
-                    del page  # held by the consumer alone
-                    yield given.pop()
-            return
-        except ValidationFailedError as refusal:
-            if begun or _count(sent) < 2:  # with one period their number cannot be the reason
-                raise
-            refused = refusal
-        async with AsyncExitStack() as stack:
-            async with self._trying.get():
-                sent = self._sendable(batch, catalogue)
-                if _count(sent):
-                    await check(refused, catalogue.dataset_id)
-                    sent = _as_range(batch, catalogue)
-                received = await stack.enter_async_context(aclosing(pages(sent)))
-                try:
-                    given = [(await anext(received), sent.periods)]
-                except ValidationFailedError:
-                    raise refused from None
-                self._refused = min(_count(batch), self._refused or _count(batch))
-            yield given.pop()
-            async for page in received:
-                given.append((page, sent.periods))
-                del page
-                yield given.pop()
-
-    def _sendable(self, batch: Batch, catalogue: Catalogue) -> Batch:
-        if self._refused is None or _count(batch) < self._refused:
+    def sendable(self, batch: Batch, catalogue: Catalogue) -> Batch:
+        """Return a batch as it may be sent: as a range if so many exact periods were refused."""
+        if self._refused is None or count_exact(batch) < self._refused:
             return batch
         return _as_range(batch, catalogue)
 
+    @asynccontextmanager
+    async def trial(
+        self, batch: Batch, catalogue: Catalogue, refusal: ValidationFailedError, check: Check
+    ) -> AsyncIterator[Batch]:
+        """Yield a refused batch as a range, for its first page: if that is refused too, raise `refusal`.
 
-def _count(batch: Batch) -> int:
+        `check` finds out first whether the publication was replaced.
+        """
+        async with self._trying.get():
+            sent = self.sendable(batch, catalogue)
+            if count_exact(sent):
+                await check(refusal, catalogue.dataset_id)
+                sent = _as_range(batch, catalogue)
+            try:
+                yield sent
+            except ValidationFailedError:
+                raise refusal from None
+            self._refused = min(count_exact(batch), self._refused or count_exact(batch))
+
+
+def count_exact(batch: Batch) -> int:
+    """Return how many exact periods a batch requests; 0: a range."""
     return len(batch.periods.periods) if isinstance(batch.periods, Exact) else 0
 
 

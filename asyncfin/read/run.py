@@ -11,10 +11,11 @@ from attrs import evolve
 
 from asyncfin.errors import IncompleteResultError, ValidationFailedError, error_context
 from asyncfin.model.catalogue import publication_id
-from asyncfin.model.selection import FiscalRange, Trailing, resolve
+from asyncfin.model.selection import FiscalRange, Resolved, Trailing, resolve
 from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts
+from asyncfin.read.cap import count_exact
 from asyncfin.read.publications import Received
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Arrival, Stitch
@@ -199,55 +200,70 @@ async def _read_batch(
     attempt: Attempt, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
 ) -> AsyncGenerator[Arrival, None]:
     """Yield the arrival of each page of a batch that has series which are at home in the batch."""
-    read = attempt.read
-
+    read, catalogue = attempt.read, stitch.plan.catalogue
+    cap = read.publications.exact_cap
     received: set[str] = set()
-    for last in (False, True):
-
-        def planned(sent: Batch) -> AsyncGenerator[PlannedPage, None]:
-            return planned_pages(
-                read.send,
-                read.entity_id,
-                sent,
-                wanted=sent.home - received,
-                matched=sent.matched,
-                keep_foreign=writer is not None,
-                prefetch=prefetch,
-            )
-
-        pages = read.publications.exact_cap.pages(
-            stitch.plan.catalogue, batch, planned, attempt.check_refusal
-        )
-        began, begun = read.publications.clock(), False
+    restarted = False
+    refusal: ValidationFailedError | None = None  # of the exact periods: then a range is tried
+    while True:
+        sent, began, begun = cap.sendable(batch, catalogue), read.publications.clock(), False
         try:
-            async with aclosing(pages):
-                async for page, periods in pages:
-                    begun = True
-                    # The request was pinned and not refused: its publication was current when it was sent.
-                    attempt.record_confirmation(began)
-                    read.stats.received_at = page.at
-                    with error_context("query", page.entity_id, page):
-                        arrival = await stitch.add(page, asked=periods)
-                    if writer is not None:
-                        await writer.add((*arrival.blocks, *arrival.foreign))
-                    # With `prefetch` the next request may have left as soon as this page was there.
-                    left = page.at if prefetch else None
-                    del (
-                        page
-                    )  # while the arrival waits to be taken, it alone is held, and not the page's bytes
-                    # A page may contain only foreign series, or none.
-                    if arrival.blocks:
-                        received.update(arrival.series_ids())
-                        yield arrival
-                    else:
-                        stitch.release(arrival)
-                    began = left or read.publications.clock()
+            async with AsyncExitStack() as trial:
+                if refusal is not None:
+                    sent = await trial.enter_async_context(
+                        cap.trial(batch, catalogue, refusal, attempt.check_refusal)
+                    )
+                pages = planned_pages(
+                    read.send,
+                    read.entity_id,
+                    sent,
+                    wanted=batch.home - received,
+                    matched=batch.matched,
+                    keep_foreign=writer is not None,
+                    prefetch=prefetch,
+                )
+                async with aclosing(pages):
+                    async for page in pages:
+                        await trial.aclose()  # its outcome is known with the first page
+                        begun = True
+                        # It was pinned and not refused: its publication was current when it was sent.
+                        attempt.record_confirmation(began)
+                        # With `prefetch` the next request may have left as soon as this page was there.
+                        left = page.at if prefetch else None
+                        arrival = await _added(attempt, stitch, page, sent.periods, writer)
+                        # While the arrival waits to be taken, it alone is held, and not the page's bytes.
+                        del page
+                        # A page may contain only foreign series, or none.
+                        if arrival.blocks:
+                            received.update(arrival.series_ids())
+                            yield arrival
+                        else:
+                            stitch.release(arrival)
+                        began = left or read.publications.clock()
             return
-        except ValidationFailedError:
-            # A cursor was refused, of a page that may have been sent long ago. The chain starts over, once,
-            # without the series that were received.
-            if last or not begun:
+        except ValidationFailedError as refused:
+            if not begun:
+                if refusal is not None or count_exact(sent) < 2:  # with one, their number is not the reason
+                    raise
+                refusal = refused
+            elif restarted:
                 raise
+            else:
+                # A cursor was refused, of a page that may have been sent long ago. The chain starts over,
+                # once, without the series that were received.
+                restarted, refusal = True, None
+
+
+async def _added(
+    attempt: Attempt, stitch: Stitch, page: PlannedPage, asked: Resolved, writer: CacheWriter | None
+) -> Arrival:
+    """Add a page to the answer and to what is cached; `asked` are the periods that were requested."""
+    attempt.read.stats.received_at = page.at
+    with error_context("query", page.entity_id, page):
+        arrival = await stitch.add(page, asked=asked)
+    if writer is not None:
+        await writer.add((*arrival.blocks, *arrival.foreign))
+    return arrival
 
 
 async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:

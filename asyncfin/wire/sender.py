@@ -208,14 +208,25 @@ class Sender:
                 while True:
                     if not gate.may_send(request, sending):
                         await self._wait_for_outage(sending)
-                    outcome = await self._outcome(sending)
-                    if isinstance(outcome, Response):
+                    try:
+                        with sending.completing():
+                            response = await self._attempt(sending)
+                    except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
+                        # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here.
+                        # The cause is what the last attempt failed with.
+                        raise refusal from sending.error
+                    except (ServiceError, TransportError, MalformedAnswerError) as failed:
+                        error = failed
+                    else:
+                        if response is None:  # an outage has begun before it was sent
+                            continue
+                        self._record(sending, None)
                         self._quota.earn()
                         tolerance = self.tolerance.of(request.operation, request.entity_id)
-                        return outcome.completed(sending.attempts, tolerance)
-                    if outcome is not None:
-                        sending.error = outcome
-                        await self._prepare_retry(sending, outcome)
+                        return response.completed(sending.attempts, tolerance)
+                    # Out here, so that it is raised without a context.
+                    sending.error = error
+                    await self._prepare_retry(sending, error)
             finally:
                 sending.shared.gate.withdraw(sending)  # a probe without an outcome
                 sending.error = None  # its frames contain `sending`
@@ -239,22 +250,6 @@ class Sender:
                 if time() >= (until := gate.began_at + sending.limit):
                     raise gate.not_sent(request) from sending.error
                 await gate.wait(request, sending, until)
-
-    async def _outcome(self, sending: _Sending) -> Response | RequestError | None:
-        """Return what the next attempt ends in; None: an outage has begun before it was sent."""
-        # Errors are returned, and raised without a context.
-        try:
-            with sending.completing():
-                response = await self._attempt(sending)
-        except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
-            # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here. The cause is
-            # what the last attempt failed with.
-            raise refusal from sending.error
-        except (ServiceError, TransportError, MalformedAnswerError) as error:
-            return error
-        if response is not None:
-            self._record(sending, None)
-        return response
 
     async def _prepare_retry(self, sending: _Sending, error: RequestError) -> None:
         """Return when the request may be sent again after a failed attempt, or raise its error."""

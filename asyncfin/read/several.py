@@ -345,6 +345,13 @@ class _Reading:
                     " during the read, over which the question has other periods; those of before are shown"
                 )
 
+    def _question_of(self, entity_id: str, catalogue: Catalogue) -> Question:
+        """Return the question to an entity, at the resolved periods if its catalogue has none of them."""
+        question = self._question.of(entity_id)
+        if self._periods is None or not set(self._periods.periods).isdisjoint(catalogue.periods):
+            return question
+        return evolve(question, periods=self._periods)
+
     def comparison(self, each: Each[Panel]) -> Comparison:
         """Return the comparison of what was read."""
         question, spans = self._question, self._spans
@@ -355,7 +362,7 @@ class _Reading:
         missing = {
             entity_id: found
             for entity_id, panel in panels.items()
-            if (found := question.of(entity_id).missing(panel.catalogue))
+            if (found := self._question_of(entity_id, panel.catalogue).missing(panel.catalogue))
         }
         return Comparison(
             panels,

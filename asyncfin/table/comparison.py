@@ -53,7 +53,8 @@ class Comparison:
         failed: why the others could not be read, by entity id. Each requested entity is either here or in
             `panels`.
         missing: the ids, words and periods of the question that an entity does not have, by entity id and
-            field, as in `EntityAnswer.missing`.
+            field, as in `EntityAnswer.missing`. Of a rule, ``periods`` are those resolved over all entities,
+            where an entity has none of them.
         unknown: the ids and words that no entity has, by field.
         select: the selection of series.
         value_version: the requested value version, ``"original"`` or ``"latest_restated"``.

@@ -226,6 +226,16 @@ async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown
     assert max(map(len, table.splitlines())) <= 100
 
 
+async def test_an_entity_without_the_periods_of_the_rule_is_named_with_them() -> None:
+    """It has years, but none of the last two of all; an empty panel without a word would mean no value."""
+    datasets = (company(A, 2022, 2023, 2024), company(B, 2020, 2021), company(C, 2023))
+    async with session(*datasets) as (_, client):
+        found = await client.compare([A, B, C], REVENUE, Annual(last=2))
+    assert [len(panel) for panel in found] == [1, 0, 1]
+    assert found.missing == {B: {"periods": ("FY2023", "FY2024")}}
+    assert any(B in note and "FY2023" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("ids", "select", "periods", "error", "text"),
     [

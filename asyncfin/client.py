@@ -515,7 +515,7 @@ class Client:
         Ids, words and periods that an entity does not have are in `missing`; one with nothing of the question
         has a panel without series. An entity that cannot be read is in `failed`, also one with a malformed
         id; the others continue. If an entity is published again during the read so that a rule selects
-        other periods, all are read once more.
+        other periods, all are read again.
 
         Requests: those of `query` for each entity, and for a rule at most one more for the metadata of an
         entity whose catalogue was cached.

@@ -84,7 +84,7 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
 
 
 async def in_thread(call: Callable[[], T]) -> T:
-    """Return what a blocking call returns, which runs in a thread of its own.
+    """Return what a blocking call returns, which runs in a separate thread.
 
     If the caller is cancelled, it waits for the end of the call first: the call may use what the caller is
     about to close, and a thread in native code can abort a process whose interpreter ends.
@@ -233,7 +233,7 @@ class _Merged(Generic[T]):
 
 
 class SharedCall(Generic[T]):
-    """A call in a task of its own, which several callers wait for; it is cancelled when no caller is left.
+    """A call in a separate task, which several callers wait for; it is cancelled when no caller is left.
 
     A caller holds it as an async context manager. `ended` is called once the task has ended, however it did.
     """

@@ -88,7 +88,7 @@ class MemoryCache(ProcessCache):
         return super().stats()
 
     def _callable(self, token: Callable[[], Any]) -> _Callable:
-        # A bound method is made anew whenever it is read.
+        # A bound method is a new object whenever it is read.
         parts = (token.__self__, token.__func__) if isinstance(token, MethodType) else (token,)
         ids = tuple(map(id, parts))
         if ids not in self._callables:

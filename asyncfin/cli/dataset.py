@@ -118,7 +118,7 @@ def _part(whole: Catalogue, series: Iterable[CatalogueSeries]) -> Catalogue:
 def _print_several(
     each: Each[Catalogue], select: Select, count: int, names: Names, *, json: bool, csv: bool, raw: bool
 ) -> None:
-    """Print what several entities have of a selection; one that some have is no error."""
+    """Print what several entities have of a selection; one that some have is not an error."""
     judged = {entity_id: judge(whole, select) for entity_id, whole in each.found.items()}
     parts = [_part(whole, judged[entity_id].series) for entity_id, whole in each.found.items()]
     missing = unknown_names(select, [of_one.missing for of_one in judged.values()])

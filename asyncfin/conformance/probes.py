@@ -483,7 +483,7 @@ class Probe(Reader):
             self._find("reading", "4.3 rule 4", what)
 
     async def _check_plan(self) -> None:
-        """Read the first batch of everything as `query` sends it, and what it leaves out once more, alone."""
+        """Read the first batch of everything as `query` sends it, and what it leaves out again, alone."""
         if self._catalogue is None:
             return
         batch = self._batch(self._catalogue.series)

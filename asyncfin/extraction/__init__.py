@@ -1,1 +1,1 @@
-"""Many companies to Parquet: resumable, incremental, counted beforehand (docs/extraction.md)."""
+"""Many entities to Parquet: resumable, incremental, counted beforehand (docs/extraction.md)."""

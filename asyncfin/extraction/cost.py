@@ -38,7 +38,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.attempts import Attempt
 from asyncfin.tasks import bounded
 
-# The cost of all series of a company of the usual size (1,171), when nothing better is known.
+# The cost of all series of an entity of the usual size (1,171), when nothing better is known.
 _GUESS = 26
 
 

@@ -117,7 +117,7 @@ async def extract(
     file come first; each allowance starts with two entities at once, and one more for every eight that
     are done, so an allowance that is enough for any two of them makes progress.
 
-    An entity that failed because of the service (5xx, no connection, a time limit) is read once more after
+    An entity that failed because of the service (5xx, no connection, a time limit) is read again after
     all others. If the first 20 entities are all refused with 403, three of the others are read before the
     rest; if they are refused too, the run ends with that error, and the rest is left.
 

@@ -98,7 +98,7 @@ class Run:
     stopped: AsyncfinError | None = None
     _deviations: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
-    # What failed because of the service is read once more after all others.
+    # What failed because of the service is read again after all others.
     _again: dict[str, None] = field(factory=dict)
     _refusals: Refusals = field(factory=Refusals)
     _begun: set[str] = field(factory=set)

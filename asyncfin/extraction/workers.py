@@ -157,7 +157,7 @@ class Driver:
     _complaint: str | None = None
     _sampling: bool = field(init=False)  # whether the sample is still to be read and judged
     _unknown: Missing = field(factory=dict)  # what ends the run: the sample does not have it
-    # What failed because of the service is read once more, in the last chunks.
+    # What failed because of the service is read again, in the last chunks.
     _again: dict[str, None] = field(factory=dict)
     _refusals: Refusals = field(factory=Refusals)
     _has_asked_first: bool = False

@@ -96,7 +96,7 @@ def quoted(name: str) -> str:
 
 
 def company_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Return what notes call the companies of a call, by entity id, given their names; "" is no name.
+    """Return what notes call the companies of a call, by entity id, given their names; "" means no name.
 
     A name that two of them share has the id behind it.
     """

@@ -210,7 +210,7 @@ class _Bounded:
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
         """Return the selected periods of one or several catalogues as `Exact`, oldest first. No request.
 
-        Resolve once to compare companies: left as a rule, ``last=2`` selects different years for companies
+        Resolve once to compare entities: left as a rule, ``last=2`` selects different years for entities
         whose latest years differ.
 
         Args:
@@ -348,9 +348,9 @@ class Trailing:
         return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> NoReturn:
-        """Raise SelectionError: the window ends at a company's latest value, which no catalogue contains."""
+        """Raise SelectionError: the window ends at an entity's latest value, which no catalogue contains."""
         raise SelectionError(
-            f"Trailing({self.months}) ends at the latest value of one company and cannot be resolved over"
+            f"Trailing({self.months}) ends at the latest value of one entity and cannot be resolved over"
             " catalogues; write Quarterly(last=...), Annual(last=...) or FiscalRange(start, end)"
         )
 

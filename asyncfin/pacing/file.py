@@ -322,12 +322,12 @@ class FileLedger(SharedLedger):
             if found == FORMAT and (state := _state(block)) is not None:
                 return Ledger.load(state, day)
             if found == FORMAT:
-                _log.warning("%s was damaged: the pace begins anew; today's spending is kept", self._path)
+                _log.warning("%s was damaged: the pace starts over; today's spending is kept", self._path)
             elif not self._warned_of_format:
                 self._warned_of_format = True
                 _log.warning(
                     "%s has format %d, and this version of asyncfin writes format %d: today's spending is"
-                    " kept, and the pace begins anew; use one version",
+                    " kept, and the pace starts over; use one version",
                     *(self._path, found, FORMAT),
                 )
             return self._continued(day, wall)

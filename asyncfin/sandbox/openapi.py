@@ -22,7 +22,7 @@ _KINDS = (
 _RESPONSES = {
     "400": "validation_failed: invalid or missing fields, ids or filters",
     "401": "The access token is missing, invalid or not issued for the REST API",
-    "403": "The token lacks a permission, or the account lacks access",
+    "403": "The token does not have a permission, or the account does not have access",
     "404": "Missing, or unavailable to the account",
     "409": "dataset_changed: the publication expected is no longer the current one",
     "429": "A request limit is reached",

@@ -224,7 +224,7 @@ def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
     """Return the `next_cursor` member of a page, and the comma before it; nothing where it is absent."""
-    # The spec says "absent" (2.4). Many services send null instead, so a client should take both.
+    # The spec says "absent" (2.4). Many services send null instead, so a client should accept both.
     if cursor is None and dialect.last_cursor == "absent":
         return b""
     return b',"next_cursor":' + encode(cursor)

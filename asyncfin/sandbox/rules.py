@@ -124,9 +124,9 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
         )
     permission = OPERATIONS[call.operation][1]
     if permission is not None and not token.grants(permission, service.base_url):
-        raise RefusedError(403, "forbidden", f"The token lacks the permission {permission}.")
+        raise RefusedError(403, "forbidden", f"The token does not have the permission {permission}.")
     if not account.access:
-        raise RefusedError(403, "forbidden", "The account lacks access.")
+        raise RefusedError(403, "forbidden", "The account does not have access.")
     return account
 
 

@@ -105,7 +105,7 @@ def names_of(
     Args:
         group_names: name the reporting groups. False: their ids, which queries and the command line take.
         always: columns that are needed even if all series share them.
-        grids: panels that are shown, with series or not: their entities are told apart too.
+        grids: panels that are shown, with series or not: their entities are distinguished too.
         reserved: names that no series may have.
         ids: what names that are alike get, one after the other.
     """

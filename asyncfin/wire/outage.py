@@ -80,7 +80,7 @@ class Outage:
         """Return whether a request may be sent. During an outage only as a probe, which it is from now on."""
         if not self.is_on or key in self._probing:
             return True
-        # What fails may be one company: the first request of another one finds out.
+        # What fails may be one entity: the first request of another one finds out.
         is_another = entity_id not in self._entities and len(self._entities) == 1
         if is_another and not self._has_tried_another:
             self._has_tried_another = True

@@ -1,4 +1,4 @@
-"""Entities that the service failed are read once more; an account that is refused everywhere ends the run."""
+"""Entities that the service failed are read again; an account that is refused everywhere ends the run."""
 
 import asyncio
 import threading

@@ -413,7 +413,7 @@ def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
         (Quarterly(), "; there are 2 periods, FY2023 to FY2024; none of them has 3 months$"),
         (FiscalRange(end=2000), "no catalogue has any of the periods that end in FY2000-12 or earlier"),
         (Exact("FY2030"), "no catalogue has any of exactly FY2030"),
-        (Trailing(6), r"^Trailing\(6\) ends at the latest value of one company.*write Quarterly\(last="),
+        (Trailing(6), r"^Trailing\(6\) ends at the latest value of one entity.*write Quarterly\(last="),
     ],
 )
 def test_what_resolves_to_nothing_is_refused(rule: object, expected: str) -> None:

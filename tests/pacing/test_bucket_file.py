@@ -70,7 +70,7 @@ async def test_another_format_keeps_its_spending_and_the_pace_begins_anew(
     (record,) = caplog.records
     assert record.getMessage() == (
         f"{path} has format 999, and this version of asyncfin writes format 1: today's spending is kept, and"
-        " the pace begins anew; use one version"
+        " the pace starts over; use one version"
     )
 
 
@@ -166,7 +166,7 @@ async def test_a_new_file_of_0_bytes_is_a_new_bucket(
 async def test_a_damaged_state_below_a_right_head_keeps_the_spending(
     tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the pace begins anew."""
+    """Only the pace starts over."""
     path = tmp_path / "bucket"
     async with aclosing(file_bucket(path, 1000, 9)) as bucket:
         await bucket.acquire()
@@ -174,5 +174,5 @@ async def test_a_damaged_state_below_a_right_head_keeps_the_spending(
         await bucket.acquire()
         assert bucket.stats().spent_today == 2
     assert [each.getMessage() for each in caplog.records] == [
-        f"{path} was damaged: the pace begins anew; today's spending is kept"
+        f"{path} was damaged: the pace starts over; today's spending is kept"
     ]

@@ -53,10 +53,10 @@ _cache = checks.instance_of(Cache)
 _count_or_none = checks.positive_int.optional()
 
 
-# Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
 _needs_periods = checks.says_missing("periods", "Annual(last=5), Quarterly(last=8) or FiscalRange() for all")
 
 
+# Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `Client`, for callers that pass them on."""
 

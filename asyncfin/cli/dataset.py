@@ -9,7 +9,6 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, Selection, Service, choose_one
 from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
-from asyncfin.cli.search import entity_names
 from asyncfin.cli.session import connected
 from asyncfin.cli.several import check_failed
 from asyncfin.client import reads_of
@@ -23,7 +22,7 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted
 from asyncfin.read.several import Each, catalogues_of
 from asyncfin.table.document import to_json
-from asyncfin.table.notes import GAP
+from asyncfin.table.notes import GAP, entity_names
 from asyncfin.table.text import columns
 
 # How many metrics of several entities are printed.

@@ -20,6 +20,7 @@ from asyncfin.model.scope import format_path
 from asyncfin.model.search import Found, search as found_in
 from asyncfin.model.words import listed
 from asyncfin.read.several import catalogues_of
+from asyncfin.table.notes import entity_names
 from asyncfin.table.text import columns
 
 _COLUMNS = ("metric_id", "series_label", "scope_path", "reporting_group_ids", "entity_ids")
@@ -88,17 +89,6 @@ async def search(
         if more:
             console.print(f"and {more:,} more", style="dim")
     check_failed(each.failed, each.ended, len(entities), names)
-
-
-def entity_names(catalogues: Sequence[Catalogue]) -> dict[str, str]:
-    """Return the names of entities, by id, with the id where two have one name, or one has none."""
-    names = [each.name for each in catalogues]
-    return {
-        each.entity_id: each.name
-        if each.name and names.count(each.name) == 1
-        else f"{each.name} ({each.entity_id})".strip()
-        for each in catalogues
-    }
 
 
 def _entity_ids(words: str, texts: Sequence[str], names: Names) -> Iterator[str]:

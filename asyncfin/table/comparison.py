@@ -315,7 +315,7 @@ def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
 
 def entity_names(panels: Iterable[Panel]) -> dict[str, str]:
     """Return the names of entities by id, with the id where two have one name, or one has none."""
-    return of_grids.entity_names(panel._grid for panel in panels)
+    return of_grids.entity_names(panel.catalogue for panel in panels)
 
 
 def plot(panels: Iterable[Panel], ax: "Axes | None" = None) -> "Axes":

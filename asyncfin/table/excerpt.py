@@ -65,7 +65,7 @@ class SeriesNames:
 
     def of_entity(self, grid: Grid) -> tuple[str, ...]:
         """Return the texts of an entity without series."""
-        names = notes.entity_names([grid, *(row.grid for row in self.texts)])
+        names = notes.entity_names(each.catalogue for each in (grid, *(row.grid for row in self.texts)))
         return tuple(names[grid.catalogue.entity_id] if head == "entity" else "" for head in self.heads)
 
     def within(self, section: "Section") -> tuple[str, "SeriesNames"]:
@@ -109,7 +109,7 @@ def names_of(
         reserved: names that no series may have.
         ids: what names that are alike get, one after the other.
     """
-    entities = notes.entity_names([*grids, *(row.grid for row in rows)])
+    entities = notes.entity_names(each.catalogue for each in (*grids, *(row.grid for row in rows)))
     columns = {
         "entity": [entities[row.grid.catalogue.entity_id] for row in rows],
         "publication": _publications(rows),

@@ -87,9 +87,9 @@ def concat(
     wide.check_once(grids, layout=layout)
     if layout == "wide":
         columns = wide.columns_of(grids)
-        by_column = wide.labels_of(columns, companies=True) if labels else wide.ids_of(columns)
+        by_column = wide.labels_of(columns, entities=True) if labels else wide.ids_of(columns)
         return wide.wide_table(by_column, wide.rows_together(grids), wanted, abouts, labels=labels)
-    by_row = wide.labels_of(rows_of(grids), companies=True) if labels else {}
+    by_row = wide.labels_of(rows_of(grids), entities=True) if labels else {}
     of_grid = {
         grid: _by_id({row: name for row, name in by_row.items() if isinstance(row, Row) and row.grid is grid})
         for grid in grids

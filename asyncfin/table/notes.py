@@ -7,6 +7,7 @@ from typing import Any
 
 from asyncfin.clock import utc_text
 from asyncfin.errors import printable
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, format_path
 from asyncfin.model.words import counted, listed, spanned
@@ -91,9 +92,9 @@ def sign(grid: Grid, period: Period) -> str:
     return GAP if grid.covers(period) else NOT_REQUESTED
 
 
-def entity_names(grids: Iterable[Grid]) -> dict[str, str]:
+def entity_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
     """Return the names of entities by id, with the id where two have one name, or one has none."""
-    names = {grid.catalogue.entity_id: grid.catalogue.name for grid in grids}
+    names = {catalogue.entity_id: catalogue.name for catalogue in catalogues}
     times = Counter(names.values())
     return {
         entity_id: name if name and times[name] == 1 else f"{name} ({entity_id})".lstrip()
@@ -103,7 +104,7 @@ def entity_names(grids: Iterable[Grid]) -> dict[str, str]:
 
 def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
     """Yield what a reader of several panels at these periods must know, a line each."""
-    names = entity_names(grids)
+    names = entity_names(grid.catalogue for grid in grids)
     unknown = {grid: {period for period in periods if not grid.covers(period)} for grid in grids}
     named = [
         f"{names[grid.catalogue.entity_id]} ({', '.join(map(spanned, _runs(missing, periods)))})"
@@ -166,7 +167,7 @@ def _differences(described: Iterable[tuple[str, Mapping[str, list[str]]]]) -> It
 
 def _described(rows: Mapping[Row, str]) -> list[tuple[str, dict[str, list[str]]]]:
     """Return the name of each metric, and who is described by each of its texts."""
-    names = entity_names(row.grid for row in rows)
+    names = entity_names(row.grid.catalogue for row in rows)
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for row, apart in rows.items():
         _, texts = by_metric.setdefault(row.series.metric_id, (shortened(row.label), {}))

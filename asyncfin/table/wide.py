@@ -33,24 +33,24 @@ def columns_of(grids: Iterable[Grid]) -> list[Numbers]:
     return found
 
 
-def labels_of(columns: Sequence[Numbers], *, companies: bool = False) -> dict[Numbers, str]:
+def labels_of(columns: Sequence[Numbers], *, entities: bool = False) -> dict[Numbers, str]:
     """Return a name for each series: the texts that distinguish it, joined. No two are alike.
 
     Args:
-        companies: begin each name with the company's.
+        entities: begin each name with the entity's.
     """
     rows = [each for each in columns if isinstance(each, Row)]
     empty = [each for each in columns if isinstance(each, Grid)]
-    always = ("entity",) if companies else ()
+    always = ("entity",) if entities else ()
     texts = names_of(rows, group_names=True, always=always, grids=empty, reserved=INDEX).texts if rows else {}
-    entities = entity_names([*empty, *(row.grid for row in rows)])
+    of_empty = entity_names(each.catalogue for each in (*empty, *(row.grid for row in rows)))
     names = {
-        each: joined(texts[each]) if isinstance(each, Row) else entities[each.catalogue.entity_id]
+        each: joined(texts[each]) if isinstance(each, Row) else of_empty[each.catalogue.entity_id]
         for each in columns
     }
     found: dict[Numbers, str] = {}
     taken = Counter(INDEX)
-    # Arrow's C interface ends a name at NUL. Panels without series may be of one company.
+    # Arrow's C interface ends a name at NUL. Panels without series may be of one entity.
     in_order: list[Numbers] = [*rows, *empty]
     for each in in_order:
         name = unique = names[each].replace("\0", r"\x00")
@@ -191,7 +191,7 @@ def rows_together(grids: Sequence[Grid]) -> list[Period]:
             mean that no value exists.
     """
     periods = sorted({period for grid in grids for period in grid.rows_of_wide})
-    names = entity_names(grids)
+    names = entity_names(grid.catalogue for grid in grids)
     for grid in grids:
         if missing := [period for period in periods if not grid.covers(period)]:
             name = printable(names[grid.catalogue.entity_id])

@@ -19,7 +19,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value, shown_text
-from asyncfin.model.words import listed
+from asyncfin.model.words import counted, listed
 from asyncfin.table import comparison
 from asyncfin.table.notes import GAP, NOT_REQUESTED
 from asyncfin.table.panel import Panel
@@ -373,7 +373,7 @@ def _found(panel: Panel, wanted: Sequence[str]) -> Series | None:
 
 
 def lines_of(group: Group) -> list[Line]:
-    """Return the lines of a group, longest duration first within a row; one without any value is none."""
+    """Return the lines of a group, longest duration first within a row; those without any value are dropped."""
     lines = []
     for row in group.rows:
         by_months: dict[int, list[Period]] = {}
@@ -421,7 +421,7 @@ def chart_of(group: Group, lines: Sequence[Line], *, most: int, is_log: bool) ->
         " / ".join(
             [
                 *(line.row.names[at] for at in differing if line.row.names[at]),
-                *([_months(line.months)] if len(durations) > 1 else []),
+                *([counted(line.months, "month")] if len(durations) > 1 else []),
             ]
         )
         or line.row.label
@@ -528,10 +528,6 @@ def _below(rows: Sequence[Row]) -> str:
     if len({row.panel.dataset.entity_id for row in rows}) > 1:
         parts.append("the same fiscal period can be different months")
     return "; ".join(parts)
-
-
-def _months(months: int) -> str:
-    return f"{months} month{'' if months == 1 else 's'}"
 
 
 def bodies_of(groups: Iterable[Group], periods: Sequence[Period], *, order: str, most: int) -> list[Body]:

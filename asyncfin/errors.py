@@ -69,6 +69,11 @@ _NAMED_DETAILS = 3
 _NAMED_DETAIL = 200
 
 
+def has_id_form(text: str) -> bool:
+    """Return whether a text has the form of an entity id: O- and 32 characters without blanks."""
+    return re.fullmatch(r"O-\S{32}", text) is not None
+
+
 def printable(text: str) -> str:
     """Return a text, which may be the service's, in one line that does nothing to a terminal or a log.
 
@@ -506,7 +511,7 @@ class NotFoundError(ServiceError):
 
     @property
     def is_name(self) -> bool:
-        return self.entity_id is not None and not re.fullmatch(r"O-\S{32}", self.entity_id)
+        return self.entity_id is not None and not has_id_form(self.entity_id)
 
     def __str__(self) -> str:
         text = super().__str__()

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, printable
+from asyncfin.errors import ArgumentError, SelectionError, has_id_form, printable
 
 # Aliases are one field of the file.
 _BETWEEN = "|"
 # Before an id of another form, so that a typing mistake costs no request.
 AS_IT_IS = "id:"
-_ID = re.compile(r"O-\S{32}")
 # A shorter beginning of a name could mean too many.
 _LEAST_BEGINNING = 3
 # How many entities an error names where several are meant.
@@ -93,7 +91,7 @@ class Names(Mapping[str, str]):
             return tuple(ids)
         if text.startswith(AS_IT_IS):
             return (text.removeprefix(AS_IT_IS),)
-        if _ID.fullmatch(text):
+        if has_id_form(text):
             return (text,)
         if len(word) < _LEAST_BEGINNING:
             return ()

@@ -8,9 +8,9 @@ from asyncfin.cli.output import print_csv, print_table
 from asyncfin.errors import printable
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.comparison import entity_names, excerpt_of
+from asyncfin.table.comparison import excerpt_of
 from asyncfin.table.csv import csv_rows
-from asyncfin.table.notes import facts, title
+from asyncfin.table.notes import entity_names, facts, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import Unit, heading
 
@@ -63,7 +63,7 @@ def print_panels(
     )
     if len(panels) > 1:
         notes.append("the same fiscal period of two entities can be different months")
-    names = entity_names(panels)
+    names = entity_names(panel.catalogue for panel in panels)
     for panel in panels:
         lines = [*facts(panel), counted(panel.requests, "request")]
         notes += lines if len(panels) == 1 else [f"{names[panel.dataset.entity_id]}: {'; '.join(lines)}"]

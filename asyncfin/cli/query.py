@@ -35,7 +35,7 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.read.several import SeveralQuestion, catalogues_of, compare, plans_of
-from asyncfin.table.comparison import entity_names
+from asyncfin.table.notes import entity_names
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import Unit
 from asyncfin.table.why import why_empty as why_no_value
@@ -155,7 +155,7 @@ def _entity_ids(texts: Sequence[str], names: Names) -> Iterator[str]:
 
 def print_missing(panels: Sequence[Panel], missing: Mapping[str, Missing], *, why_empty: bool) -> None:
     """Print, on standard error, what entities do not have, and why a panel has no value."""
-    names = entity_names(panels)
+    names = entity_names(panel.catalogue for panel in panels)
     for panel in panels:
         entity_id = panel.dataset.entity_id
         of_one = missing.get(entity_id, {})

@@ -25,8 +25,6 @@ _log = logging.getLogger("asyncfin")
 
 FORMAT = 1
 _NAME = "last.json"
-
-
 # When the run began whose failed entities this one reads; None: it was given its entities.
 _of: ContextVar[str | None] = ContextVar("asyncfin_failures_of", default=None)
 

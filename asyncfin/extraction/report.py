@@ -121,8 +121,8 @@ class ExtractReport:
         waits: seconds that requests have waited, in total; several can wait at once.
         stopped: the error that ended it early because it fails every other entity too: a refused token, a
             used-up allowance, an outage longer than `max_outage`, a shared bucket out of reach, a 403 for all
-            entities. None: it came to its end, was stopped if any
-            entity is left, or ended because of `unknown`.
+            entities. None: it came to its end, was stopped if any entity is left, or ended because of
+            `unknown`.
         unknown: the names in the question that no entity has, by field: none of all, or none of the first,
             the middle and the last one, if those have nothing of the question at all.
         complaint: what one of the entities says of those names, with what comes close; None where no

@@ -65,8 +65,8 @@ class Judged:
         missing: the ids and words that the catalogue does not have, and the condition that no series meets,
             as `Catalogue.missing` returns them.
         undecided: the ids of the series that have no text in a field of the Select, or of whose cadence the
-            catalogue's pages state several, by field. `deviations`
-            of the catalogue names such fields. A series that another condition excludes is not among them.
+            catalogue's pages state several, by field. `deviations` of the catalogue names such fields. A
+            series that another condition excludes is not among them.
         known: the Select without unknown ids and words. None: the catalogue has none of the ids or words of
             a field, does not have all of `scope_group_ids`, or has no series that meets all conditions.
         catalogue: the catalogue.

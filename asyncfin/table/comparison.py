@@ -115,7 +115,7 @@ class Comparison:
         if self.unknown:
             near = next((complaint(panel.catalogue, self.unknown) for panel in self), "")
             yield f"no entity has {named(self.unknown)}" + (f"; {near}" if near else "")
-        names = entity_names(self)
+        names = of_grids.entity_names(panel.catalogue for panel in self)
         for entity_id, missing in self.missing.items():
             left = {
                 name: tuple(each for each in ids if each not in self.unknown.get(name, ()))
@@ -165,7 +165,7 @@ class Comparison:
     def _refuse_windows(self) -> None:
         ends = {panel: panel.anchor for panel in self if panel.anchor is not None}
         if len({anchor.fiscal_end for anchor in ends.values()}) > 1:
-            names = entity_names(self)
+            names = of_grids.entity_names(panel.catalogue for panel in self)
             named = ", ".join(f"{names[panel.dataset.entity_id]} {anchor}" for panel, anchor in ends.items())
             raise SelectionError(
                 f"the windows of a Trailing end at different periods ({printable(named)}), so a null could be"
@@ -311,11 +311,6 @@ def why(
 def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
     """Return lines that name the periods that were not requested, and the entities that have none of them."""
     return list(of_grids.notes([panel._grid for panel in panels], periods))
-
-
-def entity_names(panels: Iterable[Panel]) -> dict[str, str]:
-    """Return the names of entities by id, with the id where two have one name, or one has none."""
-    return of_grids.entity_names(panel.catalogue for panel in panels)
 
 
 def plot(panels: Iterable[Panel], ax: "Axes | None" = None) -> "Axes":

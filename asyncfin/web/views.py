@@ -21,7 +21,7 @@ from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import counted, listed
 from asyncfin.table import comparison
-from asyncfin.table.notes import GAP, NOT_REQUESTED
+from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import POWERS, Unit, in_unit
 
@@ -341,7 +341,7 @@ def groups_of(
     by_key: dict[tuple[str, str], list[Row]] = {}
     divisors: dict[Row, Mapping[Period, Value] | None] = {}
     over_label = ""
-    names = comparison.entity_names(panels)
+    names = entity_names(panel.catalogue for panel in panels)
     for panel in panels:
         divisor = _found(panel, over) if over else None
         values = None if divisor is None else dict(divisor.observations())
@@ -373,7 +373,7 @@ def _found(panel: Panel, wanted: Sequence[str]) -> Series | None:
 
 
 def lines_of(group: Group) -> list[Line]:
-    """Return the lines of a group, longest duration first within a row; those without any value are dropped."""
+    """Return the lines of a group, longest duration first within a row, without those that have no value."""
     lines = []
     for row in group.rows:
         by_months: dict[int, list[Period]] = {}

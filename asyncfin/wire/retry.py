@@ -24,8 +24,8 @@ class Retry:
     """Whether and when to retry a request.
 
     Retryable are lost, late and incomplete responses, 408, 429, every 5xx except 501 and 505, and a 2xx with
-    Retry-After that does not have what was requested. A
-    certificate that does not verify is not retryable, nor is a proxy's refusal other than 5xx.
+    Retry-After that does not have what was requested. A certificate that does not verify is not retryable,
+    nor is a proxy's refusal other than 5xx.
 
     Args:
         attempts: how often a request is sent at most, including the first time. A retry with a renewed token

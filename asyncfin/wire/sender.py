@@ -311,23 +311,9 @@ class Sender:
 
         None: it was not sent, because an outage has begun.
         """
-        request, slots = sending.request, sending.shared.slots
-        with self._waiting(request) as wait:  # ends where sending begins, and the slot stays held
-            # First before the slots: however few there are, all waiting requests share a call for the token.
-            if self.tokens.held is None:
-                wait.reason = "token"
-                await self.tokens.current()
-            wait.reason = "connection"
-            await slots.acquire()
-            try:
-                token = await self._granted(sending, wait)
-            except BaseException:
-                slots.release()
-                raise
-        if token is None:
-            slots.release()
+        request, time = sending.request, asyncio.get_running_loop().time
+        if (token := await self._slot_and_token(sending)) is None:
             return None
-        time = asyncio.get_running_loop().time
         sending.attempts += 1
         sending.retry_after = None
         sending.on_attempt()
@@ -357,7 +343,7 @@ class Sender:
             raise
         finally:
             sending.elapsed += time() - sending.sent_at
-            slots.release()
+            sending.shared.slots.release()
         # The response is redacted before it is used: errors, events and data contain no echoed token. The
         # slot is free by now, so other requests are sent during this.
         response = self.tokens.redact(response)
@@ -387,6 +373,28 @@ class Sender:
                 printable(shorten(text, 100)),
             )
         raise error
+
+    async def _slot_and_token(self, sending: _Sending) -> Secret | None:
+        """Wait for a slot and a grant, and return the token to send; the slot stays held.
+
+        None: an outage has begun, and no slot is held.
+        """
+        slots = sending.shared.slots
+        with self._waiting(sending.request) as wait:  # ends where sending begins
+            # First before the slots: however few there are, all waiting requests share a call for the token.
+            if self.tokens.held is None:
+                wait.reason = "token"
+                await self.tokens.current()
+            wait.reason = "connection"
+            await slots.acquire()
+            try:
+                token = await self._granted(sending, wait)
+            except BaseException:
+                slots.release()
+                raise
+        if token is None:
+            slots.release()
+        return token
 
     async def _granted(self, sending: _Sending, wait: Wait) -> Secret | None:
         """Wait for the bucket's grant, and return the token to send; None: an outage has begun."""

@@ -61,7 +61,7 @@ def test_a_folder_that_cannot_be_emptied_is_an_error(
     with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
         result = command("cache", "--cache", str(folder), "--clear")
-    assert (result.code, result.out) == (1, "")
+    assert (result.code, result.out) == (7, "")
     assert "can't be written, and was not cleared" in result.line
     file_of(folder).write_bytes(b"x" * 4_096)
     assert command("cache", "--cache", str(folder), "--clear").out == f"{folder}: 0 series, 0.0 MB\n"

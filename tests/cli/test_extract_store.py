@@ -25,12 +25,12 @@ def s3() -> "Iterator[S3]":
         yield running
 
 
-def test_an_address_stands_where_a_folder_does(command: Command, s3: "S3") -> None:
+def test_an_address_is_given_in_place_of_a_folder(command: Command, s3: "S3") -> None:
     """The same report, whose paths are addresses; the second time nothing has changed."""
     first = command("extract", ENTITY, "--into", NIGHT, "--annual", "--json")
     assert (first.code, first.err) == (0, "")
     assert json.loads(first.out)["entities"][0]["path"] == f"{NIGHT}/{ENTITY}.parquet"
-    assert s3.names() == [f"night/{ENTITY}.parquet"]
+    assert s3.names() == ["night.journal/last.json", f"night/{ENTITY}.parquet"]
     assert "1 unchanged" in command("extract", ENTITY, "--into", NIGHT, "--annual", "--dry-run").out
     assert "1 unchanged" in command("extract", ENTITY, "--into", NIGHT, "--annual").out
 
@@ -104,4 +104,4 @@ def test_a_store_without_conditional_writes_needs_leave(
     assert (refused.code, s3.names()) == (2, [])
     assert "--no-lock" in refused.line
     assert command("extract", ENTITY, "--into", NIGHT, "--annual", "--no-lock").code == 0
-    assert s3.names() == [f"night/{ENTITY}.parquet"]
+    assert s3.names() == ["night.journal/last.json", f"night/{ENTITY}.parquet"]

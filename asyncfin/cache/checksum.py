@@ -1,5 +1,4 @@
-"""The rows of a store: a checksum and what it is about. A row that is damaged, or was stored under another
-key, is refused."""
+"""The rows of a store: a checksum, and the body. A damaged row, or one of another key, is refused."""
 
 from hashlib import blake2b
 

@@ -1,4 +1,4 @@
-"""The unit of an extraction: what one entity has of a question, of one publication."""
+"""`read_entity`: what an extraction reads of one entity, for programs that write it themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Panels next to each other, of several entities or versions: for the command line, the explorer and MCP.
+"""Panels next to each other: the Comparison of several entities, and what the programs show of panels.
 
 A cell without a value is `sign(panel, period)`: a dot, or a question mark where the period was not requested
 and the catalogue has it. `notes(panels, periods)` explains the question marks.

@@ -1,1 +1,1 @@
-"""Pure functions from panels to Arrow tables: what changed, what was known, and what is added up or joined."""
+"""Pure functions from panels to Arrow tables: what changed, what was known, what is joined or added up."""

@@ -89,7 +89,7 @@ async def test_a_process_pool_writes_what_one_process_writes(
         assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
     alone = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(alone.unchanged) == len(IDS)
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
 
 
 async def test_a_chunk_is_a_run_above_its_questions_for_observers(folder: Path) -> None:
@@ -159,7 +159,7 @@ async def test_a_killed_worker_costs_what_was_in_flight(
     assert rows(folder) == annual(*FIRST)
     read = [served for served in sandbox.log if served.operation != "dataset"]
     assert len(read) <= 2 * len(IDS) + 2 * 2  # two requests an entity; two entities were in flight
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
 
 
 async def test_a_worker_finds_what_a_killed_one_has_replaced(
@@ -461,7 +461,7 @@ async def test_a_full_disk_of_a_worker_is_one_clear_error_and_loses_nothing(
         with pytest.raises(OSError, match=rf"\[Errno {errno.EFBIG}\].*night\.journal"):
             await extract(make_cramped_client, IDS, Select(), Annual(), **asked)
     assert rows(folder) == before
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.unchanged) == 2
     assert rows(folder) == annual(*FIRST)

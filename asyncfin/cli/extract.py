@@ -30,6 +30,7 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.events import Observer
+from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.extract import extract as run_extraction
 from asyncfin.extraction.files import place_of
@@ -136,7 +137,7 @@ def extract(
         both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
-    require("pyarrow", "arrow", "extract")
+    require("pyarrow.parquet", "arrow", "extract")
     if isinstance(place_of(into), Prefix):
         require("obstore", "store", f"--into {into}")
     if read_catalogues and not dry_run:
@@ -181,6 +182,7 @@ def extract(
                 raise UsageError("--wait waits for any outage: leave out --max-outage")
             arguments["max_outage"] = max_outage
         stop = Stop()
+        collect_rarely()
         report = asyncio.run(_report(arguments, pace, service, names, quiet, stop, grace, of))
         _end(report, pace, names, json, stop)
 

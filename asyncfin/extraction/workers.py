@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pkgutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
@@ -15,6 +16,7 @@ from attrs import define, evolve, field, frozen
 from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AsyncfinError
+from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.feed_writer import FeedRun, FeedWriter
@@ -31,6 +33,7 @@ from asyncfin.extraction.tree import tree_at
 from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
 from asyncfin.model.judge import Missing, unknown_names
 from asyncfin.model.select import Select
+from asyncfin.optional import library
 from asyncfin.tasks import in_thread, wait_for_all
 
 MakeClient = Callable[[], Client]
@@ -43,8 +46,8 @@ _MOST_BROKEN = 3
 class Chunk:
     """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
 
-    `make_client` is sent by its name, `known` is what the driver knows of the files of these entities, and
-    `owner` is that of the folder's lock.
+    `make_client` is sent by its name, `known` is what the driver knows of the files of these entities,
+    `owner` is that of the folder's lock, and `driver` the id of the driver's process.
     """
 
     make_client: MakeClient
@@ -57,6 +60,7 @@ class Chunk:
     max_outage: float | None
     feed_run: FeedRun | None = None
     owner: str | None = None
+    driver: int = field(factory=os.getpid)
 
 
 @frozen
@@ -113,6 +117,10 @@ def _is_importable(function: Any) -> bool:
 
 def read_chunk(chunk: Chunk) -> ChunkResult:
     """Read a chunk in a worker, and put each of its entities in place."""
+    library("pyarrow.parquet", "arrow")
+    # A thread of the caller's process must not change the caller's collector.
+    if os.getpid() != chunk.driver:
+        collect_rarely()
     return asyncio.run(_read_chunk(chunk))
 
 

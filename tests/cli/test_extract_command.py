@@ -1,5 +1,6 @@
 """`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
 
+import gc
 import json
 import os
 import re
@@ -49,6 +50,17 @@ def test_an_extraction_says_what_it_did(command: Command, night: str) -> None:
     assert first.out.startswith("entities: 1 done, 0 unchanged, 0 failed, 0 left\n2 requests")
     assert count(night) == 6
     assert "1 unchanged" in command("extract", ENTITY, "--into", night, "--annual").out
+
+
+def test_the_command_collects_garbage_rarely(command: Command, night: str) -> None:
+    gc.unfreeze()
+    command("extract", ENTITY, "--into", night, "--annual")
+    assert gc.get_threshold() == (50_000, 20, 50)
+    frozen = gc.get_freeze_count()
+    assert frozen > 10_000  # what is imported
+    gc.unfreeze()
+    command("extract", ENTITY, "--into", night, "--annual")
+    assert gc.get_freeze_count() < 10_000, "it froze a second time"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""The garbage collector: the command and its workers adjust it, and never a program that calls `extract`."""
+
+import gc
+import multiprocessing
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from asyncfin import Annual, Client, NotFoundError, Select, extract
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID
+
+RARELY = (50_000, 20, 50)
+
+
+@pytest.fixture
+async def sandbox(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Sandbox]:
+    """A service that is named in the environment, where workers find it."""
+    async with Sandbox(*COMPANIES) as sandbox:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        yield sandbox
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fails where this process's collector is changed."""
+    before, calls = (gc.isenabled(), gc.get_threshold()), []
+    for name in ("freeze", "unfreeze", "disable", "set_threshold"):
+        monkeypatch.setattr(gc, name, lambda *_, name=name: calls.append(name))
+    yield
+    assert not calls
+    assert (gc.isenabled(), gc.get_threshold()) == before
+
+
+@pytest.mark.usefixtures("sandbox", "kept")
+async def test_a_program_that_calls_extract_keeps_its_collector(tmp_path: Path) -> None:
+    async with Client.from_env() as client:
+        await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
+
+
+@pytest.mark.usefixtures("sandbox", "kept")
+async def test_a_program_whose_extract_fails_keeps_its_collector(tmp_path: Path) -> None:
+    async with Client.from_env() as client:
+        with pytest.raises(NotFoundError):
+            await extract(client, [UNKNOWN_ID], Select(), Annual(), to=tmp_path / "night", on_error="raise")
+
+
+@pytest.mark.usefixtures("sandbox", "kept")
+async def test_threads_of_the_program_keep_its_collector(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        report = await extract(
+            Client.from_env, IDS, Select(), Annual(), to=tmp_path / "night", executor=threads, chunk=2
+        )
+    assert len(report.done) == len(IDS)
+
+
+@pytest.mark.usefixtures("sandbox")
+async def test_worker_processes_freeze_what_they_imported_once(tmp_path: Path) -> None:
+    before = gc.get_threshold()
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+        report = await extract(
+            Client.from_env, IDS, Select(), Annual(), to=tmp_path / "first", executor=process, chunk=2
+        )
+        assert len(report.done) == len(IDS)
+        assert process.submit(gc.get_threshold).result() == RARELY
+        assert process.submit(gc.get_freeze_count).result() > 10_000  # what asyncfin and pyarrow consist of
+        process.submit(gc.unfreeze).result()
+        await extract(
+            Client.from_env, IDS[:1], Select(), Annual(), to=tmp_path / "second", executor=process, chunk=2
+        )
+        assert process.submit(gc.get_freeze_count).result() < 10_000, "it froze a second time"
+    assert gc.get_threshold() == before

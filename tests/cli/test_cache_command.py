@@ -90,7 +90,7 @@ def test_a_question_to_several_entities_is_kept_too(
 ) -> None:
     """The second time each entity is only asked for its current publication."""
     monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
-    for sent in (6, 2):
+    for sent in (4, 2):
         before = len(service.log)
         result = command("query", COMPANY, RATIOS_ENTITY, "--annual", "--json")
         assert result.code == 0, result.err
@@ -108,7 +108,7 @@ def test_a_second_command_asks_only_whether_the_publication_is_current(
         result = command("query", COMPANY, "--annual", "--json", *options)
         assert result.code == 0, result.err
         sent.append(len(service.log) - before)
-    assert sent == [3, 1, 3]
+    assert sent == [2, 1, 2]
 
 
 def test_a_cache_that_may_not_be_used_is_said_in_a_line(

@@ -38,7 +38,7 @@ def test_an_address_is_given_in_place_of_a_folder(command: Command, s3: "S3") ->
 def test_a_missing_bucket_is_one_line(command: Command, s3: "S3") -> None:
     """That names the address, and what to check."""
     result = command("extract", ENTITY, "--into", "s3://elsewhere/night", "--annual")
-    assert result.code == 1
+    assert result.code == 7
     assert "no such bucket" in result.line
     assert result.line.startswith(
         "asyncfin: s3://elsewhere/night can't be used: check the address (there is no such bucket"

@@ -377,9 +377,9 @@ class Attempt:
     async def plan_missing(self, found: Plan, blocks: tuple[Block, ...]) -> Plan:
         """Return a plan that requests the series that are not in the cached blocks, and no others."""
         cached: set[str] = set().union(*(block.series_ids for block in blocks))
-        listing = self.read.publications.of(found.catalogue).listing(found.question.value_version)
-        missing = {series.series_id for series in found.series} - cached - listing.unlisted
-        make = partial(for_cache, found, cached, listing.unlisted, fill=self.read.fills_cache)
+        unlisted = self.read.publications.of(found.catalogue).unlisted(found.question.value_version)
+        missing = {series.series_id for series in found.series} - cached - unlisted
+        make = partial(for_cache, found, cached, unlisted, fill=self.read.fills_cache)
         # Filling a single batch looks at the whole catalogue.
         looked_at = len(found.catalogue) if missing and self.read.fills_cache else len(missing)
         return make() if looked_at <= _PLANNED_INLINE else await asyncio.to_thread(make)

@@ -36,30 +36,6 @@ _MAX_UNFINISHED_PAGES = 1_000
 _PLANNED_SERIES = 2
 
 
-class Listing:
-    """What the responses of one value version have shown: a service may list a series in one version only."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-        # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
-        self._listed = bytearray(len(catalogue))
-        # Ids of series that two responses have left out, the second one over all periods, and that no
-        # response has listed since.
-        self.unlisted: set[str] = set()
-
-    def has_listed(self, series: CatalogueSeries) -> bool:
-        """Return whether a response over all periods of the publication has listed a series."""
-        return bool(self._listed[self._catalogue.places[series.series_id]])
-
-    def record(self, places: Sequence[int], periods: Resolved) -> None:
-        """Record which series a response over these periods has listed, by their places in the catalogue."""
-        if self.unlisted:
-            self.unlisted.difference_update(self._catalogue.series[place].series_id for place in places)
-        if _covers_all(periods, self._catalogue.periods):
-            for place in places:
-                self._listed[place] = True
-
-
 def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
     """Return whether a selection contains all of a catalogue's periods, which are ordered oldest first."""
     match selection:
@@ -73,19 +49,38 @@ def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
 
 
 class Publication:
-    """A publication, and what its responses have shown."""
+    """A publication, and what its responses have shown: in each value version, since it may list others."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._listings: dict[str, Listing] = {}
+        # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
+        self._listed: dict[str, bytearray] = {}
+        self._unlisted: dict[str, set[str]] = {}
         # Those last made, by the key of their question.
         self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
             _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
         )
 
-    def listing(self, value_version: str) -> Listing:
-        """Return what responses in a value version have shown."""
-        return self._listings.setdefault(value_version, Listing(self.catalogue))
+    def unlisted(self, value_version: str) -> set[str]:
+        """Return the ids of the series that no response lists, to add to.
+
+        Two responses have left them out, the second one over all periods, and none has listed them since.
+        """
+        return self._unlisted.setdefault(value_version, set())
+
+    def has_listed(self, value_version: str, series: CatalogueSeries) -> bool:
+        """Return whether a response over all periods of the publication has listed a series."""
+        listed = self._listed.get(value_version)
+        return listed is not None and bool(listed[self.catalogue.places[series.series_id]])
+
+    def record_listed(self, value_version: str, places: Sequence[int], periods: Resolved) -> None:
+        """Record which series a response over these periods has listed, by their places in the catalogue."""
+        if unlisted := self._unlisted.get(value_version):
+            unlisted.difference_update(self.catalogue.series[place].series_id for place in places)
+        if _covers_all(periods, self.catalogue.periods):
+            listed = self._listed.setdefault(value_version, bytearray(len(self.catalogue)))
+            for place in places:
+                listed[place] = True
 
 
 @frozen

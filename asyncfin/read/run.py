@@ -280,7 +280,8 @@ async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
     batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
     async with _arrivals(attempt, stitch, batches) as arriving:
         arrivals = [arrival async for arrival in arriving]
-    lost = [series.series_id for series in stitch.missing if stitch.listing.has_listed(series)]
+    version, has_listed = plan.question.value_version, stitch.publication.has_listed
+    lost = [series.series_id for series in stitch.missing if has_listed(version, series)]
     if lost:
         raise IncompleteResultError(
             f"{len(lost)} of the {len(plan.series)} planned series are missing: {listed(lost)}",
@@ -289,5 +290,5 @@ async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
             entity_id=attempt.read.entity_id,
             at=attempt.read.stats.received_at,
         )
-    stitch.listing.unlisted.update(series.series_id for series in stitch.missing)
+    stitch.unlisted.update(series.series_id for series in stitch.missing)
     return arrivals

@@ -64,7 +64,7 @@ class Stitch:
         self._tolerance = tolerance.of("query", plan.catalogue.entity_id)
         self.plan = plan
         self.publication = publication
-        self.listing = publication.listing(plan.question.value_version)
+        self.unlisted = publication.unlisted(plan.question.value_version)
         # A byte for each series of the catalogue: a stream must not grow with what the consumer has received.
         self._received = bytearray(len(plan.catalogue))
         self._left = len(plan.series)
@@ -94,7 +94,7 @@ class Stitch:
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that are not received, apart from the unlisted ones."""
-        return tuple(each for each in self.not_received if each.series_id not in self.listing.unlisted)
+        return tuple(each for each in self.not_received if each.series_id not in self.unlisted)
 
     def take(self, blocks: Collection[Block]) -> list[Arrival]:
         """Return the arrivals of series that are not received yet, from blocks with all their periods."""
@@ -145,7 +145,7 @@ class Stitch:
                 for period in sorted(outside)
             )
         self._tolerance.report(differences)
-        self.listing.record(places, asked)
+        self.publication.record_listed(self.plan.question.value_version, places, asked)
         wanted_places = [places[index] for index in page.wanted.indices]
         return self._arrive(
             wanted_places,

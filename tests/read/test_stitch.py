@@ -142,16 +142,18 @@ async def test_a_response_over_all_periods_shows_which_series_are_listed(
     """Foreign and empty series count too; a response over some of the periods shows nothing of the others."""
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
-    listing, catalogue = answer.stitch.listing, answer.stitch.plan.catalogue
-    assert {each.series_id for each in catalogue if listing.has_listed(each)} == set(listed)
+    publication = answer.stitch.publication
+    found = {each.series_id for each in publication.catalogue if publication.has_listed("original", each)}
+    assert found == set(listed)
+    assert not any(publication.has_listed("latest_restated", each) for each in publication.catalogue)
 
 
 async def test_a_series_that_is_listed_later_is_no_longer_unlisted() -> None:
     """It can be missing like any other series once a response lists it."""
     answer = stitch()
-    answer.stitch.listing.unlisted.update(IDS)
+    answer.stitch.unlisted.update(IDS)
     await answer.add(page({"a.annual": {FY24: 1}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=EVER)
-    assert answer.stitch.listing.unlisted == {"c.annual"}
+    assert answer.stitch.unlisted == {"c.annual"}
 
 
 async def test_cached_blocks_that_share_a_series_give_it_once() -> None:

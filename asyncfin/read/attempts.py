@@ -10,6 +10,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from attrs import evolve
+
 from asyncfin.cache.record import EntityRecord, Pointer
 from asyncfin.errors import (
     AsyncfinError,
@@ -24,7 +26,7 @@ from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.publications import Known, Publication, Unfinished
+from asyncfin.read.publications import Publication, Unfinished
 from asyncfin.read.read import Metadata, Read
 from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
@@ -167,9 +169,9 @@ class Attempt:
         )
         if known.confirmed is not None:
             self.record_confirmation(known.confirmed)
-        return known.publication
+        return known
 
-    async def _read_current(self) -> Known:
+    async def _read_current(self) -> Publication:
         if self.read.cache is None:
             return await self._read_publication()
         async with self.read.cache.claim(self.read.entity_id):
@@ -179,21 +181,22 @@ class Attempt:
                 return known
             return await self._read_publication()
 
-    async def _read_publication(self) -> Known:
+    async def _read_publication(self) -> Publication:
         unfinished = self.read.publications.unfinished.pop(self.read.entity_id)
         if unfinished is not None and await self._may_continue(unfinished):
             # Each page confirms the publication, the next one too.
-            return Known(await self._publication(unfinished), unfinished.sent)
+            return evolve(await self._publication(unfinished), confirmed=unfinished.sent)
         if await self.is_unknown():
             unfinished = Unfinished(None, self.read.publications.clock())
-            return Known(await self._publication(unfinished), unfinished.sent)
+            return evolve(await self._publication(unfinished), confirmed=unfinished.sent)
         try:
             current = await self.metadata(once=await self._stale() is not None)
         except AsyncfinError as error:
             if not _is_inconclusive(error) or (stale := await self._stale()) is None:
                 raise
             return stale
-        return Known(await self._publication(Unfinished(current.dataset, current.sent)), current.sent)
+        publication = await self._publication(Unfinished(current.dataset, current.sent))
+        return evolve(publication, confirmed=current.sent)
 
     async def metadata(self, *, once: bool = False) -> Metadata:
         """Return the metadata that the attempt begins with, which serve once, or request them.
@@ -283,19 +286,18 @@ class Attempt:
         catalogue = await self.read.cache.catalogue(entity_id, dataset_id)
         return None if catalogue is None else publications.keep(catalogue)
 
-    async def _known(self) -> Known | None:
+    async def _known(self) -> Publication | None:
         """Return the publication that the pointer names, however old that is. No request."""
         record = await self._record()
         if record is None:
             # The record cannot be read, so the publication in memory is unconfirmed.
-            kept = self.read.publications.kept.get(self.read.entity_id)
-            return None if kept is None else Known(kept, None)
+            return self.read.publications.kept.get(self.read.entity_id)
         if (pointer := record.current) is None:
             return None
         found = await self._kept_or_cached(pointer.dataset_id)
-        return None if found is None else Known(found, pointer.confirmed)
+        return None if found is None else evolve(found, confirmed=pointer.confirmed)
 
-    async def _stale(self) -> Known | None:
+    async def _stale(self) -> Publication | None:
         """Return the publication that counts as the current one if that can't be found out."""
         # First, since what is known may have to be read.
         if not (stale_if_error := self.read.publications.stale_if_error):
@@ -303,8 +305,7 @@ class Attempt:
         pointer = self._pointer(await self._record())
         if pointer is None or not self._is_fresh(pointer.confirmed, stale_if_error):
             return None
-        found = await self._kept_or_cached(pointer.dataset_id)
-        return None if found is None else Known(found, None)
+        return await self._kept_or_cached(pointer.dataset_id)
 
     def _pointer(self, record: EntityRecord | None) -> Pointer | None:
         """Return the publication that counts as the current one for a stale result.
@@ -327,9 +328,9 @@ class Attempt:
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""
         known = await self.known() if self.read.max_age else None
-        return (await self.current() if known is None else known.publication).catalogue
+        return (known or await self.current()).catalogue
 
-    async def known(self) -> Known | None:
+    async def known(self) -> Publication | None:
         """Return the publication if it counts as the current one without a request."""
         found = await self._known()
         return found if found is not None and self._is_fresh(found.confirmed, self.read.max_age) else None
@@ -347,7 +348,7 @@ class Attempt:
         if (known := await self._known()) is not None:
             is_current = self._is_fresh(known.confirmed, self.read.max_age)
             try:
-                found = await self._planned(known.publication, question, batches or not is_current)
+                found = await self._planned(known, question, batches or not is_current)
                 if is_current or found.batches or found.cached:
                     return found
             except SelectionError:

@@ -48,18 +48,26 @@ def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
     return False  # the service decides where a trailing window ends
 
 
+@frozen(eq=False)
 class Publication:
-    """A publication, and what its responses have shown: in each value version, since it may list others."""
+    """A publication, and what its responses have shown: in each value version, since it may list others.
 
-    def __init__(self, catalogue: Catalogue) -> None:
-        self.catalogue = catalogue
-        # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
-        self._listed: dict[str, bytearray] = {}
-        self._unlisted: dict[str, set[str]] = {}
-        # Those last made, by the key of their question.
-        self.plans: LeastRecentlyUsed[Hashable, Plan] = LeastRecentlyUsed(
-            _PLANNED_SERIES * len(catalogue), lambda plan: len(plan.series)
-        )
+    A copy with another `confirmed` shares the rest.
+    """
+
+    catalogue: Catalogue
+    # As the current one: when the request was sent that has confirmed it, aware UTC; None: unconfirmed.
+    confirmed: datetime | None = None
+    # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
+    _listed: dict[str, bytearray] = field(factory=dict)
+    _unlisted: dict[str, set[str]] = field(factory=dict)
+    # The plans last made, by the key of their question.
+    plans: LeastRecentlyUsed[Hashable, Plan] = field()
+
+    @plans.default
+    def _no_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
+        most = _PLANNED_SERIES * len(self.catalogue)
+        return LeastRecentlyUsed(most, lambda plan: len(plan.series))
 
     def unlisted(self, value_version: str) -> set[str]:
         """Return the ids of the series that no response lists, to add to.
@@ -81,15 +89,6 @@ class Publication:
             listed = self._listed.setdefault(value_version, bytearray(len(self.catalogue)))
             for place in places:
                 listed[place] = True
-
-
-@frozen
-class Known:
-    """The publication that counts as the current one."""
-
-    publication: Publication
-    # When the request was sent that confirmed it, aware UTC; None: it is unconfirmed.
-    confirmed: datetime | None
 
 
 @define(eq=False)
@@ -183,7 +182,7 @@ class Publications:
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error
         # The catalogues being read, for all reads that need one.
-        self.catalogue_reads: SingleFlight[str, Known] = SingleFlight()
+        self.catalogue_reads: SingleFlight[str, Publication] = SingleFlight()
         # The questions in progress, for all that are equal: the result, and whether it is stale.
         self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
         # Not shared by the clients of a cache, whose event loops and lifetimes differ. So all that wait for

@@ -132,7 +132,7 @@ class Reads:
         `max_age` None: the client's.
         """
         known = await Attempt(self.read(everything(entity_id, max_age), "catalogue")).known()
-        return None if known is None else known.publication.catalogue
+        return None if known is None else known.catalogue
 
     async def cached_panel(self, question: Question) -> Panel | None:
         """Return the answer to a question if all of it is cached, and younger than `max_age`. No request.

@@ -55,8 +55,8 @@ async def cached_answer(read: Read) -> Panel | None:
     attempt = Attempt(read)
     if (known := await attempt.known()) is None:
         return None
-    plan = without_batches(read.question, known.publication.catalogue)
-    stitch = Stitch(plan, known.publication, read.tolerance)
+    plan = without_batches(read.question, known.catalogue)
+    stitch = Stitch(plan, known, read.tolerance)
     arrivals = stitch.take(await attempt.blocks(plan))
     if stitch.missing:
         return None

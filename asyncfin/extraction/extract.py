@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -23,7 +24,7 @@ from asyncfin.extraction.last import last_run, write_last
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
-from asyncfin.extraction.report import INTERRUPTED, ExtractReport
+from asyncfin.extraction.report import INTERRUPTED, ExtractReport, count_of_unlisted
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.select import Select
@@ -31,6 +32,8 @@ from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import library
 from asyncfin.tasks import cancel_and_wait, in_thread
 from asyncfin.wire.protocol import check_entity_id
+
+_log = logging.getLogger("asyncfin")
 
 _check_stop = checks.instance_of(asyncio.Event).optional()
 
@@ -284,6 +287,8 @@ async def _report(
     if writer is not None:
         files.place.check()
         await in_thread(partial(writer.finish, files.known, begins=not report.unknown))
+    if report.unlisted:
+        _log.warning("series that the service left out of its responses: %s", count_of_unlisted(report))
     return evolve(report, others=len(files.known.keys() - set(ids)))
 
 

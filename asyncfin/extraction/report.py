@@ -97,6 +97,8 @@ class EntityReport:
         failure: the error's class, message, what it concerns, status, code and request id.
         path: the path of that file, or its URL; None without a `dataset_id`.
         deviations: how many deviations from the spec this run has repaired in its responses.
+        unlisted: how many series the service left out of its responses, in at least one of the requested
+            versions; 0 if this run has not read the entity.
     """
 
     entity_id: str
@@ -109,6 +111,7 @@ class EntityReport:
     failure: Failure | None = None
     path: str | None = None
     deviations: int = 0
+    unlisted: int = 0
 
 
 @frozen
@@ -182,6 +185,11 @@ class ExtractReport:
         return sum(each.deviations for each in self.entities)
 
     @property
+    def unlisted(self) -> int:
+        """How many series the service left out of its responses."""
+        return sum(each.unlisted for each in self.entities)
+
+    @property
     def outcome(self) -> Outcome:
         """How the run ended.
 
@@ -236,6 +244,8 @@ class ExtractReport:
             lines += _missing(self.entities)
         if self.deviations:
             lines.append(f"repaired deviations from the spec: {self.deviations:,}")
+        if self.unlisted:
+            lines.append(f"series that the service left out of its responses: {count_of_unlisted(self)}")
         lines += failures(self.failed)
         if self.others:
             lines.append(
@@ -299,6 +309,12 @@ class UnknownToAllError(SelectionError):
             )
         who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
         return cls(f"{who} {named(report.unknown)}{near}", report=report)
+
+
+def count_of_unlisted(report: ExtractReport) -> str:
+    """Return how many series the service left out, and of how many entities: ``60 (in 1 entity)``."""
+    among = counted(sum(bool(each.unlisted) for each in report.entities), "entity", "entities")
+    return f"{report.unlisted:,} (in {among})"
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:

@@ -97,6 +97,7 @@ class Run:
     _done: int = 0  # since the allowance was last used up
     stopped: AsyncfinError | None = None
     _deviations: dict[str, int] = field(factory=dict)
+    _unlisted: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
     # What failed because of the service is read again after all others.
     _again: dict[str, None] = field(factory=dict)
@@ -301,6 +302,7 @@ class Run:
         if answer.missing:
             self._example = panels[0].catalogue
         self._deviations[answer.entity_id] = _deviations(panels)
+        self._unlisted[answer.entity_id] = len(set().union(*(panel.unlisted for panel in panels)))
 
     def _recorded(self, answer: EntityAnswer, requests: int) -> EntityFile:
         """Return the file of an entity; what it changes is durable in the feed by then. It blocks."""
@@ -322,6 +324,7 @@ class Run:
             written.missing,
             path=self._files.place.path(entity_id),
             deviations=self._deviations.get(entity_id, 0),
+            unlisted=self._unlisted.get(entity_id, 0),
         )
 
 

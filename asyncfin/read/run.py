@@ -267,19 +267,24 @@ async def _added(
 
 
 async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
-    """Request the missing series a second time, together, over all periods of the catalogue.
+    """Request the missing series again, together, over all periods of the catalogue.
 
     The spec leaves open whether a series without values is listed, so one response without a series proves
-    nothing. After two of them it is unlisted, and is not requested again. If a response over all periods has
+    nothing, and a service may list fewer series than a query matches. So rounds follow until one lists none
+    of them. What is missing then is unlisted, and is not requested again. If a response over all periods has
     listed it, that is an IncompleteResultError.
     """
-    plan = stitch.plan
-    if plan.periods is None or not plan.catalogue.periods or not (missing := stitch.missing):
-        return []
+    plan, arrivals = stitch.plan, list[Arrival]()
+    if plan.periods is None or not plan.catalogue.periods:
+        return arrivals
     everything = resolve(FiscalRange(), plan.catalogue.periods)
-    batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
-    async with _arrivals(attempt, stitch, batches) as arriving:
-        arrivals = [arrival async for arrival in arriving]
+    while missing := stitch.missing:
+        batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
+        async with _arrivals(attempt, stitch, batches) as arriving:
+            found = [arrival async for arrival in arriving]
+        if not found:
+            break
+        arrivals += found
     version, has_listed = plan.question.value_version, stitch.publication.has_listed
     lost = [series.series_id for series in stitch.missing if has_listed(version, series)]
     if lost:

@@ -1,5 +1,6 @@
 """Both value versions in one extraction, what is unchanged, and deviations in reports."""
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from asyncfin import (
     extract_cost,
     read_entity,
 )
+from asyncfin.cli.extract import document
 from asyncfin.sandbox import Sandbox, Switch
 from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, IDS, query
+from tests.handmade import ENTITY_ID, dataset, series_id
 
 KEYS = "asked_version, entity_id, series_id, year, end_month, duration_months, number, text"
 
@@ -166,3 +169,58 @@ async def test_reports_count_the_deviations_that_were_repaired(sandbox: Sandbox,
         again = await extract(client, IDS[:2], Select(), Annual(), to=folder)
     assert again.deviations == 0
     assert "deviations" not in str(again)
+
+
+NUMBERS = {("A", "x"): {"FY2024": 1}, ("B", "x"): {"FY2024": 2}, ("C", "x"): {"FY2024": 3}, ("D", "x"): {}}
+LEFT_OUT = {
+    "original": {series_id("A", "x"), series_id("B", "x")},
+    "latest_restated": {series_id("B", "x"), series_id("D", "x")},
+}
+
+
+def leaving_out(name: str, sent: Any, answer: dict[str, Any]) -> None:
+    """Leave out two series in each version, one of which is the same."""
+    if name == "query":
+        out = LEFT_OUT[sent["value_version"]]
+        answer["series"] = [each for each in answer["series"] if each["series_id"] not in out]
+
+
+@pytest.mark.parametrize("executor", [False, True])
+async def test_reports_count_the_series_that_the_service_left_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, executor: bool
+) -> None:
+    """Each once, in whatever version; in the JSON and the text, and as one warning a run, at its end."""
+    other = "O-" + "8" * 32
+    line = "series that the service left out of its responses: 6 (in 2 entities)"
+    datasets = dataset(NUMBERS), dataset(NUMBERS, entity_id=other)
+    async with Sandbox(*datasets) as sandbox, altered(sandbox, leaving_out) as url:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        with ThreadPoolExecutor(1) as threads:
+            ids = (ENTITY_ID, other)
+            options: dict[str, Any] = {"to": folder, "value_version": "both"}
+            options |= {"executor": threads, "chunk": 1} if executor else {}
+            async with Client(url, sandbox.token) as client:
+                asked = Client.from_env if executor else client
+                first = await extract(asked, ids, Select(), FiscalRange(), **options)
+                warnings = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+                again = await extract(asked, ids, Select(), FiscalRange(), **options)
+    assert [each.unlisted for each in first.entities] == [3, 3]
+    assert str(first).splitlines().count(line) == 1
+    assert warnings == [line]
+    written = document(first)
+    assert (written["unlisted"], [each["unlisted"] for each in written["entities"]]) == (6, [3, 3])
+    assert [each.unlisted for each in again.unchanged] == [0, 0]
+    assert "left out of its responses" not in str(again)
+    assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == 1
+
+
+async def test_what_the_service_never_lists_is_counted_for_one_entity(folder: Path) -> None:
+    """The words of the line for one entity."""
+    async with (
+        Sandbox(dataset(NUMBERS)) as sandbox,
+        altered(sandbox, leaving_out) as url,
+        Client(url, sandbox.token) as client,
+    ):
+        report = await extract(client, [ENTITY_ID], Select(), FiscalRange(), to=folder)
+    assert "\nseries that the service left out of its responses: 2 (in 1 entity)" in str(report)

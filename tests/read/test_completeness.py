@@ -173,6 +173,86 @@ async def test_a_service_that_lists_other_empty_series_may_leave_one_out() -> No
     assert panel.unlisted == (absent,)
 
 
+MANY = {(f"C{at}", "x"): {"FY2022": at, "FY2023": at + 1, "FY2024": at + 2} for at in range(80)}
+
+
+def at_most(count: int) -> Callable[[str, Response, Response], None]:
+    """Return what makes a service return only so many series a query, without a cursor."""
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        if name == "query":
+            del answer["series"][count:]
+            answer.pop("next_cursor", None)
+
+    return alter
+
+
+@pytest.mark.parametrize("version", ["original", "latest_restated"])
+@pytest.mark.parametrize("periods", [FiscalRange(), Annual(last=1), Exact("FY2022"), Trailing(12)], ids=repr)
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_missing_series_are_requested_as_long_as_a_round_lists_any(
+    version: ValueVersion, periods: PeriodSelection, cached: bool, streamed: bool
+) -> None:
+    """A service returns 20 series a query, and no cursor: all 80 are in the result, and none is unlisted."""
+    async with (
+        Sandbox(dataset(MANY)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as plain,
+        altered(sandbox, at_most(20)) as base_url,
+        Client(base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
+    ):
+        whole = numbers(await plain.query(ENTITY_ID, Select(), periods, value_version=version))
+        since = len(queries(sandbox))
+        if streamed:
+            async with client.stream(ENTITY_ID, Select(), periods, value_version=version) as pieces:
+                panels = [piece async for piece in pieces]
+        else:
+            panels = [await client.query(ENTITY_ID, Select(), periods, value_version=version)]
+        sent = queries(sandbox)[since:]
+    assert len(whole) == 80
+    assert numbers(*panels) == whole
+    assert [each for panel in panels for each in panel.unlisted] == []
+    # 40 of two batches; then 20 of the 40 that are missing, and 20 of 20.
+    assert [len(body["metric_ids"]) for body in sent[2:]] == [40, 20]
+    assert {body["value_version"] for body in sent} == {version}
+
+
+async def test_each_version_has_its_own_rounds() -> None:
+    """What rounds list in one version says nothing of the other."""
+    async with (
+        Sandbox(dataset(MANY)) as sandbox,
+        altered(sandbox, at_most(20)) as base_url,
+        Client(base_url, sandbox.token) as client,
+    ):
+        versions: tuple[ValueVersion, ...] = ("original", "latest_restated")
+        for version in versions:
+            panel = await client.query(ENTITY_ID, Select(), FiscalRange(), value_version=version)
+            assert (panel.value_count, panel.unlisted) == (240, ())
+        assert [body["value_version"] for body in queries(sandbox)] == [
+            each for each in versions for _ in "1234"
+        ]
+
+
+async def test_the_first_round_without_a_missing_series_is_the_last() -> None:
+    """One lost series needs a round, and the next one shows that the others are empty: once a publication."""
+    never = {series_id(*names) for names in NEVER}
+    lose, leave_out = without({FIRST}, 1), without(never, 99)
+
+    def alter(name: str, sent: Response, answer: Response) -> None:
+        lose(name, sent, answer)
+        leave_out(name, sent, answer)
+
+    async with service(alter) as (client, sandbox):
+        plan = await client.plan(ENTITY_ID, Select(), FiscalRange())
+        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
+        rounds = [set(body["metric_ids"]) for body in queries(sandbox)[plan.requests :]]
+        assert rounds == [{"A0", "N1", "N2"}, {"N1", "N2"}]
+        assert set(panel.unlisted) == never
+        again = await client.query(ENTITY_ID, Select(), FiscalRange())
+        assert len(queries(sandbox)) == 2 * plan.requests + 2
+    assert set(again.unlisted) == never
+
+
 @pytest.mark.parametrize("foreign", [False, True])
 async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost(foreign: bool) -> None:
     """A series that a response over the whole span listed, and two left out since, is an error."""

@@ -121,14 +121,15 @@ def is_match(if_none_match: str, tag: str) -> bool:
 def _tag(panel: Panel, media_type: str) -> str:
     """Return the entity tag of a panel in a format, known before anything is built.
 
-    A publication does not change, so the numbers need not be looked at. The tag is weak, since the JSON says
-    how many requests the panel has cost.
+    A publication does not change, so the numbers need not be looked at. One that is changed in place has a
+    later timestamp. The tag is weak, since the JSON says how many requests the panel has cost.
     """
     parts = [
         str(_FORMAT),
         media_type,
         panel.dataset.entity_id,
         panel.dataset.dataset_id,
+        panel.dataset.created_timestamp.isoformat(timespec="seconds"),
         panel.value_version,
         *panel.series_ids,
         "periods",

@@ -131,6 +131,17 @@ async def test_the_tag_differs_with_all_that_the_body_depends_on(panel: Panel) -
     ]
 
 
+async def test_a_publication_that_was_changed_in_place_has_another_tag(panel: Panel) -> None:
+    """The same dataset_id with a later created_timestamp: the old tag gives no 304."""
+    later = panel.catalogue.created_timestamp + timedelta(seconds=1)
+    changed = evolve(
+        panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, created_timestamp=later))
+    )
+    old = (await reply(panel, accept=JSON)).headers["ETag"]
+    assert (await reply(panel, accept=JSON, if_none_match=old)).status == 304
+    assert (await reply(changed, accept=JSON, if_none_match=old)).status == 200
+
+
 async def test_equal_tags_are_weak_since_bodies_state_what_they_cost(panel: Panel) -> None:
     """A panel from the cache has the tag of the panel that was requested, but not its bytes."""
     cached = evolve(panel, requests=0)

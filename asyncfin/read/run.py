@@ -275,7 +275,7 @@ async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
     listed it, that is an IncompleteResultError.
     """
     plan, arrivals = stitch.plan, list[Arrival]()
-    if plan.periods is None or not plan.catalogue.periods:
+    if plan.periods is None or not plan.catalogue.periods or not stitch.missing:
         return arrivals
     everything = resolve(FiscalRange(), plan.catalogue.periods)
     while missing := stitch.missing:

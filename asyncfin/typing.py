@@ -8,7 +8,7 @@ from asyncfin.events import Observer
 from asyncfin.extraction.as_of import Moment
 from asyncfin.extraction.progress import OnProgress
 from asyncfin.extraction.question import AskedVersion
-from asyncfin.extraction.report import EntityState
+from asyncfin.extraction.report import EntityState, Outcome
 from asyncfin.extraction.run import OnError
 from asyncfin.extraction.workers import MakeClient, MakeExecutor
 from asyncfin.model.frame import SearchResult
@@ -24,11 +24,12 @@ from asyncfin.table.frames import Layout
 from asyncfin.table.panel import Cut
 from asyncfin.table.show import Shown
 from asyncfin.table.unit import Unit
-from asyncfin.wire.token import TokenSource
+from asyncfin.wire.token import AskToken, TokenSource
 
 __all__ = [
     "AnyPath",
     "AnyPaths",
+    "AskToken",
     "AskedVersion",
     "Block",
     "Bound",
@@ -50,6 +51,7 @@ __all__ = [
     "OnError",
     "OnProgress",
     "OneOf",
+    "Outcome",
     "Partition",
     "PeriodSelection",
     "Pointer",

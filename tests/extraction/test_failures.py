@@ -112,7 +112,7 @@ async def test_what_else_deletes_unfinished_files_disturbs_no_run(
 
     report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=kill)
     assert len(report.done) == 1
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
 
 
 async def test_an_unfinished_file_that_cannot_be_deleted_at_the_end_is_logged(
@@ -326,7 +326,7 @@ async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.unchanged) <= len(whole)
     assert rows(folder) == annual(*FIRST)
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
 
 
 @pytest.fixture(params=[0o555, 0o777])

@@ -46,7 +46,7 @@ async def test_only_whole_files_stand_in_the_folder_and_little_beside_it(
     """One file per entity, flat; the lock is next to the folder."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     assert names(folder) == sorted(f"{entity_id}.parquet" for entity_id in IDS)
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
 
 
 async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:

@@ -149,4 +149,4 @@ async def test_what_a_killed_run_left_unfinished_is_swept_away(client: Client, f
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     (folder.parent / "night.journal" / f"{IDS[3]}.part").write_bytes(b"half")
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    assert names(folder.parent / "night.journal") == ["lock"]
+    assert names(folder.parent / "night.journal") == ["last.json", "lock"]

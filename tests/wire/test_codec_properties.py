@@ -4,6 +4,7 @@ import asyncio
 import copy
 import io
 from collections import Counter
+from itertools import compress
 from typing import Any
 
 import pytest
@@ -232,9 +233,17 @@ def test_the_wide_table_holds_the_same_numbers(document: dict[str, Any]) -> None
     """Every layout has the same numbers at the same periods."""
     panel = stitched(document)
     wide = panel.to_arrow("wide")
+    ends = zip(
+        *(wide.column(name).to_pylist() for name in ("year", "end_month", "duration_months")), strict=True
+    )
+    # Gaps are rows too, without a number.
+    shown = [Period(*each) in panel.periods for each in ends]
+    assert sum(shown) == len(panel.periods)
     for series, row in zip(panel, panel.to_numpy().tolist(), strict=True):
         expected = [None if value is None else float(value.number) for value in series.values]
-        assert wide.column(series.series_id).to_pylist() == expected
+        numbers = wide.column(series.series_id).to_pylist()
+        assert list(compress(numbers, shown)) == expected
+        assert all(number is None for number, is_shown in zip(numbers, shown, strict=True) if not is_shown)
         assert [None if number != number else number for number in row] == expected
         frame = panel.to_pandas("wide")[series.series_id].tolist()
-        assert [None if number != number else number for number in frame] == expected
+        assert [None if number != number else number for number in frame] == numbers

@@ -121,6 +121,7 @@ from asyncfin.typing import (
     AnyPath,
     AnyPaths,
     AskedVersion,
+    AskToken,
     Block,
     Bound,
     ClientOptions,
@@ -141,6 +142,7 @@ from asyncfin.typing import (
     OneOf,
     OnError,
     OnProgress,
+    Outcome,
     Partition,
     PeriodSelection,
     Pointer,
@@ -248,6 +250,7 @@ async def caches() -> None:
 
 def clients(source: TokenSource, lane: Lane, observers: list[Observer]) -> Client:
     Client("https://example.com", "a-token")
+    assert_type(token_file(Path("token")), AskToken)
     Client("https://example.com", token_file(Path("token")), user_agent="acme")
     Client.from_env(bucket=None, max_in_flight=2, lane="bulk", allow_http=True)
     return Client(
@@ -511,6 +514,8 @@ async def extractions(client: Client, on_error: OnError, callback: OnProgress) -
     assert_type(report.failed, tuple[EntityReport, ...])
     assert_type(report.failed[0].failure, Failure | None)
     assert_type(report.failed[0].state, EntityState)
+    assert_type(report.outcome, Outcome)
+    assert_type(report.exit_code, int)
     assert_type(report.unknown, Missing)
     assert_type(report.stopped, AsyncfinError | None)
     cost = await extract_cost(client, [ENTITY], Select(), Annual(), to="out", read_catalogues=True)

@@ -233,11 +233,9 @@ def test_the_wide_table_holds_the_same_numbers(document: dict[str, Any]) -> None
     """Every layout has the same numbers at the same periods."""
     panel = stitched(document)
     wide = panel.to_arrow("wide")
-    ends = zip(
-        *(wide.column(name).to_pylist() for name in ("year", "end_month", "duration_months")), strict=True
-    )
+    index = (wide.column(name).to_pylist() for name in ("year", "end_month", "duration_months"))
     # Gaps are rows too, without a number.
-    shown = [Period(*each) in panel.periods for each in ends]
+    shown = [Period(*each) in panel.periods for each in zip(*index, strict=True)]
     assert sum(shown) == len(panel.periods)
     for series, row in zip(panel, panel.to_numpy().tolist(), strict=True):
         expected = [None if value is None else float(value.number) for value in series.values]

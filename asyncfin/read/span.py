@@ -13,6 +13,7 @@ from asyncfin.events import QuestionFinished, QuestionStarted
 from asyncfin.model.period import Period
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import running_loop
+from asyncfin.wire.gate import asking
 from asyncfin.wire.observers import Announcer
 
 # Unique in the process, so that one observer may watch several clients.
@@ -69,10 +70,12 @@ class QuestionSpan:
     def _begin(self) -> None:
         self._outer = current_span.get()
         current_span.set(self)
+        asking.set(self)
         self._announce(QuestionStarted(self._operation, self._entity_id, self._serial, self._lane))
 
     def _end(self, kind: type[BaseException] | None) -> None:
         current_span.set(self._outer)
+        asking.set(self._outer)
         has_result = self.dataset_id is not None
         self._announce(
             QuestionFinished(

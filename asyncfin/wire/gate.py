@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Hashable
 from contextlib import suppress
+from contextvars import ContextVar
 from copy import copy
 from itertools import count
 from math import inf
@@ -18,6 +19,8 @@ from asyncfin.wire.protocol import Request
 
 # Unique in the process, so that one observer may watch several clients.
 _serials = count(1)
+# The question that the requests of this context are a part of; None: they are single requests.
+asking: ContextVar[object | None] = ContextVar("asyncfin_asking", default=None)
 
 
 class Gate:
@@ -34,6 +37,8 @@ class Gate:
         self._released: dict[Hashable, asyncio.Future[None]] = {}  # of the requests that wait
         self._timer: asyncio.TimerHandle | None = None
         self._began: OutageBegan | None = None
+        self._probed_for: dict[Hashable, object] = {}  # the question of each probe that is part of one
+        self._following: list[asyncio.Future[None]] = []  # of requests that wait for their question's probe
 
     @property
     def is_closed(self) -> bool:
@@ -54,7 +59,33 @@ class Gate:
         """Return whether a request may be sent now; during an outage it is a probe from now on."""
         if request.entity_id is None or not self._outage.is_on:
             return True
-        return self._outage.may_send(key, request.entity_id, self._time())
+        may_send = self._outage.may_send(key, request.entity_id, self._time())
+        if self._outage.is_probe(key) and (question := asking.get()) is not None:
+            self._probed_for[key] = question
+        return may_send
+
+    async def own_probe(self) -> bool:
+        """Wait until a probe of this context's question has ended; return whether there was one.
+
+        If a request of the question failed before, the question would cancel its probe: and so would every
+        next question, and none would find out that the service responds again.
+        """
+        question = asking.get()
+        if question is None or all(each is not question for each in self._probed_for.values()):
+            return False
+        ended = self._loop.create_future()
+        self._following.append(ended)
+        try:
+            await ended
+        finally:
+            self._following.remove(ended)
+        return True
+
+    def _end_probe(self, key: Hashable) -> None:
+        if self._probed_for.pop(key, None) is not None:
+            for each in self._following:
+                if not each.done():
+                    each.set_result(None)
 
     def is_probe(self, key: Hashable) -> bool:
         """Return whether a request is a probe."""
@@ -83,6 +114,7 @@ class Gate:
     ) -> bool:
         """Record how an attempt has ended; return whether an outage begins or ends with it."""
         outage = self._outage
+        self._end_probe(key)
         if request.entity_id is None or (error is None and not outage.failures):
             return False
         failed = is_failure(error)
@@ -103,6 +135,7 @@ class Gate:
 
     def withdraw(self, key: Hashable) -> None:
         """Record that a request was not sent, or that its end is not known; no probe: do nothing."""
+        self._end_probe(key)
         if self._outage.is_probe(key):
             self._outage.withdraw(key, self._time())
             self._serve()

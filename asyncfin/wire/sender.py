@@ -242,6 +242,9 @@ class Sender:
         """Wait while an outage does not allow the request, or raise the error for that."""
         gate, request = sending.shared.gate, sending.request
         if sending.limit is None:
+            while await gate.own_probe():
+                if gate.may_send(request, sending):
+                    return
             raise sending.error or gate.not_sent(request)
         time = asyncio.get_running_loop().time
         with self._waiting(request) as wait:

@@ -30,7 +30,7 @@ from asyncfin.cache.availability import seconds_left
 from asyncfin.cache.base import MiB
 from asyncfin.cache.database import Database, FileId, file_id, held, is_damage, path_in
 from asyncfin.cache.record import Rule
-from asyncfin.cache.store import CacheStats, partition_key
+from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import RowKey, Stored, TieredCache, TieredPartition
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
@@ -88,7 +88,7 @@ class FileCache(TieredCache):
     def __reduce__(self) -> Any:
         return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (str(self._folder),)
 
-    def partition(self, base_url: str, token: TokenSource) -> TieredPartition:
+    def partition(self, base_url: str, token: TokenSource) -> Partition:
         whose = self._whose(token)
         # Keyed by what only this process knows: the digest reveals nothing where it is printed.
         digest = blake2b(partition_key(base_url, "", whose), key=self._secret).digest()
@@ -228,7 +228,8 @@ def datasets(cache: FileCache, base_url: str, token: TokenSource) -> Awaitable[t
     return _datasets(cache.partition(base_url, token))
 
 
-async def _datasets(partition: TieredPartition) -> tuple[Dataset, ...]:
+async def _datasets(partition: Partition) -> tuple[Dataset, ...]:
+    assert isinstance(partition, TieredPartition)
     rows, nothing, found = partition._rows, list[str](), []
     assert isinstance(rows, _FileRows)
     for entity_id in await partition._run(rows.entity_ids, nothing):

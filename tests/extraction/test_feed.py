@@ -608,7 +608,8 @@ async def test_a_run_that_is_named_long_after_it_began_is_logged_once(
         night.now -= timedelta(days=1, minutes=minutes)
         await night.run()
         night.now += timedelta(minutes=minutes)
-    (record,) = caplog.records
+    # On a busy machine a question that took a second is logged too.
+    (record,) = (each for each in caplog.records if each.levelname == "WARNING")
     assert "a run of 2025-01-02T07:00:00Z, which is later than this one's clock, 2025-01-02T06:54:00Z" in (
         record.getMessage()
     )

@@ -231,6 +231,8 @@ async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explore
     await tab.wait_for_selector(".chart canvas")
     assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert await tab.evaluate("document.querySelector('.chart canvas').getBoundingClientRect().right") <= 360
+    assert await tab.evaluate("document.querySelector('.scroll').scrollLeft") > 0
+    assert await tab.evaluate("document.querySelector('.heading bdi').getBoundingClientRect().left") >= 0
 
 
 REVENUE = "Revenue/annual.consolidated/company=consolidated"

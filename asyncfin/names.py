@@ -58,7 +58,7 @@ class Names(Mapping[str, str]):
         of one entity.
 
         Raises:
-            SelectionError: it is none of these, or it means several entities.
+            SelectionError: it is not one of these, or it means several entities.
         """
         return self.ids((text,))[0]
 

@@ -76,7 +76,7 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _number(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> str:
-    """Return the last number of a line; all of them say whether it is divided."""
+    """Return the last number of a line; all of them decide whether it is divided."""
     values = [None if row["number"] is None else _value(row["number"]) for row in rows]
     text = in_unit([each for each in values if each is not None], unit)
     return GAP if values[-1] is None else text(values[-1])

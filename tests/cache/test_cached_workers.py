@@ -110,7 +110,8 @@ async def test_cold_processes_ask_together_hardly_more_than_one(kind: str, tmp_p
         cost, (panels,) = await spent(1, f"{place}1")
         together, theirs = await spent(4, f"{place}2")
     assert theirs == [panels] * 4
-    assert cost <= together <= 1.1 * cost
+    # One more is a claim that was given up on a busy machine.
+    assert cost <= together <= cost + 1
 
 
 async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None:

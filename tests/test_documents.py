@@ -55,6 +55,8 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
     for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
+    if "to_excel" in code:
+        pytest.importorskip("openpyxl")
     # In this process: a child would import the library and a frame library again for every block.
     exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
     if "matplotlib.pyplot" in sys.modules:

@@ -14,8 +14,8 @@ import pytest
 from attrs import evolve
 
 from asyncfin import Annual, Client, Select
-from asyncfin.sandbox import Sandbox
-from asyncfin.sandbox.dataset import DatasetFile
+from asyncfin.sandbox import DatasetFile, Publication, Sandbox, load
+from asyncfin.sandbox.demo import demo_datasets
 from tests.extraction.test_feed import rows
 from tests.extraction.test_history_properties import IDS, Run, in_folder
 from tests.generate import generate
@@ -80,6 +80,89 @@ def test_the_process_pool_writes_one_file_a_company(service: Sandbox, tmp_path: 
         report = asyncio.run(module.night(str(tmp_path / "night"), list(service.entities)))
         assert {each.state for each in report.entities} == {state}
     assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, service))
+
+
+REAL = sorted((EXAMPLES / "../../shared/data").glob("*.json.gz"))
+
+
+@pytest.mark.skipif(not REAL, reason="../shared/data is not there")
+async def test_each_company_s_capital_expenditure_has_its_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the dataset files: the first tag with a value in a year, and the companies without any."""
+    module = example("capital_expenditure", "pandas")
+    wanted: dict[tuple[str, str], list[int]] = {}
+    files = [load(path) for path in REAL]
+    for file in files:
+        years: dict[int, str] = {}
+        publication = file.publications[-1]
+        for tag in reversed(module.TAGS):
+            for group in publication.groups:
+                for series in group["series"] if group["reporting_group_id"] == "annual.consolidated" else ():
+                    if series["metric_id"] == tag and len(series["scopes"]) == 1:
+                        rows = publication.values.get(series["series_id"], ())
+                        years |= {publication.periods[row[0]][0]: tag for row in rows}
+        for year, tag in years.items():
+            wanted.setdefault((file.name, tag), []).append(year)
+    async with Sandbox(*files) as sandbox:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        unknown = "O-" + "0" * 32
+        companies = await module.read([unknown, *sandbox.entities])
+    frame, none = module.tags(companies)
+    found = {key: tuple(row) for key, row in zip(frame.index, frame.values.tolist(), strict=True)}
+    assert found == {key: (min(years), max(years), len(years)) for key, years in wanted.items()}
+    assert len({tag for _, tag in found}) == 2
+    assert [companies[each].dataset.name for each in none] == [
+        file.name for file in files if not any(name == file.name for name, _ in found)
+    ]
+    assert list(companies.failed) == [unknown]
+
+
+def small(company: DatasetFile, entity_id: str, number: int, *, dropped: int = 0) -> Publication:
+    """Return a demo company with two yearly series under another id, without some of their first values."""
+    publication = company.publications[-1]
+    (group,) = (each for each in publication.groups if each["reporting_group_id"] == "annual.consolidated")
+    series = [each for each in group["series"] if each["metric_id"] in ("Revenue", "NetIncome")]
+    return evolve(
+        publication,
+        entity_id=entity_id,
+        name=f"{company.name} {number}",
+        dataset_id=str(UUID(int=number)),
+        groups=(group | {"series": series},),
+        values={each["series_id"]: publication.values[each["series_id"]][dropped:] for each in series},
+    )
+
+
+def test_five_hundred_companies_are_in_duckdb_once(service: Sandbox, tmp_path: Path) -> None:
+    """The second run requests what has changed, and has no row twice; a company that left is gone."""
+    module, duckdb = example("duckdb_table", "duckdb"), pytest.importorskip("duckdb")
+    demo = demo_datasets()
+    ids = [f"O-{number:032x}" for number in range(500)]
+    for number, entity_id in enumerate(ids):
+        service.publish(small(demo[number % 3], entity_id, number))
+    night, database = str(tmp_path / "night"), str(tmp_path / "figures.duckdb")
+
+    def run() -> tuple[int, list[tuple[Any, ...]]]:
+        before = len(service.log)
+        asyncio.run(module.read(night, ids))
+        rows = module.load(database, night)
+        with duckdb.connect(database) as connection:
+            sql = "SELECT entity_id, series_id, period_label, number FROM figures ORDER BY ALL"
+            table = connection.execute(sql).fetchall()
+        assert len(table) == rows
+        return len(service.log) - before, table
+
+    _, first = run()
+    assert len({row[0] for row in first}) == 500
+    assert len({row[:3] for row in first}) == len(first)
+    assert run() == (500, first)
+    service.publish(small(demo[0], ids[0], 1000, dropped=1))
+    del ids[1]
+    requests, third = run()
+    assert requests == 499 + 2
+    gone = sorted(set(first) - set(third))
+    assert set(third) < set(first)
+    assert {row[0] for row in gone} == {f"O-{0:032x}", f"O-{1:032x}"}
+    assert len([row for row in gone if row[0] == ids[0]]) == 2  # the first year of each series
 
 
 def without(company: DatasetFile, number: int, gone: Collection[str] | None) -> DatasetFile:

@@ -15,7 +15,8 @@ from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publication
-from asyncfin.read.stitch import Arrival, Stitch
+from asyncfin.read.stitch import Stitch
+from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.wire.tolerance import STRICT, Tolerance
 from asyncfin.wire.values import read_planned_page
@@ -115,7 +116,7 @@ def catalogue_of(series_ids: Iterable[str], periods: Iterable[Period] = ()) -> C
 
 
 class Stitched:
-    """A stitch, and what has arrived so far."""
+    """A stitch, and the wanted series received so far."""
 
     def __init__(
         self,
@@ -129,14 +130,16 @@ class Stitched:
         self.stitch = Stitch(
             Plan(question, catalogue, periods, series, ()), Publication(catalogue), tolerance
         )
-        self.arrivals: list[Arrival] = []
+        self.blocks: list[Block] = []
 
     async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:
         page = await read_planned_page(body, home, self.stitch.plan.question.value_version)
-        self.arrivals.append(await self.stitch.add(page, asked=asked))
+        wanted, _ = await self.stitch.add(page, asked=asked)
+        if wanted is not None:
+            self.blocks.append(wanted)
 
     def panel(self, *, requests: int = 0) -> Panel:
-        return self.stitch.panel(self.arrivals, self.stitch.plan.series, requests=requests)
+        return self.stitch.panel(self.blocks, self.stitch.plan.series, requests=requests)
 
 
 async def panel_of(

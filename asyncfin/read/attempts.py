@@ -284,7 +284,10 @@ class Attempt:
         if self.read.cache is None:
             return None
         catalogue = await self.read.cache.catalogue(entity_id, dataset_id)
-        return None if catalogue is None else publications.keep(catalogue)
+        if catalogue is None:
+            return None
+        # Another question may have kept it during the wait: they share what is pending.
+        return publications.kept_as(entity_id, dataset_id) or publications.keep(catalogue)
 
     async def _known(self) -> Publication | None:
         """Return the publication that the pointer names, however old that is. No request."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -34,6 +34,10 @@ _MAX_UNFINISHED_PAGES = 1_000
 # The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
+
+# Blocks of series with all their periods, and when the latest request was sent that has confirmed the
+# publication; None: none was sent.
+Received: TypeAlias = tuple[tuple[Block, ...], datetime | None]
 
 
 def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
@@ -63,6 +67,10 @@ class Publication:
     _unlisted: dict[str, set[str]] = field(factory=dict)
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
+    # The series requested and not yet received, so that none is requested a second time: in each value
+    # version, by id. Not shared by the clients of a cache, whose event loops and lifetimes differ: so all
+    # that wait for them are in one lane, the client's.
+    _pending: dict[str, dict[str, SharedCall[Received]]] = field(factory=dict)
 
     @plans.default
     def _no_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
@@ -90,34 +98,9 @@ class Publication:
             for place in places:
                 listed[place] = True
 
-
-@define(eq=False)
-class Unfinished:
-    """A catalogue whose read was ended by its turn or a failure; the next read continues it."""
-
-    dataset: Dataset | None  # its metadata, to which its requests are pinned; None: nothing was known of it
-    sent: datetime  # when the first request was sent, for these metadata or for the first page; aware UTC
-    responses: dict[Request, Response] = field(factory=dict)  # the pages received, by their requests
-
-
-@frozen
-class Received:
-    """What requests for some series have returned."""
-
-    blocks: tuple[Block, ...]  # the series, with all their periods
-    # When the latest request was sent that has confirmed the publication; None: none was sent.
-    sent: datetime | None
-
-
-class PendingSeries:
-    """The series that have been requested and not yet received, so that none is requested a second time."""
-
-    def __init__(self) -> None:
-        self._pending: dict[Hashable, dict[str, SharedCall[Received]]] = {}
-
     async def gather(
         self,
-        publication: Hashable,
+        value_version: str,
         series_ids: Collection[str],
         request: Callable[[Collection[str]], Coroutine[Any, Any, Received]],
     ) -> list[Received]:
@@ -127,11 +110,16 @@ class PendingSeries:
         another question ends the request for pending ones, they are requested here.
         """
         # No wait from here to the calls that are held, or the same series could be requested twice.
-        pending = self._pending.setdefault(publication, {})
+        pending = self._pending.setdefault(value_version, {})
+
+        def remove(call: SharedCall[Received]) -> None:
+            # From now on the series are in the cache, or have to be requested: a failure is not kept.
+            for each in [each for each, other in pending.items() if other is call]:
+                del pending[each]
+
         others = [each for each in series_ids if each not in pending or not pending[each].is_pending]
         if others:
-            own = SharedCall(request(others), partial(self._remove, publication))
-            pending.update(dict.fromkeys(others, own))
+            pending.update(dict.fromkeys(others, SharedCall(request(others), remove)))
         calls: dict[SharedCall[Received], list[str]] = {}
         for each in series_ids:
             calls.setdefault(pending[each], []).append(each)
@@ -142,7 +130,7 @@ class PendingSeries:
             except AsyncfinError as error:
                 if wanted == others or not is_ended_by_turn(error):  # `others`: requested by this question
                     raise
-            return await self.gather(publication, wanted, request)
+            return await self.gather(value_version, wanted, request)
 
         jobs = [partial(share, *each) for each in calls.items()]
         async with AsyncExitStack() as held:
@@ -151,11 +139,14 @@ class PendingSeries:
             async with bounded(jobs, len(jobs)) as results:
                 return [received async for several in results for received in several]
 
-    def _remove(self, publication: Hashable, call: SharedCall[Received]) -> None:
-        # From now on the series are in the cache, or have to be requested: a failure is not kept.
-        pending = self._pending.pop(publication, {})
-        if rest := {each: other for each, other in pending.items() if other is not call}:
-            self._pending[publication] = rest
+
+@define(eq=False)
+class Unfinished:
+    """A catalogue whose read was ended by its turn or a failure; the next read continues it."""
+
+    dataset: Dataset | None  # its metadata, to which its requests are pinned; None: nothing was known of it
+    sent: datetime  # when the first request was sent, for these metadata or for the first page; aware UTC
+    responses: dict[Request, Response] = field(factory=dict)  # the pages received, by their requests
 
 
 class Publications:
@@ -185,9 +176,6 @@ class Publications:
         self.catalogue_reads: SingleFlight[str, Publication] = SingleFlight()
         # The questions in progress, for all that are equal: the result, and whether it is stale.
         self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
-        # Not shared by the clients of a cache, whose event loops and lifetimes differ. So all that wait for
-        # pending series are in one lane, the client's.
-        self.pending = PendingSeries()
         self.exact_cap = ExactCap()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
+from typing import TypeAlias
 
 from attrs import evolve
 
 from asyncfin.errors import IncompleteResultError, ValidationFailedError, error_context
-from asyncfin.model.catalogue import publication_id
 from asyncfin.model.selection import FiscalRange, Resolved, Trailing, resolve
 from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
@@ -18,12 +18,16 @@ from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.cap import count_exact
 from asyncfin.read.publications import Received
 from asyncfin.read.read import Read
-from asyncfin.read.stitch import Arrival, Stitch
+from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
+from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import merged
 from asyncfin.wire.pages import planned_pages
 from asyncfin.wire.values import PlannedPage
+
+# The wanted series of a page, and the foreign ones where they are kept.
+_Page: TypeAlias = tuple[Block, Block | None]
 
 
 async def answer(read: Read, plan: Plan | None = None) -> Panel:
@@ -38,16 +42,16 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
             stitch = Stitch(current, read.publications.of(current.catalogue), read.tolerance)
             async with attempt.pinned_to(current.catalogue.dataset_id):
                 if read.fills_cache:
-                    arrivals = await _from_cache_or_service(attempt, stitch)
+                    blocks = await _from_cache_or_service(attempt, stitch)
                 else:
-                    arrivals, batches = await _cached(attempt, stitch)
+                    blocks, batches = await _cached(attempt, stitch)
                     _count_cached(read, stitch)
-                    async with _arrivals(attempt, stitch, batches, prefetch=True) as arriving:
-                        arrivals += [arrival async for arrival in arriving]
-                arrivals += await _retry_missing(attempt, stitch)
+                    async with _pages(attempt, stitch, batches, prefetch=True) as pages:
+                        blocks += [block async for block, _ in pages]
+                blocks += await _retry_missing(attempt, stitch)
                 confirmed = await attempt.confirm(current.catalogue)
     requests = read.stats.requests
-    return stitch.panel(arrivals, current.series, requests=requests, confirmed_at=confirmed)
+    return stitch.panel(blocks, current.series, requests=requests, confirmed_at=confirmed)
 
 
 async def cached_answer(read: Read) -> Panel | None:
@@ -57,10 +61,10 @@ async def cached_answer(read: Read) -> Panel | None:
         return None
     plan = without_batches(read.question, known.catalogue)
     stitch = Stitch(plan, known, read.tolerance)
-    arrivals = stitch.take(await attempt.blocks(plan))
+    blocks = stitch.take(await attempt.blocks(plan))
     if stitch.missing:
         return None
-    return stitch.panel(arrivals, plan.series, confirmed_at=known.confirmed)
+    return stitch.panel(blocks, plan.series, confirmed_at=known.confirmed)
 
 
 async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
@@ -92,14 +96,14 @@ async def _pieces(attempt: Attempt, plan: Plan) -> AsyncGenerator[Panel, None]:
     held = deque(cached)
 
     async def piece() -> Panel:
-        arrival, requests = stitch.release(held.popleft()), read.stats.requests
+        block, requests = stitch.release(held.popleft()), read.stats.requests
         confirmed = await attempt.confirm(plan.catalogue, store=False)
-        series = stitch.series_of(arrival)
-        return stitch.panel([arrival], series, requests=requests, confirmed_at=confirmed, whole=False)
+        series = stitch.series_of(block)
+        return stitch.panel([block], series, requests=requests, confirmed_at=confirmed, whole=False)
 
-    async with _arrivals(attempt, stitch, batches) as arriving:
-        async for arrival in arriving:
-            held.append(arrival)
+    async with _pages(attempt, stitch, batches) as pages:
+        async for block, _ in pages:
+            held.append(block)
             if _window_is_certain(stitch):
                 while held:
                     yield await piece()
@@ -124,16 +128,16 @@ def _window_is_certain(stitch: Stitch) -> bool:
     return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end
 
 
-async def _cached(attempt: Attempt, stitch: Stitch) -> tuple[list[Arrival], Sequence[Batch]]:
+async def _cached(attempt: Attempt, stitch: Stitch) -> tuple[list[Block], Sequence[Batch]]:
     """Return what the cache has of the answer, and the batches that request the rest."""
     if attempt.read.cache is None:
         return [], stitch.plan.batches
     blocks = await attempt.blocks(stitch.plan)
     plan = await attempt.plan_missing(stitch.plan, blocks)
-    arrivals = stitch.take(blocks)
+    taken = stitch.take(blocks)
     if plan.batches:
         await attempt.check_not_replaced(plan.catalogue)
-    return arrivals, plan.batches
+    return taken, plan.batches
 
 
 def _count_cached(read: Read, stitch: Stitch) -> None:
@@ -143,20 +147,19 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
         read.stats.cached = wanted - misses
 
 
-async def _from_cache_or_service(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
+async def _from_cache_or_service(attempt: Attempt, stitch: Stitch) -> list[Block]:
     """Return what the cache has of the answer, and the rest, which is requested once for all questions."""
     read, plan = attempt.read, stitch.plan
-    arrivals = stitch.take(await attempt.blocks(plan))
+    taken = stitch.take(await attempt.blocks(plan))
     missing = [series.series_id for series in stitch.missing]
     _count_cached(read, stitch)
     if missing:
-        key = (read.entity_id, publication_id(plan.catalogue.dataset_id), plan.question.value_version)
         request = partial(_request, attempt, stitch)
-        for received in await read.publications.pending.gather(key, missing, request):
-            arrivals += stitch.take(received.blocks)
-            if received.sent is not None:  # also by a request of another question, which this one has shared
-                attempt.record_confirmation(received.sent)
-    return arrivals
+        for blocks, sent in await stitch.publication.gather(plan.question.value_version, missing, request):
+            taken += stitch.take(blocks)
+            if sent is not None:  # also by a request of another question, which this one has shared
+                attempt.record_confirmation(sent)
+    return taken
 
 
 async def _request(attempt: Attempt, asking: Stitch, series_ids: Collection[str]) -> Received:
@@ -169,18 +172,17 @@ async def _request(attempt: Attempt, asking: Stitch, series_ids: Collection[str]
     async with read.cache.claim(read.entity_id), attempt.pinned_to(catalogue.dataset_id):
         # Another process may have requested them during the wait, or found that the publication is replaced.
         stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication, read.tolerance)
-        arrivals, batches = await _cached(attempt, stitch)
-        async with _arrivals(attempt, stitch, batches, prefetch=True) as arriving:
-            arrivals += [arrival async for arrival in arriving]
-    blocks = tuple(block for arrival in arrivals for block in (*arrival.blocks, *arrival.foreign))
-    return Received(blocks, attempt.confirmed if batches else None)
+        blocks, batches = await _cached(attempt, stitch)
+        async with _pages(attempt, stitch, batches, prefetch=True) as pages:
+            blocks += [block async for both in pages for block in both if block is not None]
+    return tuple(blocks), attempt.confirmed if batches else None
 
 
 @asynccontextmanager
-async def _arrivals(
+async def _pages(
     attempt: Attempt, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
-) -> AsyncIterator[AsyncIterator[Arrival]]:
-    """Yield the arrivals of all batches in the order in which they are received, and cache them.
+) -> AsyncIterator[AsyncIterator[_Page]]:
+    """Yield the pages of all batches in the order in which they are received, and cache them.
 
     With `prefetch` a batch's next page is requested while one is read. It does not count as held until then,
     so a stream, which bounds what it holds, must not prefetch.
@@ -192,14 +194,14 @@ async def _arrivals(
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await open_writer.enter_async_context(CacheWriter(put))
         jobs = [partial(_read_batch, attempt, stitch, batch, writer, prefetch=prefetch) for batch in batches]
-        async with merged(jobs, read.limit) as arriving:
-            yield arriving
+        async with merged(jobs, read.limit) as pages:
+            yield pages
 
 
 async def _read_batch(
     attempt: Attempt, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
-) -> AsyncGenerator[Arrival, None]:
-    """Yield the arrival of each page of a batch that has series which are at home in the batch."""
+) -> AsyncGenerator[_Page, None]:
+    """Yield each page of a batch that has series which are at home in the batch."""
     read, catalogue = attempt.read, stitch.plan.catalogue
     cap = read.publications.exact_cap
     received: set[str] = set()
@@ -230,15 +232,12 @@ async def _read_batch(
                         attempt.record_confirmation(began)
                         # With `prefetch` the next request may have left as soon as this page was there.
                         left = page.at if prefetch else None
-                        arrival = await _added(attempt, stitch, page, sent.periods, writer)
-                        # While the arrival waits to be taken, it alone is held, and not the page's bytes.
+                        wanted, foreign = await _added(attempt, stitch, page, sent.periods, writer)
+                        # While the blocks wait to be taken, they alone are held, and not the page's bytes.
                         del page
-                        # A page may contain only foreign series, or none.
-                        if arrival.blocks:
-                            received.update(arrival.series_ids())
-                            yield arrival
-                        else:
-                            stitch.release(arrival)
+                        if wanted is not None:
+                            received.update(wanted.series_ids)
+                            yield wanted, foreign
                         began = left or read.publications.clock()
             return
         except ValidationFailedError as refused:
@@ -256,17 +255,17 @@ async def _read_batch(
 
 async def _added(
     attempt: Attempt, stitch: Stitch, page: PlannedPage, asked: Resolved, writer: CacheWriter | None
-) -> Arrival:
+) -> tuple[Block | None, Block | None]:
     """Add a page to the answer and to what is cached; `asked` are the periods that were requested."""
     attempt.read.stats.received_at = page.at
     with error_context("query", page.entity_id, page):
-        arrival = await stitch.add(page, asked=asked)
+        both = await stitch.add(page, asked=asked)
     if writer is not None:
-        await writer.add((*arrival.blocks, *arrival.foreign))
-    return arrival
+        await writer.add(filter(None, both))
+    return both
 
 
-async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
+async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Block]:
     """Request the missing series again, together, over all periods of the catalogue.
 
     The spec leaves open whether a series without values is listed, so one response without a series proves
@@ -274,17 +273,17 @@ async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
     of them. What is missing then is unlisted, and is not requested again. If a response over all periods has
     listed it, that is an IncompleteResultError.
     """
-    plan, arrivals = stitch.plan, list[Arrival]()
+    plan, blocks = stitch.plan, list[Block]()
     if plan.periods is None or not plan.catalogue.periods or not stitch.missing:
-        return arrivals
+        return blocks
     everything = resolve(FiscalRange(), plan.catalogue.periods)
     while missing := stitch.missing:
         batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
-        async with _arrivals(attempt, stitch, batches) as arriving:
-            found = [arrival async for arrival in arriving]
+        async with _pages(attempt, stitch, batches) as pages:
+            found = [block async for block, _ in pages]
         if not found:
             break
-        arrivals += found
+        blocks += found
     version, has_listed = plan.question.value_version, stitch.publication.has_listed
     lost = [series.series_id for series in stitch.missing if has_listed(version, series)]
     if lost:
@@ -296,4 +295,4 @@ async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Arrival]:
             at=attempt.read.stats.received_at,
         )
     stitch.unlisted.update(series.series_id for series in stitch.missing)
-    return arrivals
+    return blocks

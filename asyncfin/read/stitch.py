@@ -7,13 +7,10 @@ are placed by period, never by position.
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Set
+from collections.abc import Collection, Set
 from datetime import datetime
-from itertools import chain
 from operator import attrgetter, eq
 from weakref import WeakValueDictionary
-
-from attrs import frozen
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.deviation import Deviation, merged
@@ -40,24 +37,11 @@ _WHOLE_BYTES = 4 * 1024 * 1024
 _PIECES_AT_ONCE = 8
 
 
-@frozen(eq=False)
-class Arrival:
-    """One page's contribution to the answer."""
-
-    blocks: tuple[Block, ...]  # the values of its wanted series
-    populated: Set[Period]  # the periods in which one of these series has a value
-    foreign: tuple[Block, ...] = ()  # the values of the other series, where they are kept
-    whole_bytes: int = 0  # the size of the page's text, if it is held as received
-
-    def series_ids(self) -> Iterator[str]:
-        """Yield the ids of the series."""
-        return chain.from_iterable(block.series_ids for block in self.blocks)
-
-
 class Stitch:
     """The answer to a planned question while its pages are received.
 
-    The values are with the caller, as arrivals. What its pages show of the publication is recorded there.
+    The values are with the caller, as blocks of wanted series. What its pages show of the publication is
+    recorded there.
     """
 
     def __init__(self, plan: Plan, publication: Publication, tolerance: Tolerance = Tolerance()) -> None:
@@ -71,13 +55,8 @@ class Stitch:
         # One object for each period, however many pages list it; and for each axis, while a block has it.
         self._known: dict[Period, Period] = {}
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = WeakValueDictionary()
-        self._room = _WHOLE_BYTES
+        self._uncompressed: set[PageText] = set()  # the texts held as received
         self.anchor: Period | None = None
-
-    def _has_received(self, series_id: str) -> bool:
-        # A cached block can hold series that a catalogue made by the caller does not list.
-        place = self.plan.catalogue.places.get(series_id)
-        return place is not None and bool(self._received[place])
 
     @property
     def not_received(self) -> tuple[CatalogueSeries, ...]:
@@ -96,30 +75,23 @@ class Stitch:
         """The wanted series that are not received, apart from the unlisted ones."""
         return tuple(each for each in self.not_received if each.series_id not in self.unlisted)
 
-    def take(self, blocks: Collection[Block]) -> list[Arrival]:
-        """Return the arrivals of series that are not received yet, from blocks with all their periods."""
-        arrivals: list[Arrival] = []
-        places = self.plan.catalogue.places
+    def take(self, blocks: Collection[Block]) -> list[Block]:
+        """Return the wanted series that are not received yet, from blocks with all their periods."""
+        taken: list[Block] = []
         wanted = {series.series_id for series in self.not_received} if blocks else set()
         for block in blocks:
-            if not (found := wanted.intersection(block.series_ids)):
-                continue
-            # Two reads may have requested the same series; each must be in the answer once. Of a block
-            # of which no series is received, as of nearly all, nothing is dropped.
-            whole = len(found) == len(block.series_ids)
-            known = set() if whole else set(filter(self._has_received, block.series_ids))
-            if (new := drop_series(block, known) if known else block) is not None:
-                wanted -= found
-                arrivals.append(
-                    self._arrive([places[each] for each in found], (new,), _populated(new, found))
-                )
-        return arrivals
+            # Two reads may have requested the same series; each must be in the answer once.
+            others = set(block.series_ids) - wanted
+            if (new := drop_series(block, others) if others else block) is not None:
+                wanted.difference_update(new.series_ids)
+                taken.append(self._receive(new))
+        return taken
 
-    async def add(self, page: PlannedPage, *, asked: Resolved) -> Arrival:
-        """Return the arrival of a page; MalformedAnswerError: it does not match the plan or the catalogue.
+    async def add(self, page: PlannedPage, *, asked: Resolved) -> tuple[Block | None, Block | None]:
+        """Return the wanted series of a page, and the foreign ones where they are kept; None: it has none.
 
         `asked` are the periods that the batch requested. They need not be the question's: trailing months are
-        requested as a range.
+        requested as a range. MalformedAnswerError: the page does not match the plan or the catalogue.
         """
         # Without series of interest the text is not held, so it takes no room.
         places, differences = self._places(page)
@@ -135,31 +107,28 @@ class Stitch:
         if (axis := self._axes.get(page.periods)) is None:
             axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
             self._axes[page.periods] = axis
-        blocks = [block_of(axis, page, page.wanted, text)] if page.wanted.indices else []
-        foreign = [block_of(axis, page, page.foreign, text)] if page.foreign.indices else []
-        populated = frozenset(axis.periods[at] for block in blocks for at in set(block.positions))
-        if outside := populated - _cut_to_window(asked, populated, None):
+        wanted = block_of(axis, page, page.wanted, text) if page.wanted.indices else None
+        foreign = block_of(axis, page, page.foreign, text) if page.foreign.indices else None
+        if wanted is not None and (outside := _outside(wanted, asked)):
             raise MalformedAnswerError(
-                f"series {_first_at(blocks, period)} has a value at {period}, outside of"
+                f"series {_first_at(wanted, period)} has a value at {period}, outside of"
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
         self._tolerance.report(differences)
         self.publication.record_listed(self.plan.question.value_version, places, asked)
-        wanted_places = [places[index] for index in page.wanted.indices]
-        return self._arrive(
-            wanted_places,
-            tuple(blocks),
-            populated,
-            tuple(_valid_foreign(foreign, asked)),
-            0 if text.compressed else len(text.pieces[0]),
-        )
+        if wanted is None:
+            self._uncompressed.discard(text)  # no wanted series holds it
+        # An invalid foreign series does not fail the question.
+        if foreign is not None and _outside(foreign, asked):
+            foreign = None
+        return wanted and self._receive(wanted), foreign
 
     async def _text(self, body: bytes, deviations: tuple[Deviation, ...]) -> PageText:
         """Return the text of a page, as received while there is room for it, otherwise compressed."""
         text = PageText((body,), compressed=False, head_deviations=deviations)
-        if len(body) <= self._room:
-            self._room -= len(body)
+        if sum(len(each.pieces[0]) for each in self._uncompressed) + len(body) <= _WHOLE_BYTES:
+            self._uncompressed.add(text)
             return text
         # Here, and not in a thread, which would wait for the GIL after each piece: with that, results took up
         # to a seventh more CPU time, and a tenth more memory, for more pages waited to be compressed.
@@ -171,27 +140,20 @@ class Stitch:
                     await asyncio.sleep(0)
         return PageText(tuple(frames), compressed=True, head_deviations=deviations)
 
-    def release(self, arrival: Arrival) -> Arrival:
-        """Count an arrival's text no longer as held: from now on it is the consumer's."""
-        self._room += arrival.whole_bytes
-        return arrival
+    def release(self, block: Block) -> Block:
+        """Count the text of a block no longer as held: from now on it is the consumer's."""
+        self._uncompressed.discard(block.text)
+        return block
 
-    def _arrive(
-        self,
-        places: Collection[int],
-        blocks: tuple[Block, ...],
-        populated: Set[Period],
-        foreign: tuple[Block, ...] = (),
-        whole_bytes: int = 0,
-    ) -> Arrival:
-        """Make the blocks of wanted series a part of the answer."""
-        arrival = Arrival(blocks, populated, foreign, whole_bytes)
-        self._left -= len(places)
-        for place in places:
-            self._received[place] = True
-        if isinstance(self.plan.periods, Trailing) and populated:
-            self.anchor = max(populated if self.anchor is None else {*populated, self.anchor})
-        return arrival
+    def _receive(self, block: Block) -> Block:
+        """Make a block of wanted series a part of the answer."""
+        places = self.plan.catalogue.places
+        self._left -= len(block.series_ids)
+        for each in block.series_ids:
+            self._received[places[each]] = True
+        if isinstance(self.plan.periods, Trailing) and block.positions:
+            self.anchor = max(block.populated() | ({self.anchor} if self.anchor else set()))
+        return block
 
     def _places(self, page: PlannedPage) -> tuple[list[int], tuple[Deviation, ...]]:
         """Return the places of a page's series in the catalogue, and the texts that differ from it.
@@ -232,36 +194,34 @@ class Stitch:
             for name, count in counts.items()
         )
 
-    def series_of(self, arrival: Arrival) -> tuple[CatalogueSeries, ...]:
-        """Return the series of an arrival, in catalogue order."""
+    def series_of(self, block: Block) -> tuple[CatalogueSeries, ...]:
+        """Return the series of a block, in catalogue order."""
         catalogue = self.plan.catalogue
-        # Looking at all series for each page would be quadratic. What is not received was not wanted.
-        places = [catalogue.places[each] for each in arrival.series_ids() if self._has_received(each)]
-        return tuple(catalogue.series[place] for place in sorted(places))
+        # Looking at all series for each page would be quadratic.
+        places = sorted(catalogue.places[each] for each in block.series_ids)
+        return tuple(catalogue.series[place] for place in places)
 
     def panel(
         self,
-        arrivals: Iterable[Arrival],
+        blocks: Collection[Block],
         series: tuple[CatalogueSeries, ...],
         *,
         requests: int = 0,
         confirmed_at: datetime | None = None,
         whole: bool = True,
     ) -> Panel:
-        """Return some of the wanted series as a Panel, with the values that arrivals hold.
+        """Return some of the wanted series as a Panel, with the values that blocks hold.
 
         Those that are not received are its `unlisted`, if anything could be requested. A piece of a stream is
         not `whole`.
         """
-        arrivals = list(arrivals)
         plan = self.plan
-        blocks = [block for arrival in arrivals for block in arrival.blocks]
         asked = plan.periods is not None and plan.catalogue.periods
         if isinstance(plan.periods, Exact):
             periods: Set[Period] = set(plan.periods.periods)
         else:
             # Missing series were requested again over all periods: some may not be the question's.
-            populated: set[Period] = set().union(*(arrival.populated for arrival in arrivals))
+            populated: set[Period] = set().union(*(block.populated() for block in blocks))
             periods = _cut_to_window(plan.periods, populated, self.anchor)
         question = plan.question
         grid = Grid(
@@ -314,29 +274,13 @@ def _cut_to_window(selection: Resolved | None, periods: Set[Period], anchor: Per
     return set()
 
 
-def _valid_foreign(blocks: Iterable[Block], asked: Resolved) -> Iterator[Block]:
-    """Yield the valid blocks of foreign series: an invalid one does not fail the question."""
-    for block in blocks:
-        periods = frozenset(block.axis.periods[at] for at in set(block.positions))
-        if periods <= _cut_to_window(asked, periods, None):
-            yield block
+def _outside(block: Block, asked: Resolved) -> Set[Period]:
+    """Return the periods in which a block has a value and which were not requested."""
+    populated = block.populated()
+    return populated - _cut_to_window(asked, populated, None)
 
 
-def _populated(block: Block, series_ids: Set[str]) -> Set[Period]:
-    """Return the periods in which one of these series of a block has a value."""
-    if len(series_ids) == len(block.series_ids):
-        found = set(block.positions)
-    else:
-        rows = [row for row, each in enumerate(block.series_ids) if each in series_ids]
-        found = {at for row in rows for at in block.observations(row)[0]}
-    return {block.axis.periods[at] for at in found}
-
-
-def _first_at(blocks: Iterable[Block], period: Period) -> str:
-    """Return the id of a series with a value at a period."""
-    return next(
-        series_id
-        for block in blocks
-        for row, series_id in enumerate(block.series_ids)
-        if period in _populated(block, {series_id})
-    )
+def _first_at(block: Block, period: Period) -> str:
+    """Return the id of the first series with a value at a period."""
+    at = block.positions.index(block.axis.periods.index(period))
+    return block.series_ids[bisect_right(block.starts, at) - 1]

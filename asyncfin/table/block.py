@@ -171,6 +171,10 @@ class Block:
         start, end = self.starts[row : row + 2]
         return self.positions[start:end], self.numbers[start:end]
 
+    def populated(self) -> set[Period]:
+        """Return the periods in which a series of the block has a value."""
+        return {self.axis.periods[at] for at in set(self.positions)}
+
 
 def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> Block:
     """Return the block of some series of a page, whose text is given so that blocks of a page share it."""

@@ -616,6 +616,19 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
 
 
 @virtual
+async def test_the_first_questions_of_a_process_ask_for_no_series_twice(tmp_path: Path) -> None:
+    """Each of them reads the catalogue from the cache; the smaller one waits for the series of the larger."""
+    async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
+        async with client(sandbox, FileCache(tmp_path)) as earlier:
+            catalogue = await earlier.catalogue(ENTITY)
+        spent = len(sandbox.log)
+        async with client(sandbox, FileCache(tmp_path), max_age=3600) as later:
+            selects = [Select.of(catalogue.series[:count]) for count in (40, 30, 20)]
+            await asyncio.gather(*(later.query(ENTITY, each, FiscalRange()) for each in selects))
+        assert asked(sandbox, spent) == ["query"]
+
+
+@virtual
 async def test_requests_that_end_leave_other_pending_series_as_they_are() -> None:
     """The first question's requests take longer: a third one for its series still shares them."""
     large = generate(17, series=1000, publications=1)

@@ -100,7 +100,7 @@ async def test_a_piece_is_cut_to_the_anchor_of_the_whole_answer() -> None:
     answer = stitch(Trailing(24))
     await answer.add(page({"a.annual": {FY22: 1, FY23: 2}}), home=frozenset(IDS[:1]), asked=EVER)
     await answer.add(page({"b.annual": {FY24: 2}}), home=frozenset(IDS[1:]), asked=EVER)
-    (first, _) = answer.arrivals
+    (first, _) = answer.blocks
     panel = answer.stitch.panel([first], answer.stitch.series_of(first))
     assert panel.series_ids == ("a.annual",)
     assert panel.periods == (FY23,)
@@ -162,9 +162,9 @@ async def test_cached_blocks_that_share_a_series_give_it_once() -> None:
     for numbers in ({"a.annual": {FY23: 1}, "b.annual": {FY24: 2}}, {"b.annual": {FY24: 3}, "c.annual": {}}):
         reader = stitch()
         await reader.add(page(numbers), home=frozenset(numbers), asked=EVER)
-        blocks += [block for arrival in reader.arrivals for block in arrival.blocks]
+        blocks += reader.blocks
     answer = stitch()
-    answer.arrivals += answer.stitch.take(blocks)
+    answer.blocks += answer.stitch.take(blocks)
     panel = answer.panel()
     assert panel.value_count == 2
     assert [value and value.number for value in panel["b.annual"].values] == [None, 2]
@@ -242,10 +242,10 @@ async def test_what_was_given_away_takes_no_memory() -> None:
     try:
         for number, ids in enumerate(pages):
             await answer.add(page({each: {FY24: number} for each in ids}), home=frozenset(ids), asked=EVER)
-            (arrival,) = answer.arrivals
-            assert len(answer.stitch.series_of(answer.stitch.release(arrival))) == 100
-            answer.arrivals.clear()
-            del arrival
+            (block,) = answer.blocks
+            assert len(answer.stitch.series_of(answer.stitch.release(block))) == 100
+            answer.blocks.clear()
+            del block
             if number in (9, 49):
                 gc.collect()
                 held[number], _ = tracemalloc.get_traced_memory()

@@ -23,7 +23,7 @@ def test_series_keep_their_values_whichever_others_are_dropped(numbers: Numbers,
         catalogue = catalogue_of(numbers, PERIODS)
         answer = Stitched(catalogue, catalogue.series, EVER)
         await answer.add(encoded(page_json(PERIODS, numbers)), home=frozenset(numbers), asked=EVER)
-        (block,) = answer.arrivals[0].blocks
+        (block,) = answer.blocks
         rest = drop_series(block, dropped)
         if rest is None:
             assert dropped >= set(numbers)

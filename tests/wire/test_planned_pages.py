@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import assume, given, settings, strategies as st
 
 from asyncfin.errors import MalformedAnswerError
@@ -49,9 +48,7 @@ def panel(document: dict[str, Any], value_version: ValueVersion, *, packed: bool
         answer = Stitched(catalogue, wanted, EVER, value_version)
         await answer.add(encoded(document), home=frozenset(ids) - {FOREIGN}, asked=EVER)
         if packed:
-            answer.arrivals = [
-                evolve(arrival, blocks=compressed_blocks(arrival.blocks)) for arrival in answer.arrivals
-            ]
+            answer.blocks = [*compressed_blocks(answer.blocks)]
         return answer.panel()
 
     return asyncio.run(run())
@@ -267,9 +264,8 @@ async def test_an_answer_keeps_few_texts_whole_and_packs_the_others() -> None:
     answer = _five()
     for series_id in FIVE:
         await _add_two_megabytes(answer, series_id)
-    blocks = [block for arrival in answer.arrivals for block in arrival.blocks]
-    assert [block.text.compressed for block in blocks] == [False, False, True, True, True]
-    assert all(len(block.text.pieces) > 10 for block in blocks[2:])
+    assert [block.text.compressed for block in answer.blocks] == [False, False, True, True, True]
+    assert all(len(block.text.pieces) > 10 for block in answer.blocks[2:])
     for series in answer.panel():
         assert [each.text for _, each in series.observations()] == [
             "".join(_noise(series.series_id, 1_045_000))
@@ -300,13 +296,11 @@ async def test_a_stream_packs_only_what_it_holds_back() -> None:
     answer = _five()
     for series_id in FIVE[:3]:
         await _add_two_megabytes(answer, series_id)
-    answer.stitch.release(answer.arrivals[2])
+    answer.stitch.release(answer.blocks[2])
     await _add_two_megabytes(answer, FIVE[3])
-    answer.stitch.release(answer.arrivals[0])
+    answer.stitch.release(answer.blocks[0])
     await _add_two_megabytes(answer, FIVE[4])
-    found = [arrival.blocks[0].text.compressed for arrival in answer.arrivals]
-    assert found == [False, False, True, True, False]
-    assert [arrival.whole_bytes > 0 for arrival in answer.arrivals] == [True, True, False, False, True]
+    assert [block.text.compressed for block in answer.blocks] == [False, False, True, True, False]
 
 
 async def test_a_page_without_wanted_series_takes_no_room() -> None:
@@ -315,7 +309,7 @@ async def test_a_page_without_wanted_series_takes_no_room() -> None:
     for series_id in FIVE[:3]:
         await answer.add(_two_megabytes(series_id), home=frozenset([FIVE[4]]), asked=EVER)
     await _add_two_megabytes(answer, FIVE[4])
-    assert [arrival.whole_bytes > 0 for arrival in answer.arrivals] == [False, False, False, True]
+    assert [block.text.compressed for block in answer.blocks] == [False]
 
 
 async def test_texts_are_compressed_one_at_a_time_and_not_while_a_page_is_decoded() -> None:
@@ -329,7 +323,7 @@ async def test_texts_are_compressed_one_at_a_time_and_not_while_a_page_is_decode
             await asyncio.sleep(0)
         assert not adding.done()
     await adding
-    assert [arrival.blocks[0].text.compressed for arrival in answer.arrivals] == [False, False, True]
+    assert [block.text.compressed for block in answer.blocks] == [False, False, True]
 
 
 def _noise(seed: str, length: int) -> Iterator[str]:

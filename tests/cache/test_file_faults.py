@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin.cache import folder
-from asyncfin.cache.availability import CLOSED_SECONDS
+from asyncfin.cache.availability import CLOSED_SECONDS, seconds_left
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import Pointer
 from asyncfin.errors import ArgumentError
@@ -464,15 +464,17 @@ async def test_clearing_that_fails_is_an_error_and_deletes_nothing(
     tmp_path: Path,
 ) -> None:
     """Clearing raises OSError, and deletes nothing, while another program holds the file for writing."""
-    # Ten seconds of real time for each call: SQLite waits for a lock in its own thread, by its own clock.
+    # Of real time: SQLite waits for a lock in its own thread, by its own clock.
     await filled(tmp_path / "cache")
     cache = FileCache(tmp_path / "cache")
     held = cache.stats().bytes
+    waits = seconds_left.set(0.1)
     with closing(sqlite3.connect(file_of(tmp_path / "cache"), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
         for entity_id in (None, ENTITY):
             with pytest.raises(OSError, match="can't be written, and was not cleared"):
                 await cache.clear(entity_id)
+    seconds_left.reset(waits)
     assert cache.stats().bytes == held
     await cache.clear()
     assert cache.stats().bytes == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cache import database
+from asyncfin.cache.availability import seconds_left
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import Pointer
 from asyncfin.sandbox import Sandbox
@@ -52,15 +52,14 @@ def test_it_empties_the_folder_or_deletes_an_entity(
     assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
 
 
-def test_a_folder_that_cannot_be_emptied_is_an_error(
-    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_emptied_is_an_error(command: Command, folder: Path) -> None:
     """A folder held by another program is an error; a damaged file is replaced by an empty one."""
-    # Ten seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
+    # Of real time: SQLite waits for a lock in its own thread, by its own clock.
+    waits = seconds_left.set(0.1)
     with closing(sqlite3.connect(file_of(folder), isolation_level=None)) as locking:
         locking.execute("BEGIN IMMEDIATE")
         result = command("cache", "--cache", str(folder), "--clear")
+    seconds_left.reset(waits)
     assert (result.code, result.out) == (7, "")
     assert "can't be written, and was not cleared" in result.line
     file_of(folder).write_bytes(b"x" * 4_096)

@@ -25,7 +25,7 @@ from asyncfin.extraction.files import place_of
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.last import FORMAT, read_last
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
-from asyncfin.sandbox import Hang, Sandbox, Status
+from asyncfin.sandbox import Hang, Latency, Sandbox, Status
 from tests.extraction.conftest import IDS, UNKNOWN_ID, wait_for
 
 NOW = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
@@ -114,12 +114,13 @@ async def test_an_interrupted_run_has_the_code_of_ctrl_c(
 ) -> None:
     """`drop` leaves what is in progress; `stop` finishes it."""
     given = asyncio.Event()
-    sandbox.inject(Hang(operation="query", nth=2))
+    sandbox.inject(
+        Hang(operation="query", nth=2) if event == "drop" else Latency(operation="query", seconds=0.1, nth=2)
+    )
 
     def note(progress: Any) -> None:
         if progress.done:
             given.set()
-            sandbox.clear_faults() if event == "stop" else None
 
     report = await run(client, folder, progress=note, **{event: given})
     last = written(folder)

@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
+import notebook_pages  # noqa: E402
 from drawings import draw_all  # noqa: E402
 
 project = "asyncfin"
@@ -23,6 +24,7 @@ author = "the asyncfin contributors"
 copyright = "the asyncfin contributors"
 release = metadata.version("asyncfin")
 
+source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # a notebook becomes Markdown when it is read
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_generated"]
 nitpicky = False
@@ -108,6 +110,8 @@ def read_source(app: Any, page: str, source: list[str]) -> None:
         source[0] = text + source[0]
     elif page == "changes":
         source[0] += unreleased()
+    elif page.startswith("notebooks/"):
+        source[0] = notebook_pages.page(source[0])
     if (HERE / "_generated" / "explorer-small.png").exists():  # the last one that screenshots.py takes
         source[0] = re.sub(r'(\]\(|src=")_static/explorer-', r"\1_generated/explorer-", source[0])
     for file, name in ELSEWHERE.items():
@@ -162,6 +166,8 @@ def _pages(env, page: str = "index") -> list[str]:  # type: ignore[no-untyped-de
 
 def _text(app, page: str) -> str:  # type: ignore[no-untyped-def]
     """Return a page's own text; a page of the reference as autodoc has filled it."""
+    if page.startswith("notebooks/"):
+        return notebook_pages.page((HERE / f"{page}.ipynb").read_text(), html=False)
     if not page.startswith("reference/"):
         return SOURCES.get(page, HERE / f"{page}.md").read_text() + (
             unreleased() if page == "changes" else ""

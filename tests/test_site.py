@@ -48,7 +48,8 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     listed = {one or other for one, other in found}
     pages = {
         str(path.relative_to(DOCS).with_suffix(""))
-        for path in DOCS.rglob("*.md")
+        for pattern in ("*.md", "*.ipynb")
+        for path in DOCS.rglob(pattern)
         if not {"_build", "_generated"} & set(path.parts)
     }
     assert sorted(pages - {"index"} - listed) == []

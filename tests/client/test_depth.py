@@ -1,5 +1,6 @@
 """How deep a call is: what a reader of the code, or of a traceback, goes through."""
 
+import re
 import sys
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 
 import asyncfin
-from asyncfin import Annual, Client, FileCache, FiscalRange, MemoryCache, Select
+from asyncfin import Annual, Client, FileCache, FiscalRange, MemoryCache, Select, Trailing
 from asyncfin.sandbox import Sandbox
 
 OURS = str(Path(asyncfin.__file__).parent)
 SANDBOX = str(Path(OURS, "sandbox"))
+
+
+CONTRIBUTING = Path(OURS).parent / "CONTRIBUTING.md"
 
 
 def is_ours(code: CodeType) -> bool:
@@ -75,6 +79,33 @@ async def test_a_question_that_the_cache_answers_enters_at_most_165_functions(
         assert len(functions) <= 165
         # The count is of what runs, and not of nothing.
         assert {"Client.query", "Stitch.panel"} <= {each.co_qualname for each in functions}
+
+
+def class_of(code: CodeType) -> tuple[str, str] | None:
+    """Return the room and the name of the class whose function it is, also one that attrs has written."""
+    if made := re.fullmatch(r"<attrs generated \w+ asyncfin\.(\w+)\.[\w.]*?(\w+)>", code.co_filename):
+        return made[1], made[2]
+    name, *rest = code.co_qualname.split(".")
+    is_method = rest and is_ours(code) and name[0].isupper()
+    return (Path(code.co_filename).parent.name, name) if is_method else None
+
+
+@pytest.mark.parametrize("cached", [False, True])
+async def test_each_class_that_a_query_enters_is_explained_to_contributors(cached: bool) -> None:
+    codes: set[CodeType] = set()
+    async with (
+        Sandbox.demo() as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
+    ):
+        with each_call(lambda frame: codes.add(frame.f_code)):
+            await client.query(sandbox.entities[0], Select(), Trailing(12))
+    entered = {each[1] for each in map(class_of, codes) if each and each[0] in ("plan", "read", "table")}
+    text = CONTRIBUTING.read_text(encoding="utf-8").partition("## How a query runs")[2]
+    explained = set(re.findall(r"`(\w+)`", text.partition("The calls from")[0]))
+    assert entered - explained == set()
+    # The twelve that are explained first are entered, and those of other rooms are there.
+    assert len(entered) >= 20
+    assert {"Judged", "Tolerance"} < explained
 
 
 async def test_few_functions_wait_for_a_request() -> None:

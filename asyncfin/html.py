@@ -10,7 +10,7 @@ from asyncfin.errors import printable, shorten
 # Notebooks align all cells to the right, and break long names into a word a line.
 _NAME = '<th style="text-align: left; min-width: 12em">'
 
-# How much of a text a cell shows.
+# How much of a text a cell shows; a line, ten times as much.
 _LONGEST = 1_000
 
 
@@ -31,7 +31,7 @@ def document(lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str]
 
 
 def _paragraph(lines: Iterable[str]) -> str:
-    text = "<br>".join(map(_text, lines))
+    text = "<br>".join(_text(shorten(line, 10 * _LONGEST)) for line in lines)
     return f"<p>{text}</p>" if text else ""
 
 

@@ -13,7 +13,7 @@ from attrs import frozen
 from msgspec import Struct
 
 from asyncfin import checks
-from asyncfin.errors import printable, shorten
+from asyncfin.errors import printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
 from asyncfin.model.frame import COLUMNS, SearchResult, Tabular
@@ -24,7 +24,7 @@ from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import PeriodSelection, Resolved, describe, nothing_selected, resolve
 from asyncfin.model.series import CatalogueSeries, Series, triple
-from asyncfin.model.words import counted, spanned
+from asyncfin.model.words import counted, named_entity, spanned
 
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
@@ -299,8 +299,7 @@ class Catalogue(Dataset, Tabular):
         """
         if (resolved := resolve(periods, self.periods)) is not None:
             return resolved
-        entity = f"{printable(shorten(self.name, suggest.LONGEST))} ({self.entity_id})"
-        has = f"periods: {entity} has none of {describe(periods)}; it has"
+        has = f"periods: {named_entity(self)} has none of {describe(periods)}; it has"
         raise nothing_selected(has, self.periods, periods)
 
     def __str__(self) -> str:
@@ -309,7 +308,7 @@ class Catalogue(Dataset, Tabular):
         groups = counted(len(self.groups), "reporting group")
         periods = f"{counted(len(self.periods), 'period')}: {spanned(self.periods)}"
         lines = [
-            f"{self.name} ({self.entity_id})",
+            named_entity(self),
             f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M %Z}",
             f"{len(self.series):,} series: {metrics}, {paths}, {groups}",
             periods if self.periods else "no periods",
@@ -321,7 +320,7 @@ class Catalogue(Dataset, Tabular):
         # asyncio.run builds the result's repr and discards it, so the cached properties are not used here.
         series = sum(len(group.series) for group in self.groups)
         periods = counted(len(self.periods), "period")
-        return printable(f"<Catalogue of {self.name} ({self.entity_id}): {series:,} series, {periods}>")
+        return f"<Catalogue of {named_entity(self)}: {series:,} series, {periods}>"
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document

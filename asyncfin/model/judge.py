@@ -19,7 +19,7 @@ from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.search import Searchable, close_metrics
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries, triple
-from asyncfin.model.words import listed
+from asyncfin.model.words import listed, named_entity
 
 # What is wanted and not there, by the field that names it.
 Missing: TypeAlias = Mapping[str, tuple[str, ...]]
@@ -102,14 +102,14 @@ class Judged:
     def _about_ambiguous(self) -> str:
         wanted, ids = next(iter(self._ambiguous.items()))
         return (
-            f"series {wanted} is one of several of its metric, group and path in {_named(self.catalogue)}:"
-            f" {listed(ids)}; pick again with Select.of"
+            f"series {wanted} is one of several of its metric, group and path in"
+            f" {named_entity(self.catalogue)}: {listed(ids)}; pick again with Select.of"
         )
 
     def _about_undecided(self) -> str:
         several = " or different ones" if self.catalogue.several_cadences else ""
         named = "; ".join(
-            f"{name}: {_named(self.catalogue)} states none{several if name == 'cadence' else ''}"
+            f"{name}: {named_entity(self.catalogue)} states none{several if name == 'cadence' else ''}"
             f" for {', '.join(ids[:_FEW])}" + (f" and {len(ids) - _FEW} more series" if ids[_FEW:] else "")
             for name, ids in self.undecided.items()
         )
@@ -117,7 +117,7 @@ class Judged:
 
     def _about_excluded(self) -> str:
         """Return a message that names the conditions which leave nothing."""
-        entity, select = _named(self.catalogue), self.select
+        entity, select = named_entity(self.catalogue), self.select
         conditions = _conditions(self.catalogue, select)
         match self._blamed:
             case ("where",):
@@ -179,7 +179,7 @@ def complaint(catalogue: CatalogueView, missing: Missing) -> str:
     """Return a message about what a catalogue does not have, given by field as in `Judged.missing`."""
     (name, first), *others = ((name, _complaint(catalogue, name, names)) for name, names in missing.items())
     rest = "".join(f"; {other}: {about}" for other, about in others)
-    return f"{name}: {_named(catalogue)} has {first}{rest}"
+    return f"{name}: {named_entity(catalogue)} has {first}{rest}"
 
 
 def has_nothing(select: Select, missing: Missing) -> bool:
@@ -388,10 +388,6 @@ def _instead(catalogue: CatalogueView, name: str, series: Iterable[CatalogueSeri
     words = {str(criterion.read(catalogue, each)) for each in series}
     found = sorted(printable(shorten(word, suggest.LONGEST)) for word in words)
     return f"; {name} could be {', '.join(found)}" if len(found) <= _FEW else ""
-
-
-def _named(catalogue: CatalogueView) -> str:
-    return f"{printable(shorten(catalogue.name, suggest.LONGEST))} ({catalogue.entity_id})"
 
 
 def _among(

@@ -1,7 +1,12 @@
 """Counts, spans and durations as people write them."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
+from asyncfin.errors import printable, shorten
+
+# A name of the service can have a megabyte.
+_LONGEST_NAME = 200
 _CENTURY = 100 * 365.25 * 86_400
 
 
@@ -22,6 +27,18 @@ def listed(names: Sequence[str], most: int = 20, *, between: str = ", ") -> str:
     more = len(names) - most
     end = f"{' ' if between == ', ' else between}and {more:,} more" if more > 0 else ""
     return between.join(names[:most]) + end
+
+
+class _Entity(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def entity_id(self) -> str: ...
+
+
+def named_entity(entity: _Entity) -> str:
+    """Return the name and the id of an entity, safe to print; a long name ends in an ellipsis."""
+    return printable(f"{shorten(entity.name, _LONGEST_NAME)} ({entity.entity_id})")
 
 
 def either(names: Sequence[str], word: str = "or") -> str:

@@ -15,12 +15,11 @@ from math import ceil
 
 from attrs import field, frozen
 
-from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted
+from asyncfin.model.words import counted, named_entity
 from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
 from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
@@ -111,7 +110,7 @@ class Plan:
         batches, requests = counted(len(self.batches), "batch", "batches"), counted(self.requests, "request")
         return "\n".join(
             [
-                printable(f"{self.catalogue.name} ({self.catalogue.entity_id})"),
+                named_entity(self.catalogue),
                 f"publication {self.catalogue.dataset_id}",
                 f"{len(self.series):,} series selected",
                 *([f"{len(self.cached):,} of them are cached, and are not requested"] if self.cached else []),
@@ -128,10 +127,8 @@ class Plan:
         )
 
     def __repr__(self) -> str:
-        return printable(
-            f"<Plan for {self.catalogue.name} ({self.catalogue.entity_id}): {len(self.series):,} series in"
-            f" {counted(self.requests, 'request')}>"
-        )
+        requests = counted(self.requests, "request")
+        return f"<Plan for {named_entity(self.catalogue)}: {len(self.series):,} series in {requests}>"
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document

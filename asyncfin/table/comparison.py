@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import AsyncfinError, SelectionError, printable
+from asyncfin.errors import AsyncfinError, SelectionError, printable, shorten
 from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.axes import Axes
 
+# How much of a note is shown: a name of the service can have a megabyte.
+_LONGEST = 10_000
 _indent = checks.whole_number(0).optional()
 
 
@@ -107,7 +109,7 @@ class Comparison:
         First each entity that failed; then what no entity has, and what each does not have; the notes of
         each panel, such as its gaps; that fiscal periods of entities can differ; differing descriptions.
         """
-        return tuple(map(printable, self._notes()))
+        return tuple(printable(shorten(line, _LONGEST)) for line in self._notes())
 
     def _notes(self) -> Iterator[str]:
         for entity_id, error in self.failed.items():

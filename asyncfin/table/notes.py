@@ -10,7 +10,7 @@ from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, format_path
-from asyncfin.model.words import counted, listed, spanned
+from asyncfin.model.words import counted, listed, named_entity, spanned
 from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid, Row
 from asyncfin.table.why import Result, span, why_empty
@@ -45,7 +45,7 @@ def about(panel: Result) -> dict[str, Any]:
 
 def title(panel: Result) -> str:
     """Return the entity and the value version in one line."""
-    return printable(f"{panel.catalogue.name} ({panel.catalogue.entity_id}), {panel.value_version} values")
+    return f"{named_entity(panel.catalogue)}, {panel.value_version} values"
 
 
 def facts(panel: Result) -> list[str]:

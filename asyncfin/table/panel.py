@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, frozen
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, printable, shorten
+from asyncfin.errors import ArgumentError, SelectionError, shorten
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.deviation import Deviation, merged
@@ -16,7 +16,7 @@ from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Rule, Trailing, class_names
 from asyncfin.model.series import CatalogueSeries, Series
-from asyncfin.model.words import counted, listed
+from asyncfin.model.words import counted, listed, named_entity
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
@@ -515,10 +515,8 @@ class Panel:
 
     def __repr__(self) -> str:
         # asyncio.run formats its result and discards the text: nothing is counted or decoded here.
-        return printable(
-            f"<Panel of {self.catalogue.name} ({self.catalogue.entity_id}): {len(self):,} series by"
-            f" {counted(len(self.periods), 'period')}>"
-        )
+        periods = counted(len(self.periods), "period")
+        return f"<Panel of {named_entity(self.catalogue)}: {len(self):,} series by {periods}>"
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, printable
+from asyncfin.errors import SelectionError, printable, shorten
 from asyncfin.model.period import Period
 from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.words import spanned
@@ -200,11 +200,11 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     mixed = len({line.duration for line in drawn.values()}) > 1
     for artist, line in drawn.items():
         own = zip(names.heads, names.texts[line.row], strict=True)
-        texts = [VERSION_WORDS[text] if head == "values" else text for head, text in own]
+        texts = [VERSION_WORDS[text] if head == "values" else _cut(text) for head, text in own]
         texts += [f"{line.duration} months"] if mixed else []
         artist.set_label(_plain(joined(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
-    shared = [text for head, text in names.shared.items() if head not in ("values", "group")]
+    shared = [_cut(text) for head, text in names.shared.items() if head not in ("values", "group")]
     title = fill(joined([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS)))
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
     ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
@@ -249,6 +249,11 @@ def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:
     every = ceil(len(labels) / max(1, inches * _TICKS))
     shown = sorted(labels)[::-every][::-1]
     ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")
+
+
+def _cut(text: str) -> str:
+    """Return a text of the service as it is drawn: a name can have a megabyte."""
+    return shorten(text, _LONGEST_LABEL)
 
 
 def _plain(text: str) -> str:

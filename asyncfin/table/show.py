@@ -104,6 +104,9 @@ def _text(
 
 def _wrapped(line: str, width: int) -> list[str]:
     """Return a line of text as lines that fit; the lines of tables do, and their blanks count."""
-    if len(line) <= width:
+    line = shorten(line, _LONGEST)
+    if (taken := text.cells(line)) <= width:
         return [line]
-    return wrap(shorten(line, _LONGEST), width, subsequent_indent="  ", break_on_hyphens=False)
+    # textwrap counts characters: where some are two cells wide, half as many always fit.
+    room = width if taken == len(line) else width // 2
+    return wrap(line, room, subsequent_indent="  ", break_on_hyphens=False)

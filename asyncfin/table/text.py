@@ -155,9 +155,13 @@ def _clipped(text: str, width: int) -> str:
     """Return a text cut to a width, with an ellipsis at its end if it was cut."""
     if cells(text) <= width:
         return text
-    while cells(text) >= width:
-        text = text[:-1]
-    return text + _CUT
+    room, kept = width - len(_CUT), []
+    for each in text:
+        room -= cells(each)
+        if room < 0:
+            break
+        kept.append(each)
+    return "".join(kept) + _CUT
 
 
 def cells(text: str) -> int:

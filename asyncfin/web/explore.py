@@ -461,14 +461,17 @@ class _Pages:
 
     def _missing(self, received: "_Received") -> list[str]:
         """Return lines about the companies that do not have all of the question."""
-        lines = []
+        lines, words = [], received.question.words(received.catalogues)
         for entity_id in received.question.companies:
             name = self._names[entity_id] or entity_id
             if entity_id in received.failed:
                 lines.append(f"{name}: {http_error(received.failed[entity_id]).text}.")
             for one in received.comparisons:
                 missing = without_periods(one.missing.get(entity_id, {}))
-                lines += [f"{name} does not have {listed(list(ids))}." for ids in missing.values()]
+                lines += [
+                    f"{name} does not have {listed([words.get(each, each) for each in ids])}."
+                    for ids in missing.values()
+                ]
         return list(dict.fromkeys(lines))
 
     async def refused(self, request: Request, error: Exception) -> Response:

@@ -166,6 +166,24 @@ class Question:
         """Return the metric, group and path of each series, given the catalogue of the first company."""
         return [(metric, group, path) for metric, group, path, *_ in self._rows(catalogue)]
 
+    def words(self, catalogues: Sequence[Catalogue]) -> dict[str, str]:
+        """Return the label, scope path and group of each series, by what `Comparison.missing` names it with.
+
+        Args:
+            catalogues: those of the companies that could be read, in the order of the question.
+        """
+        words: dict[str, str] = {}
+        for wanted in self.select(catalogues[0]).picked or ():
+            for catalogue in catalogues:
+                for series in catalogue.by_triple.get(triple(wanted), ()):
+                    if wanted.series_id in (None, series.series_id):
+                        scopes = catalogue.scope_names(series.scopes)
+                        group = catalogue.by_group[series.reporting_group_id].name
+                        text = f"{series.label} ({', '.join([*scopes, group])})"
+                        words.setdefault(str(wanted), text)
+                        words.setdefault(series.series_id, text)
+        return words
+
     def chosen(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
         """Return the selected series that a catalogue has, by the texts of their rows."""
         found = {row_text(catalogue, each): each for each in catalogue} if self.series else {}
@@ -197,10 +215,13 @@ class Question:
             case Trailing(months=months):
                 return Trailing(months + 12)
             case FiscalRange(start=start, end=end):
-                return periods if start is None else FiscalRange((start.year - 1, start.end_month), end)
+                if start is None or start.year == 1:
+                    return periods
+                return FiscalRange((start.year - 1, start.end_month), end)
         wanted = periods.resolve(catalogues).periods
         known = {period for catalogue in catalogues for period in catalogue.periods}
-        return Exact(sorted({*wanted, *known.intersection(map(year_before, wanted))}))
+        before = {each for period in wanted if (each := year_before(period)) in known}
+        return Exact(sorted({*wanted, *before}))
 
     def shown_of(self, panel: Panel, catalogues: Sequence[Catalogue]) -> Panel:
         """Return the part of a panel that was read which the page shows."""

@@ -124,7 +124,8 @@ class Group:
             return cell if self.view in ("values", "index") or cell.kind == "unasked" else Cell()
         match self.view:
             case "growth":
-                return _growth(value, row.values_read.get(year_before(period)))
+                before = year_before(period)
+                return _growth(value, None if before is None else row.values_read.get(before))
             case "index":
                 return self._index(row, period, value)
             case "ratio":
@@ -205,8 +206,10 @@ class Group:
         return _computed(ratio, _four_digits)
 
 
-def year_before(period: Period) -> Period:
-    """Return the period of the same duration that ends twelve months before."""
+def year_before(period: Period) -> Period | None:
+    """Return the period of the same duration that ends twelve months before; None: there is no such year."""
+    if period.year == 1:
+        return None
     return Period(period.year - 1, period.end_month, period.duration_months)
 
 

@@ -13,12 +13,13 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Annual
+from asyncfin.model.selection import Annual, Exact
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat
 from asyncfin.table.text import cells, columns
 from asyncfin.table.why import why_empty
+from tests import handmade
 from tests.answers import panel_of
 from tests.demo import demo_id
 
@@ -331,6 +332,28 @@ def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
             assert word in "\n".join(lines)
         assert "".join(lines).count("x") == 31  # one of them in \x1b
     assert len(columns(("id", "name"), rows, 100)) == 5
+
+
+@pytest.mark.parametrize("text", ["of this and that ", "x", "日本", "\x1b[31m", "<&>", "e\u0301"])
+async def test_a_name_of_a_megabyte_is_cut_in_every_display(text: str) -> None:
+    """Of a panel, a catalogue, a plan and a comparison, as text, HTML and repr, and in a picture."""
+    name, ids = "Acme " + text * (1_000_000 // len(text)), ["O-" + digit * 32 for digit in "12"]
+    numbers = {(metric, "all"): {"FY2023": 1.0, "FY2024": 2.0} for metric in ("Revenue", "Cost")}
+    datasets = [handmade.dataset(numbers, entity_id=each) | {"name": f"{name}{each}"} for each in ids]
+    async with Sandbox(*datasets) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        plan = await client.plan(ids[0], Select(), Annual())
+        panel = await client.run(plan)
+        companies = await client.compare(ids, Select(), Exact(["FY2023", "FY2024"]))
+        failing = await client.compare([*ids, "O-" + "3" * 32], Select("Cost"), Annual(last=3))
+    for each in (panel, panel.show(unit="millions"), panel.catalogue, plan, companies, failing):
+        for shown in (str(each), repr(each), each._repr_html_()):
+            assert "Acme " in shown or shown.startswith("<Comparison of 2 entities")
+            assert len(shown) < 50_000
+    assert max(map(cells, str(companies).splitlines())) <= 100
+    pytest.importorskip("matplotlib").use("Agg")
+    axes = companies.plot()
+    texts = [axes.get_title(loc="left"), *(each.get_text() for each in axes.get_legend().get_texts())]
+    assert len("".join(texts)) < 20_000
 
 
 async def test_a_label_of_a_megabyte_is_cut_before_it_is_measured(panel: Panel) -> None:

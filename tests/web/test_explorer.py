@@ -24,7 +24,7 @@ from asyncfin.sandbox.demo import demo_datasets
 from asyncfin.web import explorer
 from tests.demo import demo_id
 from tests.generate import generate
-from tests.handmade import dataset
+from tests.handmade import dataset, series_id
 from tests.web.conftest import OWN, Page
 
 STATIC = Path(asyncfin.__file__).parent / "web" / "static"
@@ -368,8 +368,25 @@ async def test_a_company_without_the_series_is_named(page: Page) -> None:
     row = "Revenue/annual.segment/segment=Americas"
     answer = await page.post("answer", **{"with": page.entities[1], "series": [row, ROW], "last": "2"})
     assert answer.status_code == 200
-    assert "NVIDIA does not have" in answer.text
+    note = "NVIDIA does not have Revenue (Americas, Fiscal years: segment)."
+    assert note in answer.text
     assert len(texts(answer.text)) == 4
+    # The same by the id, which a link made by hand may have.
+    by_id = demo_id("Revenue/Americas/annual")
+    answer = await page.post("answer", **{"with": page.entities[1], "series": [by_id, ROW], "last": "2"})
+    assert note in answer.text
+
+
+@pytest.mark.parametrize("asked", [{"rule": "annual"}, {"rule": "range", "start": "1"}, {"rule": "trailing"}])
+async def test_growth_of_a_dataset_that_begins_in_the_first_year(asked: dict[str, str]) -> None:
+    """No year before it is requested."""
+    numbers = {("Revenue", "all"): {"FY0001": 100.0, "FY0002": 110.0}}
+    async with Sandbox(dataset(numbers)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        row = series_id("Revenue", "all")
+        answer = await page.post("answer", series=row, view="growth", last="24", **asked)
+    assert answer.status_code == 200, answer.text
+    assert "+10.0%" in answer.text
 
 
 async def test_both_versions_are_shown_side_by_side(page: Page) -> None:

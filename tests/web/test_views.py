@@ -142,6 +142,13 @@ async def test_growth_uses_values_that_the_page_does_not_show() -> None:
     assert texts(group, panel.periods[1:]) == [["+10.0%", "-10.0%"]]
 
 
+async def test_growth_of_the_first_fiscal_year_is_empty() -> None:
+    """There is no year before it."""
+    (panel,) = await panels_of(of_one(FY0001=100, FY0002=110))
+    (group,) = groups_of([panel], view="growth", order="company")
+    assert texts(group, panel.periods) == [["", "+10.0%"]]
+
+
 async def test_what_rounds_to_zero_has_no_sign() -> None:
     """Neither +0.0% nor -0.0%."""
     (panel,) = await panels_of(of_one(FY2023=100_000, FY2024=100_001, FY2025=100_000))

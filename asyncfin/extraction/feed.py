@@ -42,8 +42,8 @@ FORMAT = 1
 T = TypeVar("T")
 # The columns that each file of a feed has, whatever version of the library wrote it.
 _REQUIRED = (*SERIES, *PERIOD_FIELDS, "number", CHANGE, BEFORE, KNOWN_FROM, RUN)
-# Tables of a few rows that are gathered before their dictionaries become one.
-_AT_ONCE = 256
+# Tables of a few rows that are gathered before they become one: whatever their rows, each takes 60 kB.
+_AT_ONCE = 64
 # Fewer than in an entity's file: a run holds so many at once, and who looks for an entity reads as many.
 _ROWS_A_GROUP = 32_768
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
@@ -404,8 +404,10 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
     with parquet.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
 
         def flush() -> None:
-            table = pa.concat_tables([*many, *few]).unify_dictionaries().replace_schema_metadata(metadata)
+            table = pa.concat_tables([*many, *few]).unify_dictionaries()
             writer.write_table(table, row_group_size=_ROWS_A_GROUP)
+            # Tables of a few rows are small blocks, which the pool would keep between larger ones.
+            pa.default_memory_pool().release_unused()
 
         for table in tables:
             few.append(table.replace_schema_metadata(None))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import cached_property
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from typing import Any
 
 from attrs import define, frozen
@@ -299,8 +299,12 @@ def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written
         file = feed.describe_entity_file(entity_id)
         return None if file is None else {name: file.get(name) for name in ("dataset_id", "run")}
 
+    files: dict[str, dict[str, Any] | None] = {}
+    waiting = iter(by_entity)
     with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
-        files = dict(zip(by_entity, threads.map(publication_of, by_entity), strict=True))
+        # Not all at once: ten thousand futures took 20 MB.
+        while some := list(islice(waiting, 16 * _READ_AT_ONCE)):
+            files |= zip(some, threads.map(publication_of, some), strict=True)
     kept = []
     for entity_id, mine in sorted(by_entity.items()):
         mine.sort(key=lambda part: part.publications[0].known_from)

@@ -9,6 +9,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,10 @@ from asyncfin import (
     extract,
     read_changes,
 )
-from asyncfin.extraction.feed import RunFooter, empty_rows, with_nulls, write_rows
+from asyncfin.extraction.feed import Feed, Recorded, RunFooter, empty_rows, with_nulls, write_rows
+from asyncfin.extraction.feed_writer import complete_run
+from asyncfin.extraction.files import place_of
+from asyncfin.extraction.tree import tree_at
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
 from tests.nights import (
@@ -677,7 +681,30 @@ def test_few_tables_of_a_run_are_held_at_once_while_its_file_is_written() -> Non
     write_rows(stream, RunFooter("20250101T000000.000000Z", None, {}, ()), tables())
     found = pq.read_table(stream, columns=["entity_id", "number"]).to_pylist()
     assert found == [{"entity_id": f"O-{number}", "number": number} for number in range(1_000)]
-    assert 200 < most <= 257
+    assert 32 < most <= 65
+
+
+def test_few_files_of_a_run_are_looked_up_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand futures took 20 MB."""
+    run, submit = "20250101T000000.000000Z", ThreadPoolExecutor.submit
+    futures: weakref.WeakSet[Future[Any]] = weakref.WeakSet()
+    counts = []
+
+    def counted(executor: ThreadPoolExecutor, *args: Any) -> Future[Any]:
+        future = submit(executor, *args)
+        futures.add(future)
+        counts.append(len(futures))
+        return future
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", counted)
+    recorded = (Recorded(f"O-{number}", "D", "", 1) for number in range(1_000))
+    parts = [
+        RunFooter(run, None, {}, (each,), (f"{each.entity_id}.parquet",), "replaced", run)
+        for each in recorded
+    ]
+    complete_run(Feed(tree_at(place_of(tmp_path / "night"))), parts, {})
+    assert len(counts) == 1_000
+    assert max(counts) <= 272  # the last ones of a round may still be referred to by their threads
 
 
 READ = """

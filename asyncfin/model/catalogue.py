@@ -16,7 +16,7 @@ from asyncfin import checks
 from asyncfin.errors import printable
 from asyncfin.model import suggest
 from asyncfin.model.deviation import Deviation
-from asyncfin.model.frame import COLUMNS, SearchResult, Tabular
+from asyncfin.model.frame import SearchResult, Tabular, rows_of
 from asyncfin.model.judge import Missing, judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
@@ -263,8 +263,7 @@ class Catalogue(Dataset, Tabular):
         return SearchResult((each for _, _, each in matches.ranked()), self, close=matches.close)
 
     def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
-        for each in self.series if select is None else self.select(select):
-            yield tuple(column.read(self, each) for column in COLUMNS)
+        return rows_of(self, self.series if select is None else self.select(select))
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
         """Return the series that a Select means here, in catalogue order; none only of an empty catalogue.

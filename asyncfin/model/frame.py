@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -12,7 +12,7 @@ from attrs import frozen
 from asyncfin.errors import printable, shorten
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.select import Select
-from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries, cell_of
+from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries
 from asyncfin.optional import library, pa
 
 if TYPE_CHECKING:
@@ -36,39 +36,43 @@ class SeriesColumn:
 
     Attributes:
         type: the name of its Arrow type, as in docs/schema.md.
-        read: what it is, of a Catalogue and one of its series.
-        by: the key of a series: series with an equal one have the same entry.
+        read: its entries for some series of a Catalogue.
+        by: the key of a series: series with an equal one have the same entry. None: all series have.
     """
 
     name: str
     type: str
-    read: Callable[[Any, CatalogueSeries], Any]
-    by: Callable[[CatalogueSeries], Hashable]
+    read: Callable[[Any, Sequence[CatalogueSeries]], list[Any]]
+    by: Callable[[CatalogueSeries], Hashable] | None
 
 
-_by_id = attrgetter("series_id")
+by_id = attrgetter("series_id")
 _by_group = attrgetter("reporting_group_id")
 _by_path = attrgetter("scopes")
 
 
 def _same(name: str, attribute: str) -> SeriesColumn:
-    return SeriesColumn(name, "word", lambda catalogue, _: getattr(catalogue, attribute), lambda _: None)
+    return SeriesColumn(
+        name, "word", lambda catalogue, series: [getattr(catalogue, attribute)] * len(series), None
+    )
 
 
 def _field(name: str) -> SeriesColumn:
-    by = _by_path if name == "scopes" else _by_id
-    return SeriesColumn(COLUMN_OF[name], "word", lambda _, series: cell_of(series, name), by)
+    read = attrgetter(name)
+    return SeriesColumn(COLUMN_OF[name], "word", lambda _, series: list(map(read, series)), by_id)
 
 
 def _group(name: str, attribute: str) -> SeriesColumn:
-    def read(catalogue: Any, series: CatalogueSeries) -> Any:
-        return getattr(catalogue.by_group[series.reporting_group_id], attribute)
+    def read(catalogue: Any, series: Sequence[CatalogueSeries]) -> list[Any]:
+        return [getattr(catalogue.by_group[each.reporting_group_id], attribute) for each in series]
 
     return SeriesColumn(name, "word", read, _by_group)
 
 
 def _path(name: str, kind: str, read: Callable[[Any, ScopePath], Any]) -> SeriesColumn:
-    return SeriesColumn(name, kind, lambda catalogue, series: read(catalogue, series.scopes), _by_path)
+    return SeriesColumn(
+        name, kind, lambda catalogue, series: [read(catalogue, each.scopes) for each in series], _by_path
+    )
 
 
 _FIRST = (
@@ -80,7 +84,7 @@ _FIRST = (
     _field("reporting_group_id"),
     _group("reporting_group_name", "name"),
     _path("scopes", "scopes", lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path]),
-    _field("scopes"),
+    _path("scope_path", "word", lambda _, path: format_path(path)),
     _path("scope_names", "words", lambda catalogue, path: catalogue.scope_names(path)),
     _field("label"),
     _field("description"),
@@ -91,6 +95,13 @@ _FIRST = (
 )
 _NAMED = {column.name for column in _FIRST}
 COLUMNS = (*_FIRST, *(_field(name) for name in SERIES_FIELDS if COLUMN_OF[name] not in _NAMED))
+
+
+def rows_of(catalogue: Any, series: Sequence[CatalogueSeries]) -> Iterator[tuple[Any, ...]]:
+    """Return the row of each of some series of a catalogue, with the entries of `COLUMNS`."""
+    return zip(*(column.read(catalogue, series) for column in COLUMNS), strict=True)
+
+
 # The types of cells that have several entries, which a line of CSV does not have.
 LISTS = ("words", "scopes", "sources")
 
@@ -178,7 +189,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         Raises:
             ImportError: pyarrow is not installed.
         """
-        return _table(tuple(column.read(self._catalogue, each) for column in COLUMNS) for each in self)
+        return _table(rows_of(self._catalogue, self))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of pandas."""

@@ -4,11 +4,12 @@ import json
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain
 from typing import Any
 
-from asyncfin.model.frame import arrow_type
+from asyncfin.model.frame import arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, ipc, pa
 from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
@@ -77,7 +78,7 @@ class _Observations:
         self._series = _buffer(series, "int32").take(self._order)
         self._periods = joined_periods.take(self._order)
         self._numbers = _buffer(numbers, "float64").take(self._order)
-        self._by_key: dict[Any, tuple[list[CatalogueSeries], Any]] = {}
+        self._by_key: dict[Any, tuple[Sequence[CatalogueSeries], Any]] = {}
 
     def complete(self) -> None:
         """Make a row of each series and each period or gap."""
@@ -95,23 +96,37 @@ class _Observations:
     def column(self, column: Column) -> Any:
         """Return a column that needs no decoding."""
         match column.origin:
-            case OfSeries(read=read, by=by):
+            case OfSeries(read=read, by=None):
+                # Series are there where a row is.
+                words = pa.array(read(self._grid, self._grid.series[:1]), pa.string())
+                return pa.DictionaryArray.from_arrays(self._zeros, words)
+            case OfSeries(read=read, by=by) if by is not None:
                 examples, rows = self._examples(by)
-                return _array(list(read(self._grid, examples)), column.type).take(rows)
+                return _array(read(self._grid, examples), column.type).take(rows)
             case OfPeriod(read=read):
                 entries = [read(period) for period in self._all_periods]
                 return _array(entries, column.type).take(self._periods)
         return self._numbers
 
-    def _examples(self, by: Callable[[CatalogueSeries], Hashable]) -> tuple[list[CatalogueSeries], Any]:
+    @cached_property
+    def _zeros(self) -> Any:
+        return _buffer(array("i", bytes(4 * len(self._series))), "int32")
+
+    def _examples(
+        self, by: Callable[[CatalogueSeries], Hashable]
+    ) -> tuple[Sequence[CatalogueSeries], Any]:
         """Return one series for each value of `by`, and for each row the index of its example."""
         # Thousands of series share a few groups and paths, whose texts are long: each is made once, and
         # the rows take it by index.
+        if by is by_id:
+            return self._grid.series, self._series
         if by not in self._by_key:
-            examples: dict[Hashable, tuple[int, CatalogueSeries]] = {}
-            indices = [examples.setdefault(by(each), (len(examples), each))[0] for each in self._grid.series]
-            rows = _buffer(array("i", indices), "int32").take(self._series)
-            self._by_key[by] = [series for _, series in examples.values()], rows
+            keys = list(map(by, self._grid.series))
+            # The first series of each key, in their order.
+            examples = dict(zip(reversed(keys), reversed(self._grid.series), strict=True))
+            places = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+            rows = _buffer(array("i", map(places.__getitem__, keys)), "int32").take(self._series)
+            self._by_key[by] = [examples[key] for key in places], rows
         return self._by_key[by]
 
     def decoded(self, columns: list[Column]) -> dict[str, Any]:

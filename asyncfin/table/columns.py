@@ -5,7 +5,7 @@ dictionary-encoded. Columns of a series or a period cost one lookup a row. Colum
 its bytes, and of those only the chosen fields.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Annotated, Any, TypeAlias, get_type_hints
@@ -41,10 +41,13 @@ class _Source(msgspec.Struct, gc=False):
 
 @frozen
 class OfSeries:
-    """A column read from the series: `read` takes one series for each value of the key `by`."""
+    """A column read from the series: `read` takes one series for each value of the key `by`.
 
-    read: Callable[[Grid, list[CatalogueSeries]], Iterable[Any]]
-    by: Callable[[CatalogueSeries], Hashable]
+    None: all series of a result have the same entry.
+    """
+
+    read: Callable[[Grid, Sequence[CatalogueSeries]], list[Any]]
+    by: Callable[[CatalogueSeries], Hashable] | None
 
 
 @frozen
@@ -75,24 +78,27 @@ def _value(name: str, kind: Any = str) -> OfValue:
 
 
 def _report_period(name: str) -> OfValue:
+    of_all, of_one = attrgetter(f"report_period.{name}"), attrgetter(name)
+
     def read(values: list[Any]) -> list[int | None]:
-        # None: the service states no report period.
-        return [None if each.report_period is None else getattr(each.report_period, name) for each in values]
+        try:
+            return list(map(of_all, values))
+        except AttributeError:  # None: the service states no report period
+            periods = (each.report_period for each in values)
+            return [None if each is None else of_one(each) for each in periods]
 
     return OfValue("report_period", _ReportPeriod, read)
 
 
 def _of_catalogue(column: SeriesColumn) -> OfSeries:
-    return OfSeries(
-        lambda grid, examples: [column.read(grid.catalogue, each) for each in examples], column.by
-    )
+    return OfSeries(lambda grid, examples: column.read(grid.catalogue, examples), column.by)
 
 
 def _period(name: str) -> OfPeriod:
     return OfPeriod(attrgetter(name))
 
 
-def _asked_version(grid: Grid, examples: list[CatalogueSeries]) -> list[str]:
+def _asked_version(grid: Grid, examples: Sequence[CatalogueSeries]) -> list[Any]:
     return [grid.value_version] * len(examples)
 
 
@@ -119,7 +125,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("value_number_format", "word", _value("number_format")),
     Column("fill_type", "word", _value("fill_type")),
     Column("value_version", "word", _value("value_version")),
-    Column("asked_version", "word", OfSeries(_asked_version, lambda _: None)),
+    Column("asked_version", "word", OfSeries(_asked_version, None)),
     Column("report_year", "int32", _report_period("year")),
     Column("report_end_month", "int32", _report_period("end_month")),
     Column("report_duration_months", "int32", _report_period("duration_months")),
@@ -149,8 +155,7 @@ def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = Non
     """
     by_name = _BY_NAME
     if labels is not None:
-        by_id = attrgetter("series_id")
-        named = OfSeries(lambda _, examples: [labels[each.series_id] for each in examples], by_id)
+        named = OfSeries(lambda _, examples: [labels[each.series_id] for each in examples], frame.by_id)
         by_name = _BY_NAME | {"series": Column("series", "word", named)}
     if names is None:
         names = LABELLED if labels is not None else by_name

@@ -112,9 +112,7 @@ class _Observations:
     def _zeros(self) -> Any:
         return _buffer(array("i", bytes(4 * len(self._series))), "int32")
 
-    def _examples(
-        self, by: Callable[[CatalogueSeries], Hashable]
-    ) -> tuple[Sequence[CatalogueSeries], Any]:
+    def _examples(self, by: Callable[[CatalogueSeries], Hashable]) -> tuple[Sequence[CatalogueSeries], Any]:
         """Return one series for each value of `by`, and for each row the index of its example."""
         # Thousands of series share a few groups and paths, whose texts are long: each is made once, and
         # the rows take it by index.

@@ -1,6 +1,6 @@
 """What the page shows of panels: charts, the table, and notes, within the limits of a page."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from attrs import frozen
 
@@ -8,6 +8,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.words import counted, listed
 from asyncfin.table import comparison
+from asyncfin.table.notes import entity_names
 from asyncfin.table.panel import Panel
 from asyncfin.web.history import Marks
 from asyncfin.web.question import Question
@@ -29,6 +30,7 @@ class Content:
         charts: those drawn.
         bodies: the rows of the table, by heading.
         marks: what changed with the last publications.
+        companies: the names of those shown.
     """
 
     periods: tuple[Period, ...]
@@ -36,6 +38,7 @@ class Content:
     bodies: Sequence[Body]
     notes: Sequence[str]
     marks: Marks
+    companies: Sequence[str]
 
     @property
     def durations(self) -> set[int]:
@@ -49,9 +52,10 @@ def groups(question: Question, read: Sequence[Panel], catalogues: Sequence[Catal
         catalogues: those over which the question's periods were resolved.
     """
     over = question.divisor(read[0].catalogue) if question.view == "ratio" else ()
-    shown = {question.shown_of(panel, catalogues): panel for panel in read}
+    shown = {question.shown_of(panel, catalogues): panel for panel in read if len(panel)}
     return groups_of(
-        list(shown),
+        # For growth a company may have the periods of a year before, and none of these.
+        [panel for panel in shown if not _is_beside(panel, panel.periods)],
         view=question.view,
         order=question.ordered,
         unit=question.divided_by,
@@ -63,7 +67,7 @@ def groups(question: Question, read: Sequence[Panel], catalogues: Sequence[Catal
 def content(
     question: Question, read: Sequence[Panel], catalogues: Sequence[Catalogue], marks: Marks
 ) -> Content:
-    """Return what the page shows of panels that have series, of several companies or value versions."""
+    """Return what the page shows of panels, of several companies or value versions."""
     every = groups(question, read, catalogues)
     panels = list(dict.fromkeys(row.panel for group in every for row in group.rows))
     periods = comparison.periods_of(panels)
@@ -76,13 +80,24 @@ def content(
         if (lines := lines_of(group))
     ]
     bodies = bodies_of(every, shown, order=question.ordered, most=MAX_ROWS)
-    notes = [f"{panel.dataset.name}: {note}" for panel in panels for note in panel.notes]
+    names = entity_names(panel.catalogue for panel in read)
+    notes = [f"{names[panel.dataset.entity_id]}: {note}" for panel in panels for note in panel.notes]
     notes += comparison.notes(panels, shown)
+    notes += [
+        f"{names[panel.dataset.entity_id]} has none of these periods"
+        for panel in read
+        if _is_beside(panel, shown)
+    ]
     notes += _without_divisor(every)
     notes += [
         f"{chart.title}: {counted(chart.hidden, 'more line is', 'more lines are')} not drawn."
         for chart in charts[:MAX_CHARTS]
         if chart.hidden
+    ]
+    notes += [
+        f"{chart.title}: not divided: {listed(chart.as_published, 5)}."
+        for chart in charts[:MAX_CHARTS]
+        if chart.as_published
     ]
     if more := charts[MAX_CHARTS:]:
         titles = listed([chart.title for chart in more], 5)
@@ -92,7 +107,19 @@ def content(
         notes.append(f"{earlier} not shown.")
     if (hidden := sum(len(group.rows) for group in every) - MAX_ROWS) > 0:
         notes.append(f"{counted(hidden, 'more series is', 'more series are')} not shown.")
-    return Content(shown, charts[:MAX_CHARTS], bodies, list(dict.fromkeys(notes)), marks)
+    notes = list(dict.fromkeys(notes))
+    return Content(shown, charts[:MAX_CHARTS], bodies, notes, marks, company_names(every))
+
+
+def company_names(every: Iterable[Group]) -> list[str]:
+    """Return the names of the companies that groups show, one for each company."""
+    datasets = {row.panel.dataset.entity_id: row.panel.dataset for group in every for row in group.rows}
+    return [dataset.name for dataset in datasets.values()]
+
+
+def _is_beside(panel: Panel, periods: Collection[Period]) -> bool:
+    """Return whether there are periods, and the panel's company has none of them."""
+    return bool(periods) and not set(periods).intersection(panel.catalogue.periods)
 
 
 def _without_divisor(every: Sequence[Group]) -> list[str]:

@@ -3,7 +3,7 @@
 import csv
 import io
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from asyncfin.table import comparison
 from asyncfin.table.csv import SERIES_COLUMNS, csv_cell, exact, series_cells
@@ -44,9 +44,9 @@ def view_csv(groups: Sequence[Group]) -> str:
     return text.getvalue()
 
 
-def file_stem(names: Iterable[str], view: str, title: str = "") -> str:
+def file_stem(companies: Sequence[str], view: str, title: str = "") -> str:
     """Return the name of a file without its suffix: the first company, how many more, and what it shows."""
-    first, *others = dict.fromkeys(names)
+    first, *others = companies
     more = f"and-{len(others)}-more" if others else ""
     parts = (_plain(first) or "company", more, _plain(title), "" if view == "values" else view)
     return "-".join(filter(None, parts))

@@ -28,8 +28,9 @@ from asyncfin.optional import library
 from asyncfin.read.several import SeveralQuestion, cached_comparison, catalogues_of, compare, plans_of
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.csv import exact
+from asyncfin.table.notes import entity_names
 from asyncfin.table.panel import Panel
-from asyncfin.web.answer import content, groups
+from asyncfin.web.answer import company_names, content, groups
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.download import file_stem, view_csv
 from asyncfin.web.history import History, Marks
@@ -251,7 +252,7 @@ class _Pages:
         """Return how many requests the question would spend. Reads catalogues that are not known."""
         question, _ = await self._received(request)
         if not question.series:
-            return await self._page(request, "cost.html", dict, requests=None)
+            return await self._page(request, "cost.html", dict)
         reading = catalogues_of(reads_of(self._client()), question.companies, max_age=_ANY_AGE)
         each = await unless_gone(request, reading, _SECONDS)
         if each.failed:
@@ -300,7 +301,8 @@ class _Pages:
             raise HTTPException(409, "the page does not show that value any more")
 
         def build() -> dict[str, Any]:
-            row = row_of(panel, panel[series_id], panel.dataset.name or panel.dataset.entity_id)
+            names = entity_names(each.catalogue for each in received.panels)
+            row = row_of(panel, panel[series_id], names[company])
             value = row.values.get(period)
             return {
                 "row": row,
@@ -309,7 +311,9 @@ class _Pages:
                 "value": value,
                 "number": "" if value is None else exact(value.number),
                 "reported": "" if value is None else _reported(value.report_period),
-                "why": panel.why(series_id, period) if value is None else "",
+                # There is a value, but outside of the company's window.
+                "why": panel.why(series_id, period)
+                or f"not requested: the question does not include {period}",
             }
 
         return _said(await self._page(request, "cell.html", build), received)
@@ -319,9 +323,12 @@ class _Pages:
         question, form = await self._received(request)
         question.check_view()
         received = await self._seen(request, question, form)
-        panels = [panel for panel in received.panels if len(panel)]
-        body = await self._in_thread(lambda: view_csv(groups(question, panels, received.catalogues)))
-        name = file_stem([panel.dataset.name for panel in panels], question.view)
+
+        def build() -> tuple[str, str]:
+            every = groups(question, received.panels, received.catalogues)
+            return view_csv(every), file_stem(company_names(every), question.view)
+
+        body, name = await self._in_thread(build)
         disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
         return _said(Response(body, media_type="text/csv", headers={**_HEADERS, **disposition}), received)
 
@@ -440,30 +447,31 @@ class _Pages:
         panels = received.panels
         for panel in panels:
             self._names[panel.dataset.entity_id] = panel.dataset.name
-        having = [panel for panel in panels if len(panel)]
-        catalogue = panels[0].catalogue
-        names = [panel.dataset.name for panel in having]
+        names = entity_names(received.catalogues)
         path = f"{request.scope.get('root_path', '')}/company/{quote(question.companies[0], safe='')}"
-        shown = content(question, having, received.catalogues, marks)
+        shown = content(question, panels, received.catalogues, marks)
         return {
             "content": shown,
             "question": question,
             "publications": {each.dataset.entity_id: each.dataset.dataset_id for each in panels}.items(),
-            "divisors": [(text, series.label) for text, series in question.chosen(catalogue).items()],
+            "divisors": question.divisors(received.catalogues),
             "cell_path": f"{path}/cell",
-            "chart_file": lambda chart: f"{file_stem(names, question.view, chart.title)}.png",
+            "chart_file": lambda chart: f"{file_stem(shown.companies, question.view, chart.title)}.png",
             "spent": received.spent,
             "planned": received.planned,
-            "anchors": [(each.dataset.name, each.anchor) for each in panels if each.anchor],
+            "anchors": dict.fromkeys(
+                (names[each.dataset.entity_id], each.anchor) for each in panels if each.anchor
+            ),
             "notes": [*self._missing(received), *shown.notes],
-            "python": question.python(catalogue),
+            "python": question.python(panels[0].catalogue),
         }
 
     def _missing(self, received: "_Received") -> list[str]:
         """Return lines about the companies that do not have all of the question."""
         lines, words = [], received.question.words(received.catalogues)
+        names = entity_names(received.catalogues)
         for entity_id in received.question.companies:
-            name = self._names[entity_id] or entity_id
+            name = names.get(entity_id) or self._names[entity_id] or entity_id
             if entity_id in received.failed:
                 lines.append(f"{name}: {http_error(received.failed[entity_id]).text}.")
             for one in received.comparisons:

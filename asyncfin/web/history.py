@@ -17,6 +17,7 @@ from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
 from asyncfin.model.series import Series
 from asyncfin.model.words import counted, number_text
+from asyncfin.table.notes import entity_names
 from asyncfin.table.panel import Panel
 
 _log = logging.getLogger("asyncfin")
@@ -72,9 +73,9 @@ class History:
         """
         panels, wanted = list(panels), set(wanted)
         metrics = {metric_id for metric_id, _, _ in wanted}
-        names = {panel.dataset.entity_id: panel.dataset.name for panel in panels}
+        entity_ids = {panel.dataset.entity_id for panel in panels}
         self._threads = self._threads or anyio.CapacityLimiter(_THREADS)
-        read = partial(latest_changes, self._feed, dict.fromkeys(names, metrics))
+        read = partial(latest_changes, self._feed, dict.fromkeys(entity_ids, metrics))
         try:
             async with asyncio.timeout(_SECONDS):
                 latest = await anyio.to_thread.run_sync(read, limiter=self._threads, abandon_on_cancel=True)
@@ -89,9 +90,10 @@ def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, La
     cells: dict[Cell, str] = {}
     notes: dict[str, None] = {}
     vanished: dict[str, None] = {}
-    for entity_id in dict.fromkeys(panel.dataset.entity_id for panel in panels):
+    names = entity_names(panel.catalogue for panel in panels)
+    for entity_id in names:
         own = [panel for panel in panels if panel.dataset.entity_id == entity_id]
-        name, changes = own[0].dataset.name, latest.get(entity_id)
+        name, changes = names[entity_id], latest.get(entity_id)
         if changes is None:
             notes[f"{name} is not in the change feed."] = None
         elif not is_same_publication(changes.dataset_id, own[0].dataset.dataset_id):

@@ -1,7 +1,8 @@
 """A visitor's question, as a form or in a URL, and the Python for the same panel."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import parse_qs, quote, unquote
 
 from attrs import frozen
@@ -15,7 +16,7 @@ from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Traili
 from asyncfin.model.series import CatalogueSeries, triple
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import POWERS, Unit
-from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, year_before
+from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, series_of, year_before
 
 RULES = {
     **{rule.name: f"the last {rule.kind}s" for rule in selection.RULES},
@@ -127,7 +128,7 @@ class Question:
         """Raise unless the page can show the values in this view.
 
         Raises:
-            SelectionError: a ratio has nothing to divide by.
+            SelectionError: a ratio has nothing to divide, or nothing to divide by.
         """
         if self.view == "ratio" and self.over not in self.series:
             raise SelectionError(
@@ -135,6 +136,8 @@ class Question:
                 if not self.over
                 else f"choose what to divide by: {self.over[:80]!r} is not one of the selected series"
             )
+        if self.view == "ratio" and len(self.series) < 2:
+            raise SelectionError("choose a series besides the one to divide by")
 
     @property
     def versions(self) -> tuple[ValueVersion, ...]:
@@ -186,9 +189,36 @@ class Question:
 
     def chosen(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
         """Return the selected series that a catalogue has, by the texts of their rows."""
-        found = {row_text(catalogue, each): each for each in catalogue} if self.series else {}
-        named = [row_text(catalogue, catalogue[text]) if text in catalogue else text for text in self.series]
-        return {text: found[text] for text in named if text in found}
+        found = (self._series(text, catalogue) for text in self.series)
+        return {row_text(catalogue, each): each for each in found if each is not None}
+
+    def divisors(self, catalogues: Iterable[Catalogue]) -> list[tuple[str, str, bool]]:
+        """Return what a ratio can divide by: the row of each series, its name, and whether it is `over`.
+
+        Series of one label have their group and scopes behind it.
+        """
+        options = []
+        for text in self.series:
+            for catalogue in catalogues:
+                if (series := self._series(text, catalogue)) is not None:
+                    place = ", ".join(
+                        [
+                            catalogue.by_group[series.reporting_group_id].name,
+                            " / ".join(catalogue.scope_names(series.scopes)),
+                        ]
+                    )
+                    options.append((row_text(catalogue, series), series.label, place, text == self.over))
+                    break
+        times = Counter(label for _, label, _, _ in options)
+        return [
+            (row, f"{label}: {place}" if times[label] > 1 else label, is_over)
+            for row, label, place, is_over in options
+        ]
+
+    def _series(self, text: str, catalogue: Catalogue) -> CatalogueSeries | None:
+        if text in catalogue:
+            return catalogue[text]
+        return None if (row := row_of(text)) is None else series_of(catalogue, row)
 
     def resolved(self, catalogues: Sequence[Catalogue]) -> PeriodSelection:
         """Return the periods; of several companies the same ones for all of them.

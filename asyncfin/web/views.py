@@ -11,13 +11,14 @@ from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from asyncfin.errors import printable
-from asyncfin.model.catalogue import written_triple
+from asyncfin.errors import SelectionError, printable
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.query import VERSION_WORDS
-from asyncfin.model.series import Series, further_description
+from asyncfin.model.scope import parse_path
+from asyncfin.model.series import CatalogueSeries, Series, further_description
 from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import counted, listed
 from asyncfin.table import comparison
@@ -270,12 +271,14 @@ class Line:
     Attributes:
         periods: the row's periods of this duration, oldest first, with those between that have no value.
         cells: one for each.
+        numbers: what is drawn, one for each; None: nothing.
     """
 
     row: Row
     months: int
     periods: Sequence[Period]
     cells: Sequence[Cell]
+    numbers: Sequence[float | None]
 
 
 @frozen
@@ -287,9 +290,11 @@ class Chart:
         lines: for each, `label`; `numbers` by fiscal end, None for a gap and "" where the line has no period;
             `readings`, what is said under the cursor there; `latest`, what the legend says.
         percent: what the numbers are multiplied by on the ticks of the y axis, followed by %; 0: no percent.
+        is_log: whether the y axis is logarithmic.
         below: what is said below the chart.
         credit: what a picture of it says of its source.
         hidden: how many lines are not drawn.
+        as_published: the labels of lines that are not divided by the unit, in a chart where others are.
     """
 
     title: str
@@ -299,14 +304,22 @@ class Chart:
     labels: list[str]
     lines: list[dict[str, object]]
     percent: float
+    is_log: bool
     below: str
     credit: str
     hidden: int
+    as_published: Sequence[str]
 
     @property
     def drawing(self) -> dict[str, object]:
         """What the script draws."""
-        return {"ends": self.ends, "labels": self.labels, "lines": self.lines, "percent": self.percent}
+        return {
+            "ends": self.ends,
+            "labels": self.labels,
+            "lines": self.lines,
+            "percent": self.percent,
+            "log": self.is_log,
+        }
 
 
 @frozen
@@ -346,9 +359,10 @@ def groups_of(
     over_label = ""
     names = entity_names(panel.catalogue for panel in panels)
     for panel in panels:
-        divisor = _found(panel, over) if over else None
-        values = None if divisor is None else dict(divisor.observations())
+        divisor = series_of(panel.catalogue, over) if over else None
+        values = None
         if divisor is not None:
+            values = dict(panel[divisor.series_id].observations())
             over_label = over_label or printable(divisor.label)
         for series in panel:
             if divisor is not None and series.series_id == divisor.series_id:
@@ -367,11 +381,19 @@ def groups_of(
     return [Group(view, by_key[key], unit, divisors, over_label) for key in ordered]
 
 
-def _found(panel: Panel, wanted: Sequence[str]) -> Series | None:
-    """Return the series of a panel that a row of the question means; None: its company does not have it."""
-    same = [series for series in panel if written_triple(series) == tuple(wanted[:3])]
+def series_of(catalogue: Catalogue, row: Sequence[str]) -> CatalogueSeries | None:
+    """Return the series that a row of a question means, or None if the catalogue does not have it.
+
+    Args:
+        row: metric, group and path, and the series id where a catalogue has several of them.
+    """
+    metric_id, group_id, path, *series_ids = row
+    try:
+        same = catalogue.by_triple.get((metric_id, group_id, parse_path(path)), ())
+    except SelectionError:  # not a path
+        return None
     if len(same) > 1:
-        same = [series for series in same if series.series_id in wanted[3:]]
+        same = tuple(series for series in same if series.series_id in series_ids)
     return same[0] if same else None
 
 
@@ -385,7 +407,8 @@ def lines_of(group: Group) -> list[Line]:
         for months in sorted(by_months, reverse=True):
             periods = by_months[months]
             if any(period in row.values for period in periods):
-                lines.append(Line(row, months, periods, [group.cell(row, each) for each in periods]))
+                cells = [group.cell(row, each) for each in periods]
+                lines.append(Line(row, months, periods, cells, [cell.number for cell in cells]))
     return lines
 
 
@@ -431,9 +454,14 @@ def chart_of(group: Group, lines: Sequence[Line], *, most: int, is_log: bool) ->
         for line in drawn
     ]
     title, subtitle = _titled(group, rows, columns)
+    whole = {label for line, label in zip(drawn, named, strict=True) if group.unit_of(line.row)}
+    others = [label for label in named if label not in whole]
+    if whole and others:
+        # An axis has one unit.
+        drawn = [evolve(line, numbers=_as_published(line)) for line in drawn]
     viewed = [
         group.described if group.view != "values" else "",
-        f"whole numbers in {group.unit}" if group.unit and group.view == "values" else "",
+        f"whole numbers in {group.unit}" if whole else "",
         "logarithmic scale" if is_log else "",
     ]
     return Chart(
@@ -444,9 +472,11 @@ def chart_of(group: Group, lines: Sequence[Line], *, most: int, is_log: bool) ->
         [longest[end].label for end in ends],
         [_drawn(line, label, ends, is_log) for line, label in zip(drawn, named, strict=True)],
         _percent(group, drawn),
+        is_log,
         _below(rows),
         _credit(rows),
         len(lines) - len(drawn),
+        others if whole else (),
     )
 
 
@@ -458,15 +488,20 @@ def _differing(columns: Sequence[Sequence[str]]) -> list[int]:
     return differing if len(texts) == len(lines) else [*differing, len(columns) - 1]
 
 
+def _as_published(line: Line) -> list[float | None]:
+    values = map(line.row.values.get, line.periods)
+    return [None if value is None else value.number for value in values]
+
+
 def _drawn(line: Line, label: str, ends: Sequence[int], is_log: bool) -> dict[str, object]:
     numbers: list[float | str | None] = [""] * len(ends)
     readings = [""] * len(ends)
     places = {end: at for at, end in enumerate(ends)}
     latest = "no value"
-    for period, cell in zip(line.periods, line.cells, strict=True):
+    for period, cell, number in zip(line.periods, line.cells, line.numbers, strict=True):
         at = places[period.fiscal_end]
-        is_left_out = is_log and cell.number is not None and cell.number <= 0
-        numbers[at] = None if is_left_out else cell.number
+        is_left_out = is_log and number is not None and number <= 0
+        numbers[at] = None if is_left_out else number
         said = NOT_ABOVE_ZERO if is_left_out else cell.text
         readings[at] = f"{period.label}: {said}" if said else period.label
         if cell.number is not None or cell.kind == "reason":

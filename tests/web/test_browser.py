@@ -342,6 +342,28 @@ async def test_a_ratio_divides_by_a_series_of_the_question(explored: Any, tab: A
     assert await tab.inner_text(".viewed") == "ratio to Revenue"
 
 
+async def test_a_url_of_a_ratio_is_opened_by_one_click(explored: Any, tab: Any) -> None:
+    """Also where nothing is cached: what it divides by is in the form; companies keep the URL's order."""
+    base_url, _, entities = explored
+    income = quote(REVENUE.replace("Revenue", "NetIncome"), safe="")
+    extra = f"&series={income}&view=ratio&over={quote(REVENUE, safe='')}"
+    await compared(tab, base_url, (entities[0], entities[2], entities[1]), extra)
+    assert await tab.inner_text(".viewed") == "ratio to Revenue"
+    names = await tab.locator(".scroll tr[data-series] th bdi").all_inner_texts()
+    assert [name.split(" ")[0] for name in names] == ["Apple", "Alphabet", "NVIDIA"]
+
+
+async def test_a_view_that_was_refused_can_be_changed(explored: Any, tab: Any) -> None:
+    """A URL of a ratio that divides by nothing offers what else to show."""
+    base_url, _, entities = explored
+    await tab.goto(f"{base_url}/company/{entities[0]}?series={quote(REVENUE, safe='')}&last=3&view=ratio")
+    await tab.click("#ask")
+    await tab.wait_for_selector("#answer [role=alert]:has-text('choose what to divide by')")
+    await tab.select_option("[name=view]", "values")
+    await tab.click("#ask")
+    await tab.wait_for_selector(".scroll tbody td")
+
+
 async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: Any, tab: Any) -> None:
     """Text and label are those of the value; where the cursor leaves, the latest ones."""
     base_url, client, entities = explored

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, MemoryCache, Select
+from asyncfin import Annual, Client, FiscalRange, MemoryCache, Select
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.web import explorer
 from tests.demo import demo_id
@@ -184,3 +184,65 @@ async def test_a_ratio_needs_one_of_the_series(cached: Page, over: str, fragment
     assert refused.status_code == 400
     assert "choose what to divide by" in refused.text
     assert cached.spent == 0
+
+
+async def test_a_ratio_needs_a_second_series(cached: Page) -> None:
+    """What it divides by is not shown, so that nothing would be."""
+    fields = {**FIELDS, "series": [ROW], "view": "ratio", "over": ROW}
+    refused = await cached.post("answer", **fields)
+    assert (refused.status_code, cached.spent) == (400, 0)
+    assert "choose a series besides the one to divide by" in refused.text
+
+
+async def test_series_of_one_label_are_told_apart_where_one_divides(cached: Page) -> None:
+    """By group and scopes; the one chosen is marked."""
+    parts = [f"Revenue/annual.segment/segment={each}" for each in ("Americas", "Europe")]
+    answer = await cached.post("answer", series=[*parts, PROFIT], view="ratio", over=parts[1])
+    options = re.findall(r'<option value="([^"]*)"( selected)?>([^<]*)<', answer.text)
+    assert options == [
+        (parts[0], "", "Revenue: Fiscal years: segment, Americas"),
+        (parts[1], " selected", "Revenue: Fiscal years: segment, Europe"),
+        (PROFIT, "", "Gross profit"),
+    ]
+
+
+async def test_a_period_outside_a_companys_window_says_that_it_was_not_requested(cached: Page) -> None:
+    """The windows of two companies end at different periods; what lies outside was read, but is not shown."""
+    quarterly = "Revenue/quarterly.consolidated/company=consolidated"
+    fields = {"series": quarterly, "rule": "trailing", "last": "12", "with": cached.entities[1]}
+    answer = await cached.post("answer", **fields)
+    company, version, series_id = re.findall(
+        r'data-company="(.*?)" data-version="(.*?)" data-series="(.*?)"', answer.text
+    )[1]
+    head, *rows = texts(answer.text)
+    label = head[rows[1].index("?")].split()[0]
+    select = Select(series_ids=series_id)
+    assert (await cached.client.query(company, select, FiscalRange())).one()[label] is not None
+    said = await cached.post(
+        "cell",
+        **fields,
+        publication=publications(answer.text),
+        cell_company=company,
+        cell_version=version,
+        cell_series=series_id,
+        cell_period=label,
+    )
+    assert f"not requested: the question does not include {label}" in said.text
+
+
+@pytest.mark.parametrize("view", ["values", "growth"])
+async def test_a_company_that_has_none_of_the_periods_is_named(cached: Page, view: str) -> None:
+    """In each view; growth may have read its year before. Files are named after the companies shown."""
+    fields = {
+        "series": [ROW, PROFIT],
+        "rule": "annual",
+        "last": "1",
+        "with": cached.entities[1],
+        "view": view,
+    }
+    answer = await cached.post("answer", **fields)
+    rows = [row[0] for row in texts(answer.text)[1:]]
+    (missing,) = {"Apple", "NVIDIA"} - {name.split()[0] for name in rows}
+    assert f"{missing} has none of these periods" in answer.text
+    received = await cached.post("csv", **fields, publication=publications(answer.text))
+    assert "more" not in received.headers["Content-Disposition"]

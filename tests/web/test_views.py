@@ -286,3 +286,16 @@ async def test_whole_series_are_divided_and_others_stay() -> None:
     assert [group.unit_of(row) for row in group.rows] == ["billions", None]
     (chart,) = [chart_of(group, lines_of(group), most=12, is_log=False)]
     assert chart.viewed == "whole numbers in billions"
+    # An axis has one unit.
+    assert [line["numbers"] for line in chart.lines] == [[12_345_678_901], [1.5]]
+    assert chart.as_published == ["Ratio"]
+
+
+async def test_a_chart_in_which_nothing_is_divided_does_not_say_so() -> None:
+    """As in a chart of rates; one in which all is divided has no exception."""
+    for numbers, said, drawn in (
+        (of_one(FY2025=1.5), "", 1.5),
+        (of_one(FY2025=2_500_000), "whole numbers in millions", 2.5),
+    ):
+        (chart,) = charts(await panels_of(numbers), unit="millions")
+        assert (chart.viewed, chart.lines[0]["numbers"], [*chart.as_published]) == (said, [drawn], [])

@@ -27,7 +27,6 @@
     }
     return texts;
   }
-  const isLog = () => form && form.elements.scale.value === "log" && form.elements.view.value !== "growth";
 
   function draw(place) {
     const chart = JSON.parse(place.dataset.chart);
@@ -50,7 +49,7 @@
       padding: [12, 32, null, null],
       legend: { show: false },
       cursor: { y: false },
-      scales: { x: { time: false }, y: isLog() ? { distr: 3 } : {} },
+      scales: { x: { time: false }, y: chart.log ? { distr: 3 } : {} },
       axes: [
         {
           stroke: ink,
@@ -86,7 +85,7 @@
           (plot) => {
             // The line between gains and losses, where there are both.
             const { min, max } = plot.scales.y;
-            if (isLog() || !(min < 0 && max > 0)) return;
+            if (chart.log || !(min < 0 && max > 0)) return;
             const y = Math.round(plot.valToPos(0, "y", true));
             plot.ctx.save();
             plot.ctx.strokeStyle = ink;
@@ -404,7 +403,8 @@
     hadFocus = false;
     if (source !== form) return;
     const has = answer.querySelector(".scroll") !== null;
-    tools.hidden = !has;
+    // A view that was refused can be changed.
+    tools.hidden = !has && form.elements.view.value === "values";
     show();
     if (has) {
       remember();

@@ -5,12 +5,14 @@ find it. A defect whose text does not occur exactly once in its file fails the r
 What follows `--` goes to pytest.
 """
 
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,8 +51,8 @@ def judged(project: Path, mutant: Mutant, options: Sequence[str] = ()) -> str | 
     """Return what is wrong with a defect: it cannot be planted, or no test finds it. None: a test does."""
     with tempfile.TemporaryDirectory(prefix="asyncfin-mutant-") as place:
         copy = Path(place) / project.name
-        ignored = shutil.ignore_patterns(".*", "__pycache__", "_build")
-        shutil.copytree(project, copy, ignore=ignored)
+        # With its bytecode, which is valid for the files that stay as they are.
+        shutil.copytree(project, copy, ignore=shutil.ignore_patterns(".*", "_build"))
         # Tests read the real figures next to the project, where they are there.
         if (shared := project.parent / "shared").exists():
             (copy.parent / "shared").symlink_to(shared.resolve())
@@ -81,12 +83,15 @@ def main(arguments: Sequence[str], *, project: Path = PROJECT, defects: Path = D
     if unknown := [name for name in names if name not in mutants]:
         print(f"not in {defects.name}: {', '.join(unknown)}")
         return len(unknown)
+    chosen = [mutants[name] for name in names or mutants]
     wrong = 0
-    for name in names or mutants:
-        if problem := judged(project, mutants[name], options):
-            wrong += 1
-            print(f"WRONG: {name}: {problem}", flush=True)
-    print(f"{len(names or mutants)} defects, {wrong} wrong")
+    with ThreadPoolExecutor(os.cpu_count()) as processes:
+        found = processes.map(lambda mutant: judged(project, mutant, options), chosen)
+        for mutant, problem in zip(chosen, found, strict=True):
+            if problem:
+                wrong += 1
+                print(f"WRONG: {mutant.name}: {problem}", flush=True)
+    print(f"{len(chosen)} defects, {wrong} wrong")
     return wrong
 
 

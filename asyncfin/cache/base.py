@@ -14,7 +14,8 @@ from attrs import Factory, define
 from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.cache.store import Cache, CacheStats
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place
+from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
 from asyncfin.wire.protocol import check_entity_id
 
@@ -27,6 +28,7 @@ MAX_RECORDS = 100_000
 # Account, entity, publication, and which part of it: the catalogue, or a value version.
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
+KINDS = (CATALOGUE, *VALUE_VERSIONS)
 # Account and entity.
 EntityKey: TypeAlias = tuple[bytes, str]
 K = TypeVar("K", bound=Hashable)
@@ -194,6 +196,12 @@ class Memory:
             kept.bytes += nbytes(new)
             self._put(key, kept)
 
+    def drop(self, keys: Iterable[Key]) -> None:
+        """Drop what is kept under keys."""
+        with self._lock:
+            for key in keys:
+                self._kept.pop(key)
+
     def clear(self, entity_id: str | None) -> None:
         self._drop(lambda account, entity: entity_id in (None, entity))
 
@@ -227,6 +235,13 @@ class Memory:
         return (self._records.get(key[:2]) or _NOTHING).rules_out(key[2])
 
 
+def is_as_new(catalogue: Catalogue | None, current: Dataset) -> bool:
+    """Return whether there is a catalogue of a publication that was not changed in place since."""
+    return catalogue is not None and not is_changed_in_place(
+        catalogue.created_timestamp, current.created_timestamp
+    )
+
+
 def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
     """Return the blocks without the series that are known, and make theirs known."""
     found = []
@@ -256,6 +271,9 @@ class Recorder(ABC):
     async def mark_refused(self, entity_id: str) -> None:
         now = self._clock()
         await self._change(entity_id, lambda known: known.as_refused(now))
+
+    async def mark_differing(self, entity_id: str) -> None:
+        await self._change(entity_id, lambda known: known.as_differing())
 
     @abstractmethod
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:

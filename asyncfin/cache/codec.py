@@ -82,7 +82,7 @@ def form_of(*kinds: type) -> dict[str, list[tuple[str, str]]]:
 
 # Part of the names under which bytes are kept, so that bytes of another form are never read: the number of
 # the form, the machine's byte order, which is that of the arrays, and the fields of all that is stored.
-FORMAT = f"5{sys.byteorder[0]}{crc32(repr(form_of(Catalogue, Block)).encode()):08x}"
+FORMAT = f"6{sys.byteorder[0]}{crc32(repr(form_of(Catalogue, Block)).encode()):08x}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
@@ -140,7 +140,7 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     )
 
 
-_RECORD = tuple[str | None, int | None, int | None, int | None, int | None]
+_RECORD = tuple[str | None, int | None, int | None, int | None, int | None, bool]
 _record_decoder = msgspec.msgpack.Decoder(_RECORD)
 _MICROSECOND = timedelta(microseconds=1)
 # How exactly two clocks can be compared over a network.
@@ -156,7 +156,8 @@ def encode_record(record: EntityRecord, ahead: timedelta = timedelta()) -> bytes
     dataset_id = record.pointer.dataset_id if record.pointer else None
     confirmed = record.pointer.confirmed if record.pointer else None
     moments = (stored(confirmed), stored(record.replaced), stored(record.refused))
-    return msgspec.msgpack.encode((dataset_id, *moments, stored(confirmed, timedelta())))
+    as_given = stored(confirmed, timedelta())
+    return msgspec.msgpack.encode((dataset_id, *moments, as_given, record.timestamps_differ))
 
 
 def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
@@ -165,13 +166,13 @@ def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
     def read(moment: int | None) -> datetime | None:
         return None if moment is None else EPOCH + moment * _MICROSECOND - ahead
 
-    dataset_id, confirmed, replaced, refused, as_given = _record_decoder.decode(body)
+    dataset_id, confirmed, replaced, refused, as_given, differ = _record_decoder.decode(body)
     if dataset_id is None or confirmed is None or as_given is None:
         pointer = None
     else:
         moment, given = EPOCH + confirmed * _MICROSECOND - ahead, EPOCH + as_given * _MICROSECOND
         pointer = Pointer(dataset_id, given if abs(given - moment) <= CLOCK_STEP else moment)
-    return EntityRecord(pointer, read(replaced), read(refused))
+    return EntityRecord(pointer, read(replaced), read(refused), differ)
 
 
 def verified_record(row: object, *key: str | bytes, ahead: timedelta = timedelta()) -> EntityRecord | None:

@@ -17,11 +17,19 @@ from weakref import WeakValueDictionary
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.cache.base import CATALOGUE, MemoryRecords, MiB, ProcessCache, check_entity_id_or_none
+from asyncfin.cache.base import (
+    CATALOGUE,
+    KINDS,
+    MemoryRecords,
+    MiB,
+    ProcessCache,
+    check_entity_id_or_none,
+    is_as_new,
+)
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Catalogue, publication_id
+from asyncfin.model.catalogue import Catalogue, Dataset, publication_id
 from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
@@ -156,6 +164,11 @@ class _MemoryPartition(MemoryRecords):
             # In a thread, for it takes a millisecond a megabyte.
             put = await asyncio.to_thread(compressed, put)
         self._memory.put_blocks((self._account, entity_id, publication_id(dataset_id), value_version), put)
+
+    async def drop_older(self, current: Dataset) -> None:
+        if not is_as_new(await self.catalogue(current.entity_id, current.dataset_id), current):
+            publication = publication_id(current.dataset_id)
+            self._memory.drop((self._account, current.entity_id, publication, kind) for kind in KINDS)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

@@ -37,6 +37,9 @@ class EntityRecord:
     replaced: datetime | None = None  # when a response arrived that refused `pointer` as no longer current
     # When a 403 or 404 arrived that no later request has lifted; then the pointer is None.
     refused: datetime | None = None
+    # Whether responses to one read differed in the `created_timestamp` of one publication, which then shows
+    # nothing.
+    timestamps_differ: bool = False
 
     @property
     def current(self) -> Pointer | None:
@@ -66,24 +69,33 @@ class EntityRecord:
             if pointer.confirmed < known.confirmed:
                 return record
             if record.replaced is not None and known.names(pointer.dataset_id):
-                return record if pointer.confirmed < record.replaced else EntityRecord(pointer)
-        return EntityRecord(pointer)
+                return record if pointer.confirmed < record.replaced else record._with(pointer)
+        return record._with(pointer)
 
     def as_replaced(self, dataset_id: str, arrived: datetime) -> EntityRecord:
         """Return the record after a response that refused a publication as no longer current."""
         if self.pointer is None and self.refused is None:
-            return EntityRecord(Pointer(dataset_id, EPOCH), replaced=arrived)
+            return self._with(Pointer(dataset_id, EPOCH), replaced=arrived)
         if self.pointer is None or not self.pointer.names(dataset_id):
             return self  # another publication was confirmed since
         return evolve(self, replaced=max(arrived, self.replaced or arrived))
 
     def as_refused(self, arrived: datetime) -> EntityRecord:
         """Return the record after a response that refused the entity (403, 404)."""
-        return EntityRecord(refused=max(arrived, self.refused or arrived))
+        return self._with(None, refused=max(arrived, self.refused or arrived))
+
+    def as_differing(self) -> EntityRecord:
+        """Return the record after a read whose responses differed in the `created_timestamp`."""
+        return evolve(self, timestamps_differ=True)
+
+    def _with(
+        self, pointer: Pointer | None, *, replaced: datetime | None = None, refused: datetime | None = None
+    ) -> EntityRecord:
+        return EntityRecord(pointer, replaced, refused, self.timestamps_differ)
 
     def merged(self, other: EntityRecord, now: datetime) -> EntityRecord:
         """Return the record after what another one of the same entity has recorded."""
-        record = self
+        record = self.as_differing() if other.timestamps_differ else self
         if other.pointer is not None:
             record = record.confirm(other.pointer, now)
             if other.replaced is not None:

@@ -1,8 +1,9 @@
 """What every cache of publications can do, and whose data is whose.
 
-A publication never changes, so what was read of it stays true; only which publication is current has to be
-confirmed. So a cache keeps three things: for each entity an `EntityRecord`, which names it; catalogues;
-and the values of a publication, in the blocks in which they were received, each series with all its periods.
+A publication should not change (spec 9.2), so what was read of it stays true; only which publication is
+current has to be confirmed. So a cache keeps three things: for each entity an `EntityRecord`, which names it;
+catalogues; and the values of a publication, in the blocks in which they were received, each series with all
+its periods.
 
 A client sees only the partition of its account. What a cache cannot store or read counts as not cached: only
 `record` raises errors.
@@ -18,7 +19,7 @@ from typing import Protocol, cast, runtime_checkable
 from attrs import frozen
 
 from asyncfin.cache.record import EntityRecord, Pointer
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.table.block import Block
 from asyncfin.wire.token import TokenSource
 
@@ -98,6 +99,10 @@ class Partition(Protocol):
         """Record that a response has just refused the entity (403, 404)."""
         ...
 
+    async def mark_differing(self, entity_id: str) -> None:
+        """Record that responses to one read differed in the `created_timestamp` of one publication."""
+        ...
+
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication."""
         ...
@@ -119,6 +124,10 @@ class Partition(Protocol):
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
         """Store blocks of series with all their periods; a series that is known already stays as it is."""
+        ...
+
+    async def drop_older(self, current: Dataset) -> None:
+        """Drop what is kept of a publication, unless its catalogue is as new as these metadata of it."""
         ...
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:

@@ -292,7 +292,7 @@ class _Estimate:
         compared = last is not None and not self._refresh
         if last is not None and compared:
             attempt.successor = metadata = await attempt.metadata()
-            if await self._files.is_current(metadata.dataset):
+            if await self._files.is_current(metadata):
                 return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not read_catalogue:
             return _Expected("changed", last.requests)

@@ -114,8 +114,9 @@ async def extract(
     complete. Repeating the call continues where the last run ended; of an entity that has not changed, only
     the metadata is requested.
 
-    Requests: one per entity and, if it has a new publication, one for each 100 series of its catalogue
-    and those of the planned question. At most `client.max_in_flight` entities are in progress at once. If
+    Requests: one for each entity that has a file, unless with `refresh`. For each other entity, and if the
+    publication is a new one or was changed in place, one for each 100 series of the catalogue and those of
+    the planned question. At most `client.max_in_flight` entities are in progress at once. If
     a run is killed, or ends with the allowance, only their requests are repeated. Entities without a
     file come first; each allowance starts with two entities at once, and one more for every eight that
     are done, so an allowance that is enough for any two of them makes progress.
@@ -137,7 +138,8 @@ async def extract(
             and the column ``asked_version`` distinguishes the rows.
         on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
         refresh: whether to read unchanged entities again. A file is unchanged if its footer can be read and
-            names the question and the publication: damage elsewhere in it is repaired by a refresh only.
+            names the question and the publication, with no earlier `created_timestamp`: damage elsewhere in
+            it is repaired by a refresh only.
         replace: whether the files of another question in the folder are to be deleted first.
         wait: whether to sleep until a used-up allowance returns, and while the service fails; otherwise the
             run ends.

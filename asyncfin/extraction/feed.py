@@ -58,6 +58,7 @@ class Recorded:
         rows: the rows of its changes.
         ambiguous: its series that share metric, reporting group and scope path with another one: their ids,
             and these three.
+        pruned: whether the entity has left the extraction, so that all of its rows vanished.
     """
 
     entity_id: str
@@ -65,6 +66,7 @@ class Recorded:
     known_from: str
     rows: int
     ambiguous: tuple[SeriesKey, ...] = ()
+    pruned: bool = False
 
     @property
     def moment(self) -> datetime:

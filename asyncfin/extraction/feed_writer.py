@@ -211,7 +211,8 @@ class FeedWriter:
         """Write a part with what leads to a snapshot; `run` is the run that the entity's file will name."""
         name, ambiguous = part_name(entity_id, len(self._part_names(entity_id))), tuple(sorted(new.ambiguous))
         rows = rows.append_column(KNOWN_FROM, known_from_column(len(rows), moment))
-        recorded = Recorded(entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous)
+        pruned = expects == "pruned"
+        recorded = Recorded(entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous, pruned)
         question = json.loads(self._question.text)
         footer = RunFooter(
             self.run.name, self.run.before, question, (recorded,), expects=expects, file_run=run

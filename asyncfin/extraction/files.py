@@ -17,7 +17,7 @@ from asyncfin.extraction.objects import ObjectFiles
 from asyncfin.extraction.parquet import EntityFile, Found, Written
 from asyncfin.extraction.prefix import SCHEMES, Prefix
 from asyncfin.extraction.question import SharedQuestion, differences
-from asyncfin.model.catalogue import Dataset, is_same_publication
+from asyncfin.read.read import Metadata
 from asyncfin.tasks import bounded
 
 # Files that are looked for, or deleted, at once.
@@ -114,13 +114,13 @@ class QuestionFiles:
         # A worker that was killed may have put others in place.
         await _all([partial(self._find, each) for each in entity_ids if each not in known])
 
-    async def is_current(self, dataset: Dataset) -> bool:
-        """Return whether the known file of the entity is of this publication."""
-        entity_id = dataset.entity_id
-        if not self.is_locked and not self._is_of(dataset):
+    async def is_current(self, current: Metadata) -> bool:
+        """Return whether the known file of the entity is of the publication that the metadata show."""
+        entity_id = current.dataset.entity_id
+        if not self.is_locked and not self.known[entity_id].is_current(current):
             # A worker that was killed may have replaced the file since the driver has read it.
             await self._find(entity_id)
-        return self._is_of(dataset)
+        return self.known[entity_id].is_current(current)
 
     async def put(self, file: EntityFile) -> None:
         """Put an entity's file in place."""
@@ -131,9 +131,6 @@ class QuestionFiles:
         """Delete an entity's file."""
         await self.place.delete(entity_id)
         del self.known[entity_id]
-
-    def _is_of(self, dataset: Dataset) -> bool:
-        return is_same_publication(self.known[dataset.entity_id].dataset_id, dataset.dataset_id)
 
     async def _find(self, entity_id: str) -> None:
         found = await self.place.find(entity_id)

@@ -12,7 +12,6 @@ from asyncfin.analysis.cells import SERIES, plain
 from asyncfin.analysis.changes import BEFORE, BEFORE_TEXT, CHANGE
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.feed import Feed, RunFooter
-from asyncfin.model.catalogue import is_same_publication
 from asyncfin.optional import compute, pa
 from asyncfin.table.columns import PERIOD_FIELDS
 
@@ -70,11 +69,11 @@ def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[st
         if entity_id not in wanted:
             continue
         footer, last = several[-1]
-        before = several[-2][1].dataset_id if len(several) > 1 else None
-        if before is not None and is_same_publication(before, last.dataset_id):
+        if last.pruned:
             continue  # it has left the extraction
-        rows = _rows(feed, footer, entity_id, wanted[entity_id]) if before is not None else ()
-        found[entity_id] = LatestChanges(last.dataset_id, last.moment, before is None, last.rows, rows)
+        is_first = len(several) == 1
+        rows = () if is_first else _rows(feed, footer, entity_id, wanted[entity_id])
+        found[entity_id] = LatestChanges(last.dataset_id, last.moment, is_first, last.rows, rows)
     return found
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 
 from attrs import evolve, frozen
 
+from asyncfin.clock import utc_text
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.lock import PrefixLock
 from asyncfin.extraction.parquet import EntityFile, Footer, Found, Written, read_footer
@@ -33,11 +35,13 @@ class _Described:
 
     entity_id: str
     dataset_id: str
+    created_timestamp: datetime
     question: str
     rows: int
     requests: int
     missing: Missing | None
     run: str | None = None
+    timestamps_differ: bool = False
 
 
 class ObjectFiles:
@@ -83,11 +87,13 @@ class ObjectFiles:
         described = {
             "entity_id": file.entity_id,
             "dataset_id": written.dataset_id,
+            "created_timestamp": utc_text(written.created_timestamp),
             "question": question,
             "rows": written.rows,
             "requests": written.requests,
             "missing": dict(written.missing),
             "run": written.run,
+            "timestamps_differ": written.timestamps_differ,
         }
         if len(text := json.dumps(described)) > _MOST_METADATA:  # the footer has them too
             text = json.dumps(described | {"missing": None})
@@ -112,7 +118,16 @@ class ObjectFiles:
             if missing is None:
                 footer = await self._footer(key, head.size)
                 missing = footer.written.missing if footer is not None else {}
-            written = Written(said.dataset_id, said.rows, head.size, said.requests, missing, said.run)
+            written = Written(
+                said.dataset_id,
+                said.created_timestamp,
+                said.rows,
+                head.size,
+                said.requests,
+                missing,
+                said.run,
+                said.timestamps_differ,
+            )
             found = Found(said.entity_id, said.question, written)
         if found is None and (footer := await self._footer(key, head.size)) is not None:
             # A copy of an object may have lost its metadata.

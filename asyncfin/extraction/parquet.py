@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from attrs import frozen
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
+from asyncfin.model.catalogue import is_changed_in_place, is_same_publication
 from asyncfin.model.judge import Missing
 from asyncfin.optional import pa, parquet
 from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.read import Metadata
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.panel import Panel
 
@@ -35,19 +38,34 @@ class Written:
 
     Attributes:
         dataset_id: its publication.
+        created_timestamp: when that was published.
         rows, bytes: its size.
         requests: how many the extraction took, everything counted.
         missing: the ids and words of the question that the entity does not have, by field.
         run: the run of the change feed that wrote it, or the one before if nothing changed; None without
             a feed.
+        timestamps_differ: whether responses to one read differed in the `created_timestamp`, which then shows
+            nothing.
     """
 
     dataset_id: str
+    created_timestamp: datetime
     rows: int
     bytes: int
     requests: int
     missing: Missing
     run: str | None = None
+    timestamps_differ: bool = False
+
+    def is_current(self, current: Metadata) -> bool:
+        """Return whether metadata name the publication of the file, and do not show it changed in place."""
+        if not is_same_publication(self.dataset_id, current.dataset.dataset_id):
+            return False
+        return (
+            self.timestamps_differ
+            or current.timestamps_differ
+            or not is_changed_in_place(self.created_timestamp, current.dataset.created_timestamp)
+        )
 
 
 @frozen
@@ -97,36 +115,48 @@ def rows_of(*panels: Panel) -> Any:
 
 
 def encode(
-    answer: EntityAnswer, table: Any, question: SharedQuestion, *, requests: int, run: str | None = None
+    answer: EntityAnswer,
+    table: Any,
+    question: SharedQuestion,
+    *,
+    requests: int,
+    run: str | None = None,
+    timestamps_differ: bool = False,
 ) -> EntityFile:
     """Return the rows of an entity's panels, which are `table`, as a Parquet file."""
     dataset = panels_of(answer)[0].dataset
-    table = table.replace_schema_metadata(_footer_metadata(answer, table, question, requests, run))
+    noted: dict[str, Any] = {"requests": requests, "run": run, "timestamps_differ": timestamps_differ}
+    table = table.replace_schema_metadata(_footer_metadata(answer, table, question, noted))
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
     parquet.write_table(
         table, stream, compression="zstd", row_group_size=ROWS_A_GROUP, write_page_checksum=True
     )
     content: bytes = stream.getvalue().to_pybytes()
-    written = Written(dataset.dataset_id, table.num_rows, len(content), requests, answer.missing, run)
+    written = Written(
+        dataset.dataset_id,
+        dataset.created_timestamp,
+        rows=table.num_rows,
+        bytes=len(content),
+        missing=answer.missing,
+        **noted,
+    )
     return EntityFile(dataset.entity_id, written, content)
 
 
 def _footer_metadata(
-    answer: EntityAnswer, table: Any, question: SharedQuestion, requests: int, run: str | None
+    answer: EntityAnswer, table: Any, question: SharedQuestion, noted: dict[str, Any]
 ) -> dict[bytes, str]:
     """Return the metadata that `read_footer` reads: those of the table, and what the extraction records."""
     panel = panels_of(answer)[0]
     (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
-    about |= {
+    about |= noted | {
         # The panel has what this entity has of the question; the file names the question of all entities.
         "select": str(question.select) if question.select.where is None else question.select.name,
         "question": json.loads(question.text),
         "value_version": question.value_version,
         "missing": dict(answer.missing),
-        "requests": requests,
         "version": own_version(),
-        "run": run,
         "periods_asked": [period.label for period in panel.periods_asked],
         "catalogue_periods": [period.label for period in panel.catalogue.periods],
     }
@@ -152,7 +182,7 @@ def read_footer(file: Path | bytes) -> Footer | None:
         # Also the metadata of a panel's table that a user has saved, which do not have the question.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
-        entry = {"requests": 0, "run": None} | panels[0]
+        entry = {"requests": 0, "run": None, "timestamps_differ": False} | panels[0]
         entry |= {"question": canonical(dict(entry["question"])), "rows": found.num_rows, "bytes": size}
         return structure(entry | {"written": entry}, Footer)
     except (ValueError, KeyError, TypeError) as error:

@@ -32,9 +32,11 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.refusals import Refusals, asked_first
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure
 from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
-from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.judge import Missing, complaint, without_periods
 from asyncfin.read.entity import EntityAnswer, answer_of
+from asyncfin.read.in_place import log_changed_in_place
+from asyncfin.read.read import Metadata, Read
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, cancel_and_wait, in_thread
 from asyncfin.wire.sender import outlasting
@@ -99,6 +101,7 @@ class Run:
     _deviations: dict[str, int] = field(factory=dict)
     _unlisted: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
+    _changed_in_place: set[str] = field(factory=set)  # entities of which that is logged
     # What failed because of the service is read again after all others.
     _again: dict[str, None] = field(factory=dict)
     _refusals: Refusals = field(factory=Refusals)
@@ -276,9 +279,10 @@ class Run:
         """Read an entity whose file is not of the current publication; None: the run ends before its turn."""
         reads, question, metadata = reads_of(self._client), self._question.of(entity_id), None
         if has_file and not self._options.refresh:
-            metadata = await reads.read(question, "dataset").metadata()
-            if await self._files.is_current(metadata.dataset):
+            metadata = await (read := reads.read(question, "dataset")).metadata()
+            if await self._files.is_current(metadata):
                 return self._report(entity_id, "unchanged")
+            await self._drop_if_changed(read, metadata)
         # Held until the file is in place: what is read and not written is lost when an allowance ends.
         async with self._reading:
             if self._ending:
@@ -293,8 +297,20 @@ class Run:
             self._reading.release()
         return self._report(entity_id, "done")
 
+    async def _drop_if_changed(self, read: Read, current: Metadata) -> None:
+        """Drop what the client has of a publication that was changed in place since its file was written."""
+        entity_id, written = read.entity_id, self._files.known[read.entity_id]
+        if is_same_publication(written.dataset_id, current.dataset.dataset_id):
+            if not current.changed_in_place and entity_id not in self._changed_in_place:
+                log_changed_in_place(written.created_timestamp, current.dataset)
+            self._changed_in_place.add(entity_id)
+            await read.drop_older(current.dataset)
+
     async def _put(self, answer: EntityAnswer) -> None:
-        make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id))
+        # None: it can't be read.
+        record = await reads_of(self._client).publications.records.record(answer.entity_id)
+        differ = record is not None and record.timestamps_differ
+        make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id), differ)
         async with self._encoding:
             file = await in_thread(make)
         await self._files.put(file)
@@ -304,13 +320,15 @@ class Run:
         self._deviations[answer.entity_id] = _deviations(panels)
         self._unlisted[answer.entity_id] = len(set().union(*(panel.unlisted for panel in panels)))
 
-    def _recorded(self, answer: EntityAnswer, requests: int) -> EntityFile:
+    def _recorded(self, answer: EntityAnswer, requests: int, timestamps_differ: bool) -> EntityFile:
         """Return the file of an entity; what it changes is durable in the feed by then. It blocks."""
         panels = panels_of(answer)
         table = rows_of(*panels)
         self._files.place.check()
         run = None if self._writer is None else self._writer.record(panels, table)
-        return encode(answer, table, self._question, requests=requests, run=run)
+        return encode(
+            answer, table, self._question, requests=requests, run=run, timestamps_differ=timestamps_differ
+        )
 
     def _report(self, entity_id: str, state: EntityState) -> EntityReport:
         written = self._files.known[entity_id]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, TypeVar, get_args
 
 from cattrs import Converter
@@ -34,8 +35,16 @@ def _missing(value: Any, _: Any) -> Mapping[str, tuple[str, ...]]:
     }
 
 
+def _moment(value: Any, _: Any) -> datetime:
+    moment = datetime.fromisoformat(_exactly(value, str))
+    if moment.tzinfo is None:
+        raise ValueError(f"{value!r:.100} has no offset from UTC")
+    return moment
+
+
 for _kind in (str, int, float, bool):
     _converter.register_structure_hook(_kind, _exactly)
+_converter.register_structure_hook(datetime, _moment)
 _converter.register_structure_hook_func(lambda kind: getattr(kind, "__origin__", None) is tuple, _tuple)
 _converter.register_structure_hook_func(lambda kind: kind == Mapping[str, tuple[str, ...]], _missing)
 

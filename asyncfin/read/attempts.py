@@ -40,6 +40,7 @@ _FIRST_WAIT = 0.1
 _GROWTH = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
+_CHANGED_IN_PLACE = "the metadata show that the publication was changed in place"
 
 
 def _is_inconclusive(error: AsyncfinError) -> bool:
@@ -60,6 +61,8 @@ class Attempts:
     def __init__(self, read: Read, metadata: Metadata | None = None) -> None:
         self._read = read
         self._metadata = metadata  # which have just been read; the first attempt begins with them
+        if metadata is not None:
+            read.heads.begin_to_differ(metadata.dataset)  # it is the first one
         self._last: Attempt | None = None
 
     def __aiter__(self) -> Self:
@@ -106,9 +109,13 @@ class Attempt:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        final = self._committed or self.read.pinned or self.read.stats.restarts == MAX_RESTARTS
-        self.has_changed = isinstance(error, DatasetChangedError) and not final
+        self.has_changed = isinstance(error, DatasetChangedError) and not self._is_final
         return self.has_changed
+
+    @property
+    def _is_final(self) -> bool:
+        """Whether no other attempt may follow."""
+        return self._committed or self.read.pinned or self.read.stats.restarts == MAX_RESTARTS
 
     def commit(self) -> None:
         """Make this attempt the last one: from now on a change is an error."""
@@ -137,11 +144,13 @@ class Attempt:
         except ValidationFailedError as refusal:
             if self.read.pinned:
                 raise  # another publication would not do
-            # Whatever the metadata show: what the catalogue lists was refused.
-            publications.drop(entity_id, dataset_id)
             await self._records.mark_replaced(entity_id, dataset_id)
-            if refusal is not self._checked:
-                await self.check_refusal(refusal, dataset_id)
+            try:
+                if refusal is not self._checked:
+                    await self.check_refusal(refusal, dataset_id)
+            finally:
+                # Whatever the metadata show: what the catalogue lists was refused.
+                publications.drop(entity_id, dataset_id)
             raise
 
     async def check_refusal(self, refusal: ValidationFailedError, dataset_id: str) -> None:
@@ -152,6 +161,9 @@ class Attempt:
         current = await self.read.metadata(fresh=True)
         self._checked = refusal
         if is_same_publication(current.dataset.dataset_id, dataset_id):
+            if self._is_to_restart(current):
+                self.successor = current
+                raise self._change(f"{_CHANGED_IN_PLACE}; the service said: {refusal.message}") from refusal
             return
         if self.read.pinned:
             raise refusal
@@ -159,6 +171,10 @@ class Attempt:
         facts = refusal.facts()
         facts["message"] = f"the publication has been replaced; the service said: {refusal.message}"
         raise DatasetChangedError(**facts) from refusal
+
+    def _is_to_restart(self, current: Metadata) -> bool:
+        """Return whether what is known of a publication was dropped, and this read can still start over."""
+        return current.changed_in_place and not self._is_final
 
     async def current(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is kept or cached."""
@@ -227,13 +243,15 @@ class Attempt:
         """Return the current catalogue. It is not kept if it must be read."""
         if await self.is_unknown():
             sent = self.read.publications.clock()
-            catalogue = await read_catalogue(self.read.send, self.read.entity_id)
+            catalogue = await read_catalogue(self.read.send, self.read.entity_id, on_page=self.read.received)
             await self._records.confirm(self.read.entity_id, Pointer(catalogue.dataset_id, sent))
             return catalogue
         dataset = (await self.metadata()).dataset
         async with self.pinned_to(dataset.dataset_id):
             known = await self.read.publications.catalogue_of(dataset)
-            return known or await read_catalogue(self.read.send, dataset.entity_id, dataset)
+            return known or await read_catalogue(
+                self.read.send, dataset.entity_id, dataset, on_page=self.read.received
+            )
 
     async def _may_continue(self, unfinished: Unfinished) -> bool:
         """Return whether the other pages of a catalogue are still needed, and no change is known."""
@@ -265,7 +283,9 @@ class Attempt:
             async with AsyncExitStack() as pinned:
                 if dataset is not None:
                     await pinned.enter_async_context(self.pinned_to(dataset.dataset_id))
-                catalogue = await read_catalogue(send, read.entity_id, dataset, on_restart=drop_pages)
+                catalogue = await read_catalogue(
+                    send, read.entity_id, dataset, on_page=read.received, on_restart=drop_pages
+                )
         except AsyncfinError as error:
             # The turn may have ended the read by refusing a retry too.
             if read.has_turn and (is_ended_by_turn(error) or _is_inconclusive(error)):
@@ -427,6 +447,9 @@ class Attempt:
                     return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):
+                if self._is_to_restart(current):
+                    self.successor = current
+                    raise self._change(_CHANGED_IN_PLACE)
                 self.record_confirmation(current.sent)
             elif not self.read.pinned:
                 self.successor = current

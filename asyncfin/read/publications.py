@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from attrs import define, field, frozen
 
-from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
+from asyncfin.cache.base import MAX_RECORDS, LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
 from asyncfin.errors import AsyncfinError
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
@@ -26,11 +26,13 @@ from asyncfin.read.cap import ExactCap
 from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import SharedCall, SingleFlight, bounded
+from asyncfin.tasks import SharedCall, SingleFlight, bounded, running_loop
 from asyncfin.wire.protocol import Request, Response
 
 MAX_KEPT_SERIES = 200_000
 _MAX_UNFINISHED_PAGES = 1_000
+# How many seconds after a publication was read again, since it was changed in place, it may be once more.
+_READ_AGAIN_SECONDS = 3_600
 # The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
@@ -180,6 +182,8 @@ class Publications:
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )
+        # When publications were last read again since they were changed in place, by entity, in loop time.
+        self._read_again: LeastRecentlyUsed[str, float] = LeastRecentlyUsed(MAX_RECORDS)
         # The catalogues read in part.
         self.unfinished: LeastRecentlyUsed[str, Unfinished] = LeastRecentlyUsed(
             _MAX_UNFINISHED_PAGES, lambda unfinished: len(unfinished.responses)
@@ -221,3 +225,16 @@ class Publications:
         """Drop the kept catalogue of a publication; that of another one stays."""
         if self.kept_as(entity_id, dataset_id) is not None:
             self.kept.pop(entity_id)
+
+    def may_read_again(self, entity_id: str) -> bool:
+        """Return whether a publication that was changed in place may be read again, and note that it is."""
+        now, last = running_loop().time(), self._read_again.get(entity_id)
+        if last is not None and now - last < _READ_AGAIN_SECONDS:
+            return False
+        self._read_again.put(entity_id, now)
+        return True
+
+    def drop_all(self, entity_id: str) -> None:
+        """Drop all that is kept of an entity."""
+        self.kept.pop(entity_id)
+        self.unfinished.pop(entity_id)

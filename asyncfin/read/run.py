@@ -258,6 +258,7 @@ async def _added(
 ) -> tuple[Block | None, Block | None]:
     """Add a page to the answer and to what is cached; `asked` are the periods that were requested."""
     attempt.read.stats.received_at = page.at
+    await attempt.read.received(page)
     with error_context("query", page.entity_id, page):
         both = await stitch.add(page, asked=asked)
     if writer is not None:

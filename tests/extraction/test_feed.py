@@ -36,6 +36,7 @@ from asyncfin import (
 from asyncfin.extraction.feed import Feed, Recorded, RunFooter, empty_rows, with_nulls, write_rows
 from asyncfin.extraction.feed_writer import complete_run
 from asyncfin.extraction.files import place_of
+from asyncfin.extraction.latest import latest_changes
 from asyncfin.extraction.tree import tree_at
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
@@ -409,6 +410,17 @@ async def test_an_entity_that_returns_appears_again(night: Nights) -> None:
     assert [row["change"] for row in mine] == ["appeared", "vanished", "appeared"]
     assert mine[0]["known_from"] < mine[1]["known_from"] < mine[2]["known_from"]
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
+
+
+async def test_the_last_changes_are_not_those_of_a_pruned_entity_until_it_returns(night: Nights) -> None:
+    """With the publication that it had, all of its values have appeared."""
+    night.publish(ONE)
+    both, found = (entity(1), entity(2)), []
+    for ids, arguments in ((both, {"history": True}), (both[:1], {"prune": True}), (both, {})):
+        await night.run(ids, **arguments)
+        latest = latest_changes(Feed(tree_at(place_of(night.to))), {entity(2): {COST.metric_id}})
+        found.append({each: (of.is_first, len(of.rows)) for each, of in latest.items()})
+    assert found == [{entity(2): (True, 0)}, {}, {entity(2): (False, 1)}]
 
 
 async def test_files_are_pruned_without_a_feed_too(night: Nights) -> None:

@@ -18,7 +18,7 @@ OURS = str(Path(asyncfin.__file__).parent)
 SANDBOX = str(Path(OURS, "sandbox"))
 
 
-CONTRIBUTING = Path(OURS).parent / "CONTRIBUTING.md"
+CONTRIBUTING = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 
 def is_ours(code: CodeType) -> bool:

@@ -16,6 +16,9 @@ from errno import EACCES, EISDIR, ELOOP, ENXIO
 from pathlib import Path
 from typing import IO
 
+# Writes the content of a file.
+Fill = Callable[[IO[bytes]], object]
+
 # Windows has no flock, no owners and no modes: buckets and caches of files are refused there.
 SUPPORTED = sys.platform != "win32"
 if sys.platform == "win32":
@@ -118,7 +121,7 @@ def naming(path: Path) -> Iterator[None]:
         raise OSError(error.errno, os.strerror(error.errno), str(path)) from None
 
 
-def write_whole(file: Path, part: Path, fill: Callable[[IO[bytes]], object]) -> None:
+def write_whole(file: Path, part: Path, fill: Fill) -> None:
     """Write a durable file; until it is complete it is `part`, and readers see the previous file."""
     try:
         with naming(part), part.open("wb") as unfinished:

@@ -296,7 +296,7 @@ class Feed:
     def discard(self, names: Iterable[str]) -> None:
         """Delete parts."""
         for name in names:
-            self.tree.delete(f"{self._pending}/{name}")
+            self.tree.remove(f"{self._pending}/{name}")
 
     def sweep(self) -> None:
         """Delete unfinished files of killed runs."""

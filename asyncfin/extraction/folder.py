@@ -15,6 +15,7 @@ from io import FileIO
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryFile
+from typing import IO
 from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 from weakref import WeakSet
@@ -24,13 +25,14 @@ from attrs import frozen
 from asyncfin.errors import ArgumentError, ManifestMismatchError, RunInProgressError
 from asyncfin.extraction.holder import Holder, holder_in
 from asyncfin.extraction.parquet import Footer, read_footer
-from asyncfin.local import naming, try_lock
+from asyncfin.local import Fill, flush_names, naming, try_lock, write_whole
 
 # File systems take 255 bytes, of which ".parquet" is a part.
 _LONGEST = 247
 _BESIDE = ".journal"
 _CHANGES = ".changes"
 _LOCK = "lock"
+_PART = ".part"
 _TRIAL = ".asyncfin-trial"
 # The locks that this process holds, or is taking.
 _locks: WeakSet[FileIO] = WeakSet()
@@ -95,6 +97,36 @@ class Folder:
     def _of(cls, data: Path) -> Folder:
         return cls(data, data.parent / f"{data.name}{_BESIDE}")
 
+    def __str__(self) -> str:
+        return str(self.data)
+
+    @property
+    def name(self) -> str:
+        """The name of the data folder."""
+        return self.data.name
+
+    def _at(self, path: str) -> Path:
+        return self.data.parent / path
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the Parquet files in a folder; see `Tree`, of which this is one."""
+        return sorted(path.name for path in self._at(folder).glob("*.parquet"))
+
+    def open(self, path: str) -> IO[bytes]:
+        return self._at(path).open("rb")
+
+    def write(self, path: str, fill: Fill) -> None:
+        file = self._at(path)
+        _make(file.parent)
+        write_whole(file, _new_part(file.parent), fill)
+
+    def remove(self, path: str) -> None:
+        self._at(path).unlink(missing_ok=True)
+
+    def sweep(self, folder: str) -> None:
+        for path in self._at(folder).glob(f"*{_PART}"):
+            path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
+
     @property
     def is_extraction(self) -> bool:
         """Whether a run has used it: there is its lock, or a file with the footer of an extraction."""
@@ -120,7 +152,7 @@ class Folder:
 
     def new_part(self) -> Path:
         """Return the path of a file until it is complete: another one each time."""
-        return self.beside / f"{token_hex(16)}.part"
+        return _new_part(self.beside)
 
     def files(self) -> tuple[Path, ...]:
         """Return what readers would take for part of the table, at any depth."""
@@ -184,11 +216,6 @@ class Folder:
             written.unlink(missing_ok=True)
             placed.unlink(missing_ok=True)
 
-    def sweep(self) -> None:
-        """Delete what killed runs have left unfinished."""
-        for path in self.beside.glob("*.part"):
-            path.unlink(missing_ok=True)  # a worker that was taken for dead may delete its own too
-
     @contextmanager
     def locked(self) -> Iterator[Callable[[], None]]:
         """Exclude other runs. The lock ends with the process, however it ends.
@@ -216,6 +243,19 @@ class Folder:
                 raise RunInProgressError(f"another run is at work on {self.data}: let it end, or stop it")
             write()
             yield write
+
+
+def _new_part(folder: Path) -> Path:
+    return folder / f"{token_hex(16)}{_PART}"
+
+
+def _make(folder: Path) -> None:
+    """Make a folder, durably."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        with suppress(FileExistsError):
+            folder.mkdir()
+        flush_names(folder.parent)
 
 
 def _matching(place: Path, pattern: str) -> Iterator[Path]:

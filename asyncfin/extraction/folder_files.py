@@ -37,7 +37,7 @@ class FolderFiles:
         self._resources = ExitStack()
 
     def __str__(self) -> str:
-        return str(self._folder.data)
+        return str(self._folder)
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -118,7 +118,7 @@ class FolderFiles:
         folder.make()
         write = self._resources.enter_context(folder.locked())
         # Under the lock: no unfinished file is that of a run that continues.
-        folder.sweep()
+        folder.sweep(folder.beside.name)
         self._resources.callback(self._sweep_at_end)
         folder.try_out()
         return write
@@ -126,7 +126,7 @@ class FolderFiles:
     def _sweep_at_end(self) -> None:
         """Delete what workers that were killed have left; the next run does it if this one can't."""
         try:
-            self._folder.sweep()
+            self._folder.sweep(self._folder.beside.name)
         except OSError as error:
             _log.warning("an unfinished file can't be deleted: %s", error)
 

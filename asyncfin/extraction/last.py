@@ -20,7 +20,6 @@ from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.report import INTERRUPTED, EntityReport, ExtractReport, Failure, exit_code_of
 from asyncfin.extraction.tree import tree_at
-from asyncfin.local import write_whole
 
 _log = logging.getLogger("asyncfin")
 
@@ -129,11 +128,7 @@ def write_last(place: Folder | Prefix, last: Mapping[str, Any]) -> None:
     content = msgspec.json.format(msgspec.json.encode(last), indent=2) + b"\n"
     tree = tree_at(place)
     try:
-        if isinstance(place, Folder):
-            # As a part of the folder, which the next run sweeps away if this one is killed.
-            write_whole(place.beside / _NAME, place.new_part(), lambda file: file.write(content))
-        else:
-            tree.write(_path(tree.name), lambda file: file.write(content))
+        tree.write(_path(tree.name), lambda file: file.write(content))
     except OSError as error:
         _log.warning("the outcome of the run in %s can't be written: %s", tree, printable(str(error)))
 

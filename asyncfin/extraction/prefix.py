@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from io import BufferedReader, RawIOBase
+from tempfile import TemporaryFile
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote
 
@@ -21,6 +22,7 @@ from attrs import frozen
 from asyncfin.checks import without_password
 from asyncfin.errors import ArgumentError, shorten
 from asyncfin.extraction.folder import file_name
+from asyncfin.local import Fill
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread
 
@@ -234,9 +236,19 @@ class Objects:
 
     # The same for threads and programs without an event loop; these calls block.
 
-    def keys_in(self, folder: str) -> list[str]:
-        """Return the keys that begin with a folder."""
-        return self._retried_here(partial(self._listed, folder))
+    @property
+    def name(self) -> str:
+        """The prefix."""
+        return self._prefix.prefix
+
+    def __str__(self) -> str:
+        return str(self._prefix)
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of the Parquet files in a folder; see `Tree`, of which this is one."""
+        keys = self._retried_here(partial(self._listed, f"{folder}/"))
+        names = [key[len(folder) + 1 :] for key in keys]
+        return sorted(name for name in names if name.endswith(".parquet") and "/" not in name)
 
     def open(self, key: str) -> IO[bytes]:
         """Return an object as a file that is read in ranges."""
@@ -253,19 +265,25 @@ class Objects:
     def _range(self, key: str, start: int, end: int) -> bytes:
         return bytes(self._obstore.get_range(self._store, key, start=start, end=end))
 
-    def upload(self, key: str, content: IO[bytes]) -> None:
+    def write(self, key: str, fill: Fill) -> None:
         """Write an object, which appears when it is complete."""
 
-        def write() -> None:
+        def put() -> None:
             content.seek(0)
             self._obstore.put(self._store, key, content)
 
-        self._retried_here(write)
+        # On disk first: a run's file can be larger than memory.
+        with TemporaryFile() as content:
+            fill(content)
+            self._retried_here(put)
 
     def remove(self, key: str) -> None:
         """Delete an object, if it exists."""
         with suppress(FileNotFoundError):
             self._retried_here(partial(self._obstore.delete, self._store, key))
+
+    def sweep(self, folder: str) -> None:
+        """Do nothing: an object is never there in part."""
 
     def _as_os_error(self, error: Exception) -> OSError:
         text, place = str(error), str(self._prefix)

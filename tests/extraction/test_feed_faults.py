@@ -48,7 +48,7 @@ def check(folder: Path, expected: object) -> None:
 
 def check_files(folder: Path) -> None:
     assert rows(as_of(folder, "2999-01-01")) == in_files(folder)
-    assert not [name for name in files(folder.parent) if "pending" in name or name.endswith(".tmp")]
+    assert not [name for name in files(folder.parent) if "pending" in name or name.endswith(".part")]
     head = folder.parent / "night.changes" / "head"
     assert head.read_text() == max(read_changes(folder).column("run").to_pylist())
 

@@ -117,6 +117,24 @@ def several(name: str, values: object, of: str, *kinds: type) -> None:
         )
 
 
+def texts(name: str, values: str | Iterable[str], of: str) -> tuple[str, ...]:
+    """Return one or several texts, each once; `of` says what each is.
+
+    Raises:
+        ArgumentError: it is not a text, and not an iterable of texts.
+        SelectionError: there is none.
+    """
+    if isinstance(values, str):
+        return (values,)
+    several(name, values, f"{of}s")
+    found = tuple(dict.fromkeys(values))
+    for each in found:
+        instance_of(str)(f"each of {name}", each)
+    if not found:
+        raise SelectionError(f"{name} must name at least one {of}")
+    return found
+
+
 def short_repr(value: object) -> str:
     """Return the text of a given value for an error."""
     return shorten(repr(value), 200)
@@ -194,7 +212,7 @@ def explained(advice: Callable[[str, Arguments, Keywords], str]) -> Callable[[ty
 def says_missing(name: str, write: str) -> Callable[[Callable[P, V]], Callable[P, V]]:
     """Return a decorator of a function: a call without this argument is a SelectionError, not a TypeError.
 
-    `write` is what the error proposes.
+    `write` is what the error proposes. A coroutine function stays one, which raises the error when awaited.
     """
 
     def decorate(function: Callable[P, V]) -> Callable[P, V]:
@@ -209,7 +227,14 @@ def says_missing(name: str, write: str) -> Callable[[Callable[P, V]], Callable[P
                     raise
             raise SelectionError(f"{name} is missing; write {write}")
 
-        return call
+        if not iscoroutinefunction(function):
+            return call
+
+        @wraps(function)
+        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return await call(*args, **kwargs)  # type: ignore[misc]
+
+        return awaited  # type: ignore[return-value]
 
     return decorate
 

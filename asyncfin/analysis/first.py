@@ -64,7 +64,10 @@ def first_of(panels: Panel | Iterable[Panel], metric_ids: str | Iterable[str]) -
     >>> asyncfin.first_of(panels, ["Revenues", "SalesRevenueNet"]).to_pandas()  # doctest: +SKIP
     """
     panels = panels_of(panels)
-    places = {metric_id: place for place, metric_id in enumerate(_ids(metric_ids))}
+    places = {
+        metric_id: place
+        for place, metric_id in enumerate(checks.texts("metric_ids", metric_ids, "metric id"))
+    }
     wanted = [panel.where(lambda series: series.metric_id in places) for panel in panels]
     if not any(len(panel) for panel in wanted):
         raise SelectionError(f"no panel has the metric {listed([*map(repr, places)])}")
@@ -83,18 +86,6 @@ def first_of(panels: Panel | Iterable[Panel], metric_ids: str | Iterable[str]) -
     metadata = schema_metadata([about(panel) for panel in panels], without=list(without))
     result: pyarrow.Table = found.replace_schema_metadata(metadata)
     return result
-
-
-def _ids(metric_ids: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(metric_ids, str):
-        return (metric_ids,)
-    checks.several("metric_ids", metric_ids, "ids")
-    ids = tuple(dict.fromkeys(metric_ids))
-    for each in ids:
-        checks.instance_of(str)("each of metric_ids", each)
-    if not ids:
-        raise SelectionError("metric_ids must name at least one metric")
-    return ids
 
 
 def _cells(

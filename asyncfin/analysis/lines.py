@@ -10,8 +10,8 @@ from attrs import frozen
 from asyncfin.model.period import Period
 from asyncfin.model.series import SERIES_FIELDS, CatalogueSeries
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.comparison import why
 from asyncfin.table.panel import Panel
+from asyncfin.table.why import why
 
 # What a series is, apart from its own id and the group that it is reported in.
 _meaning = attrgetter(*(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id")))

@@ -103,7 +103,7 @@ def last_twelve_months(
     >>> asyncfin.last_twelve_months(panel).to_pandas().tail(1)  # doctest: +SKIP
     """
     panels = panels_of(panels)
-    wanted = _words(period_meanings)
+    wanted = checks.texts("period_meanings", period_meanings, "word")
     rows: list[tuple[Any, ...]] = []
     left_out: dict[str, int] = {}
     taken = 0
@@ -126,18 +126,6 @@ def last_twelve_months(
     arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
     table: pyarrow.Table = pa.Table.from_arrays(arrays, schema=schema)
     return table
-
-
-def _words(given: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(given, str):
-        return (given,)
-    checks.several("period_meanings", given, "words")
-    words = tuple(dict.fromkeys(given))
-    for each in words:
-        checks.instance_of(str)("each of period_meanings", each)
-    if not words:
-        raise SelectionError("period_meanings must name at least one word")
-    return words
 
 
 def _ends(panels: Iterable[Panel]) -> list[int]:

@@ -8,8 +8,8 @@ from asyncfin.cli.output import print_csv, print_table
 from asyncfin.errors import printable
 from asyncfin.model.words import counted
 from asyncfin.table import text
-from asyncfin.table.comparison import excerpt_of
 from asyncfin.table.csv import csv_rows
+from asyncfin.table.excerpt import excerpt
 from asyncfin.table.notes import entity_names, facts, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import Unit, heading
@@ -43,7 +43,7 @@ def print_panels(
         empty: series without a value too.
         unit: what whole numbers are divided by.
     """
-    whole = shown = excerpt_of(panels, empty=empty)
+    whole = shown = excerpt(panels, empty=empty)
     # Periods that were named are all shown, in as many tables as it takes.
     if latest and whole.periods > text.MOST_PERIODS:
         shown = text.latest(whole, console.width, unit, empty=empty)

@@ -242,8 +242,7 @@ def check_picture(file: Path) -> None:
 def _plot(panels: list[Panel], file: Path) -> None:
     from matplotlib import pyplot
 
-    from asyncfin.table.comparison import plot
-    from asyncfin.table.plot import MOST_LINES, TooManyLinesError
+    from asyncfin.table.plot import MOST_LINES, TooManyLinesError, plot
 
     try:
         figure: Any = plot(panels).figure

@@ -17,9 +17,9 @@ from asyncfin.model.selection import Exact, Trailing
 from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import listed, spanned
-from asyncfin.table import comparison
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
+from asyncfin.table.why import why
 
 MISSING = "this company does not have the series"
 _MAX_DIFFERENCES = 6
@@ -192,11 +192,11 @@ def _empty_cells(part: Part, name: str, line: Line, gaps: Sequence[Period]) -> I
     series_ids = [series.series_id for series in line.series]
     by_reason: dict[str, list[Period]] = {}
     for period in part.periods:
-        why = None if period in gaps else comparison.why(part.panel, series_ids, period, named=quoted)
-        if why is not None:
-            by_reason.setdefault(why, []).append(period)
-    for why, periods in by_reason.items():
-        yield f"{part.name}: {name} is empty in {_labels(periods)}: {why}"
+        reason = None if period in gaps else why(part.panel, series_ids, period, named=quoted)
+        if reason is not None:
+            by_reason.setdefault(reason, []).append(period)
+    for reason, periods in by_reason.items():
+        yield f"{part.name}: {name} is empty in {_labels(periods)}: {reason}"
     if by_reason and not set(part.periods).intersection(observed):
         yield f"{part.name}: {name} has values in: {spanned(observed) or 'no period'}"
 

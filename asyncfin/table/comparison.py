@@ -1,11 +1,7 @@
-"""Panels next to each other: the Comparison of several entities, and what the programs show of panels.
-
-A cell without a value is `sign(panel, period)`: a dot, or a question mark where the period was not requested
-and the catalogue has it. `notes(panels, periods)` explains the question marks.
-"""
+"""Panels next to each other: the Comparison of several entities."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
@@ -18,15 +14,14 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.words import counted
 from asyncfin.optional import library
-from asyncfin.table import document, notes as of_grids
+from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
-from asyncfin.table.excerpt import Excerpt, excerpt
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import rows_of
+from asyncfin.table.notes import differing, entity_names
 from asyncfin.table.panel import Panel, Periods, concat
 from asyncfin.table.show import Shown, show_several
 from asyncfin.table.unit import Unit
-from asyncfin.table.why import why as reason
 
 if TYPE_CHECKING:
     import pandas
@@ -117,7 +112,7 @@ class Comparison:
         if self.unknown:
             near = next((complaint(panel.catalogue, self.unknown) for panel in self), "")
             yield f"no entity has {named(self.unknown)}" + (f"; {near}" if near else "")
-        names = of_grids.entity_names(panel.catalogue for panel in self)
+        names = entity_names(panel.catalogue for panel in self)
         for entity_id, missing in self.missing.items():
             left = {
                 name: tuple(each for each in ids if each not in self.unknown.get(name, ()))
@@ -132,7 +127,7 @@ class Comparison:
         yield from self._remarks
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
-        yield from of_grids.differing(rows_of(panel._grid for panel in self))
+        yield from differing(rows_of(panel._grid for panel in self))
 
     def to_arrow(
         self,
@@ -167,7 +162,7 @@ class Comparison:
     def _refuse_windows(self) -> None:
         ends = {panel: panel.anchor for panel in self if panel.anchor is not None}
         if len({anchor.fiscal_end for anchor in ends.values()}) > 1:
-            names = of_grids.entity_names(panel.catalogue for panel in self)
+            names = entity_names(panel.catalogue for panel in self)
             named = ", ".join(f"{names[panel.dataset.entity_id]} {anchor}" for panel, anchor in ends.items())
             raise SelectionError(
                 f"the windows of a Trailing end at different periods ({printable(named)}), so a null could be"
@@ -219,6 +214,8 @@ class Comparison:
             SelectionError: as for `Panel.plot`.
             ImportError: matplotlib is not installed.
         """
+        from asyncfin.table.plot import plot
+
         return plot(self, ax)
 
     def to_json(self, *, indent: int | None = None) -> str:
@@ -229,11 +226,7 @@ class Comparison:
         by entity id and field; and `requests`.
 
         Args:
-            indent: the number of blanks by which nested lines are indented. None: one line without blanks.
-
-        Raises:
-            ArgumentError: `indent` is not a whole number.
-            MalformedAnswerError: a value breaks the spec.
+            indent: as for `Panel.to_json`; so are the errors.
         """
         _indent("indent", indent)
         failed = {
@@ -280,48 +273,6 @@ class Comparison:
         return self.show()._repr_html_()
 
 
-def excerpt_of(panels: Iterable[Panel], *, empty: bool = False) -> Excerpt:
-    """Return what `asyncfin.table.text` prints of panels.
-
-    Args:
-        empty: show series and periods without any value too.
-    """
-    return excerpt([panel._grid for panel in panels], empty=empty)
-
-
 def periods_of(panels: Iterable[Panel]) -> tuple[Period, ...]:
     """Return the periods and gaps of panels, oldest first, without gaps of more than 40 in a row."""
     return tuple(sorted({period for panel in panels for period in panel._grid.rows_of_wide}))
-
-
-def sign(panel: Panel, period: Period) -> str:
-    """Return the sign of a cell without a value: `notes.GAP`, or `notes.NOT_REQUESTED`."""
-    return of_grids.sign(panel._grid, period)
-
-
-def why(
-    panel: Panel, series_ids: Iterable[str], period: Period, *, named: Callable[[str], str] = str
-) -> str | None:
-    """Return what `Panel.why` would for one series with the values of several, which have one scope path.
-
-    `named` returns how a name of the service is written in the sentence.
-    """
-    several = [panel._grid.by_id[each] for each in series_ids]
-    return reason(panel._grid, panel.unlisted, several, period, named)
-
-
-def notes(panels: Sequence[Panel], periods: Sequence[Period]) -> list[str]:
-    """Return lines that name the periods that were not requested, and the entities that have none of them."""
-    return list(of_grids.notes([panel._grid for panel in panels], periods))
-
-
-def plot(panels: Iterable[Panel], ax: "Axes | None" = None) -> "Axes":
-    """Draw panels on the same axes, as `Panel.plot` does for one.
-
-    Raises:
-        TooManyLinesError: there are more lines than can be distinguished.
-        SelectionError: as for `Panel.plot`.
-    """
-    from asyncfin.table.plot import plot
-
-    return plot([panel._grid for panel in panels], ax)

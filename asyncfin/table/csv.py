@@ -11,7 +11,7 @@ from typing import Any
 from asyncfin.clock import utc_text
 from asyncfin.model.period import Period
 from asyncfin.model.series import COLUMN_OF, LEFT_OUT, SERIES_FIELDS, CatalogueSeries, cell_of
-from asyncfin.table.comparison import periods_of, sign
+from asyncfin.table.comparison import periods_of
 from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
 
@@ -83,9 +83,7 @@ def csv_rows(panels: Sequence[Panel], *, empty: bool = True, entities: bool = Fa
     yield [*heads, *SERIES_COLUMNS, *(period.label for period in periods)]
     for panel in panels:
         of_entity = (panel.dataset.entity_id, panel.dataset.name) if entities else ()
-        signs: dict[Period, Any] = {
-            period: NOT_REQUESTED for period in periods if sign(panel, period) == NOT_REQUESTED
-        }
+        signs: dict[Period, Any] = {period: NOT_REQUESTED for period in periods if not panel.covers(period)}
         for series in panel:
             numbers = {period: exact(value.number) for period, value in series.observations()}
             if numbers or empty:

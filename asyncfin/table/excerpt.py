@@ -15,6 +15,7 @@ from asyncfin.model.words import counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid, Row, Wanted
+from asyncfin.table.why import Result
 
 
 def _observed_rows(grid: Grid) -> Iterator[Row]:
@@ -296,13 +297,13 @@ def _series(sections: Iterable[Section]) -> set[Row]:
     return {row for section in sections for row in section.rows}
 
 
-def excerpt(grids: Iterable[Grid], *, empty: bool = False) -> Excerpt:
+def excerpt(panels: Iterable[Result], *, empty: bool = False) -> Excerpt:
     """Return all series and periods of some panels, in sections.
 
     Args:
         empty: show series and periods without any value too, the series in every section.
     """
-    grids = tuple(grids)
+    grids = tuple(panel._grid for panel in panels)
     # From the numbers, which are decoded: finding out what has a value decodes nothing.
     rows = [row for grid in grids for row in _observed_rows(grid)]
     by_duration: dict[int, list[Period]] = {}

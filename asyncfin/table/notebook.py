@@ -5,9 +5,9 @@ from operator import attrgetter
 
 from asyncfin.html import Table, document
 from asyncfin.table.excerpt import Section, SeriesNames, excerpt
-from asyncfin.table.grid import Grid
 from asyncfin.table.notes import GAP, NOT_REQUESTED
 from asyncfin.table.unit import Unit, heading, in_unit
+from asyncfin.table.why import Result
 
 # Tables scroll, and ten years of quarters are still readable.
 _PERIODS = 40
@@ -15,16 +15,11 @@ _SERIES = 12
 _SECTIONS = 4
 
 
-def panel_html(grid: Grid, lines: Sequence[str], unit: Unit | None = None) -> str:
-    """Return a panel's lines, a table for each duration of its periods, and what these leave out."""
-    return grids_html([grid], lines, (), unit)
-
-
-def grids_html(
-    grids: Sequence[Grid], lines: Sequence[str], notes: Sequence[str], unit: Unit | None = None
+def panels_html(
+    panels: Sequence[Result], lines: Sequence[str], notes: Sequence[str], unit: Unit | None
 ) -> str:
     """Return lines, a table for each duration of the periods of panels, what these leave out, and notes."""
-    whole = excerpt(grids).first_sections(_SECTIONS)
+    whole = excerpt(panels).first_sections(_SECTIONS)
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     above = heading(shown.names(), unit)
     return document(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, groupby
-from typing import Any
+from typing import Any, Protocol
 
 from asyncfin.clock import utc_text
 from asyncfin.errors import printable
@@ -24,6 +24,14 @@ _LONG_PATH = 8
 # How many metrics or entities the lines below one table name.
 _MOST = 12
 _MOST_DEVIATIONS = 5
+
+
+class Covering(Protocol):
+    """A Panel, or the grid of one."""
+
+    @property
+    def catalogue(self) -> Catalogue: ...
+    def covers(self, period: Period, /) -> bool: ...
 
 
 def about(panel: Result) -> dict[str, Any]:
@@ -102,21 +110,21 @@ def entity_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
     }
 
 
-def notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
+def notes(panels: Sequence[Covering], periods: Sequence[Period]) -> Iterator[str]:
     """Yield what a reader of several panels at these periods must know, a line each."""
-    names = entity_names(grid.catalogue for grid in grids)
-    unknown = {grid: {period for period in periods if not grid.covers(period)} for grid in grids}
+    names = entity_names(panel.catalogue for panel in panels)
+    unknown = {panel: {period for period in periods if not panel.covers(period)} for panel in panels}
     named = [
-        f"{names[grid.catalogue.entity_id]} ({', '.join(map(spanned, _runs(missing, periods)))})"
-        for grid, missing in unknown.items()
+        f"{names[panel.catalogue.entity_id]} ({', '.join(map(spanned, _runs(missing, periods)))})"
+        for panel, missing in unknown.items()
         if missing
     ]
     if named:
         yield printable(f"{NOT_REQUESTED} was not requested, so there may be a value: {listed(named, _MOST)}")
-    if len(grids) > 1 and periods:
-        for grid in grids:
-            if not set(periods).intersection(grid.catalogue.periods):
-                yield printable(f"{names[grid.catalogue.entity_id]} has none of these periods")
+    if len(panels) > 1 and periods:
+        for panel in panels:
+            if not set(periods).intersection(panel.catalogue.periods):
+                yield printable(f"{names[panel.catalogue.entity_id]} has none of these periods")
 
 
 def _runs(some: Collection[Period], periods: Sequence[Period]) -> Iterator[list[Period]]:

@@ -290,7 +290,7 @@ class Panel:
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        return why(self._grid, self.unlisted, [self._head(key)], _period(period))
+        return why(self, [self._head(key).series_id], _period(period))
 
     def check(self) -> None:
         """Decode every value and discard it.
@@ -486,7 +486,7 @@ class Panel:
         """
         from asyncfin.table.plot import plot
 
-        return plot([self._grid], ax)
+        return plot([self], ax)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the long table as a stream of Arrow's C interface, which other libraries read."""

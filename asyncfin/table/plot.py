@@ -5,7 +5,7 @@ different number formats do not share a scale, on which a ratio next to billions
 has no field for the unit, and the number format is what differs between amounts, ratios and percentages.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -25,6 +25,7 @@ from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid, Row, rows_of
 from asyncfin.table.notes import descriptions, shortened
+from asyncfin.table.why import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,7 +95,7 @@ _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
 _DATES: "WeakKeyDictionary[Axes, str]" = WeakKeyDictionary()
 
 
-def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
+def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     """Draw the numbers of each series, with separate axes for each number format.
 
     Args:
@@ -103,10 +104,15 @@ def plot(grids: Sequence[Grid], ax: "Axes | None") -> "Axes":
 
     Returns:
         The given axes, or the first ones of the new figure.
+
+    Raises:
+        TooManyLinesError: there are more lines than can be distinguished.
+        SelectionError: as for `Panel.plot`.
     """
     pyplot = library("matplotlib.pyplot", "plot")
     if ax is not None:
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
+    grids = [panel._grid for panel in panels]
     lines = [line for grid in grids for line in _lines(grid)]
     if not lines:
         entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))

@@ -9,8 +9,7 @@ from asyncfin import checks
 from asyncfin.errors import printable, shorten
 from asyncfin.table import text
 from asyncfin.table.excerpt import excerpt
-from asyncfin.table.grid import Grid
-from asyncfin.table.notebook import grids_html, panel_html
+from asyncfin.table.notebook import panels_html
 from asyncfin.table.notes import facts, title
 from asyncfin.table.unit import Unit, check_unit, heading
 from asyncfin.table.why import Result
@@ -53,8 +52,8 @@ def show(panel: Result, unit: Unit | None = None, width: int | None = None) -> S
     """
     _check(unit, width)
     return Shown(
-        lambda: _text([panel._grid], [title(panel)], facts(panel), unit, width, _SERIES),
-        lambda: panel_html(panel._grid, [title(panel), *facts(panel)], unit),
+        lambda: _text([panel], facts(panel), unit, width, _SERIES),
+        lambda: panels_html([panel], [title(panel), *facts(panel)], (), unit),
     )
 
 
@@ -67,10 +66,9 @@ def show_several(
         ArgumentError: as for `show`.
     """
     _check(unit, width)
-    grids = [panel._grid for panel in panels]
     return Shown(
-        lambda: _text(grids, [*map(title, panels)], notes(), unit, width, _SERIES_OF_SEVERAL),
-        lambda: grids_html(grids, [*map(title, panels)], notes(), unit),
+        lambda: _text(panels, notes(), unit, width, _SERIES_OF_SEVERAL),
+        lambda: panels_html(panels, [*map(title, panels)], notes(), unit),
     )
 
 
@@ -80,8 +78,7 @@ def _check(unit: Unit | None, width: int | None) -> None:
 
 
 def _text(
-    grids: Sequence[Grid],
-    titles: Sequence[str],
+    panels: Sequence[Result],
     notes: Sequence[str],
     unit: Unit | None,
     width: int | None,
@@ -89,11 +86,11 @@ def _text(
 ) -> str:
     width = _WIDTH if width is None else width
     # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
-    whole = excerpt(grids).first_sections(_SECTIONS)
+    whole = excerpt(panels).first_sections(_SECTIONS)
     # Widths follow from a few series: decoding the texts of all would take long for a large panel.
     few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * most)
     shown = text.latest(few, width, unit, clip=True).first(most)
-    lines = [*titles]
+    lines = [*map(title, panels)]
     if above := heading(shown.names(), unit):
         lines.append(printable(above))
     for table in text.tables(shown, width, unit, clip=True):

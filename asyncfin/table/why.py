@@ -1,6 +1,8 @@
 """Why a cell of a panel is empty, or a panel as a whole, as far as its responses and its catalogue show."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from asyncfin.model.catalogue import Catalogue
@@ -14,21 +16,18 @@ from asyncfin.table.grid import Grid
 
 
 def why(
-    grid: Grid,
-    unlisted: Collection[str],
-    several: Sequence[CatalogueSeries],
-    period: Period,
-    named: Callable[[str], str] = str,
+    panel: Result, series_ids: Iterable[str], period: Period, *, named: Callable[[str], str] = str
 ) -> str | None:
-    """Return the first reason that applies; None if there is a value at the period.
+    """Return what `Panel.why` does for one series with the values of several, which have one scope path.
 
-    Several series, of one scope path, are taken for one that has the values of all. `named` returns how a
-    name of the service is written in the sentence.
+    `named` returns how a name of the service is written in the sentence.
     """
+    grid = panel._grid
+    several = [grid.by_id[each] for each in series_ids]
     observed = sorted({at for series in several for at in grid.observed(series.series_id)})
     if period in observed:
         return None
-    return next(_reasons(grid, unlisted, several, period, observed, named))
+    return next(_reasons(grid, panel.unlisted, several, period, observed, named))
 
 
 def _reasons(

@@ -7,8 +7,8 @@ from attrs import frozen
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.words import counted, listed
-from asyncfin.table import comparison
-from asyncfin.table.notes import entity_names
+from asyncfin.table.comparison import periods_of
+from asyncfin.table.notes import entity_names, notes as notes_of_several
 from asyncfin.table.panel import Panel
 from asyncfin.web.history import Marks
 from asyncfin.web.question import Question
@@ -70,7 +70,7 @@ def content(
     """Return what the page shows of panels, of several companies or value versions."""
     every = groups(question, read, catalogues)
     panels = list(dict.fromkeys(row.panel for group in every for row in group.rows))
-    periods = comparison.periods_of(panels)
+    periods = periods_of(panels)
     shown = periods[-MAX_COLUMNS:]
     # A change is one of values: it says nothing of what is computed from them.
     marks = marks if question.view == "values" else Marks()
@@ -82,7 +82,7 @@ def content(
     bodies = bodies_of(every, shown, order=question.ordered, most=MAX_ROWS)
     names = entity_names(panel.catalogue for panel in read)
     notes = [f"{names[panel.dataset.entity_id]}: {note}" for panel in panels for note in panel.notes]
-    notes += comparison.notes(panels, shown)
+    notes += notes_of_several(panels, shown)
     notes += [
         f"{names[panel.dataset.entity_id]} has none of these periods"
         for panel in read

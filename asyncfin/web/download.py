@@ -5,7 +5,7 @@ import io
 import re
 from collections.abc import Sequence
 
-from asyncfin.table import comparison
+from asyncfin.table.comparison import periods_of
 from asyncfin.table.csv import SERIES_COLUMNS, csv_cell, exact, series_cells
 from asyncfin.table.notes import GAP
 from asyncfin.web.views import Group
@@ -20,7 +20,7 @@ def view_csv(groups: Sequence[Group]) -> str:
     writer = csv.writer(text)
     columns = ("period_label", "view", "unit", "number", "shown", "text")
     writer.writerow(["entity_id", "entity_name", *SERIES_COLUMNS, *columns])
-    periods = comparison.periods_of({row.panel: None for group in groups for row in group.rows})
+    periods = periods_of({row.panel: None for group in groups for row in group.rows})
     for group in groups:
         for row in group.rows:
             dataset = row.panel.dataset

@@ -21,7 +21,6 @@ from asyncfin.model.scope import parse_path
 from asyncfin.model.series import CatalogueSeries, Series, further_description
 from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import counted, listed
-from asyncfin.table import comparison
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
 from asyncfin.table.unit import POWERS, Unit, in_unit
@@ -93,9 +92,9 @@ class Row:
         return (dataset.entity_id, version, self.series.series_id, period)
 
     def without_value(self, period: Period) -> Cell:
-        if comparison.sign(self.panel, period) == NOT_REQUESTED:
-            return Cell(NOT_REQUESTED, kind="unasked")
-        return Cell(GAP, kind="gap")
+        if self.panel.covers(period):
+            return Cell(GAP, kind="gap")
+        return Cell(NOT_REQUESTED, kind="unasked")
 
 
 @frozen(eq=False)

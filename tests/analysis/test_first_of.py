@@ -119,7 +119,7 @@ async def test_panels_of_one_publication_share_their_cells() -> None:
 async def test_what_is_no_list_of_metrics_is_refused() -> None:
     """With the name of the argument."""
     panel = await panel_of({"a.g": {YEARS[0]: 1}}, YEARS)
-    with pytest.raises(SelectionError, match="metric_ids must name at least one metric"):
+    with pytest.raises(SelectionError, match="metric_ids must name at least one metric id"):
         first_of(panel, [])
     with pytest.raises(SelectionError, match="no panel has the metric 'b', 'c'"):
         first_of(panel, ["b", "c"])

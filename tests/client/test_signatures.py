@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from inspect import Parameter, signature
+from inspect import Parameter, iscoroutinefunction, signature
 from typing import Any
 
 import pytest
@@ -117,3 +117,12 @@ def test_a_signature_is_the_one_that_programs_rely_on(called: Callable[..., Any]
 def _signature(parameters: str) -> list[Parameter]:
     known = {"Retry": Retry, "Timeouts": Timeouts, "timedelta": timedelta}
     return list(signature(eval(f"lambda {parameters}: None", known)).parameters.values())
+
+
+def test_each_method_of_a_client_is_what_its_call_returns() -> None:
+    """Frameworks look at functions: whether a call is to be awaited."""
+    for method in ("plan", "query", "compare", "run", "dataset", "catalogue", "usage", "limits", "aclose"):
+        assert iscoroutinefunction(getattr(Client, method)), method
+    # These check their arguments at once, and return an async generator or context manager.
+    for method in ("catalogue_pages", "query_pages", "stream", "query_many"):
+        assert not iscoroutinefunction(getattr(Client, method)), method

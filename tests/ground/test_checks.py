@@ -1,5 +1,6 @@
 """Argument checks: each names the argument, what it must be and what was given."""
 
+import inspect
 import math
 
 import pytest
@@ -91,6 +92,22 @@ def test_a_huge_argument_is_shown_in_part() -> None:
     with pytest.raises(ArgumentError) as caught:
         checks.flag("name", "x" * 1_000_000)
     assert len(str(caught.value)) < 300
+
+
+async def test_a_coroutine_function_whose_missing_argument_is_explained_stays_one() -> None:
+    """Frameworks look at what a function is: whether its call must be awaited."""
+
+    @checks.says_missing("periods", "all of them")
+    async def ask(select: str, periods: str) -> str:
+        return select + periods
+
+    assert inspect.iscoroutinefunction(ask)
+    assert list(inspect.signature(ask).parameters) == ["select", "periods"]
+    assert await ask("a", periods="b") == "ab"
+    with pytest.raises(SelectionError, match=r"^periods is missing; write all of them$"):
+        await ask("a")  # type: ignore[call-arg]
+    with pytest.raises(TypeError):
+        await ask("a", periods=5)  # type: ignore[arg-type]
 
 
 def test_only_a_missing_argument_is_explained() -> None:

@@ -13,7 +13,11 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, parse_path
 from asyncfin.model.selection import Exact, FiscalRange
-from asyncfin.table import comparison, text
+from asyncfin.table import text
+from asyncfin.table.comparison import periods_of
+from asyncfin.table.csv import csv_rows
+from asyncfin.table.excerpt import excerpt
+from asyncfin.table.notes import notes
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
 
@@ -54,12 +58,12 @@ async def company(
 
 
 def printed(panels: list[Panel]) -> str:
-    shown = comparison.excerpt_of(panels)
+    shown = excerpt(panels)
     return "\n".join([*(line for table in text.tables(shown, 100) for line in table), *shown.notes()])
 
 
 def descriptions(panels: list[Panel]) -> list[str]:
-    return list(comparison.excerpt_of(panels).notes())
+    return list(excerpt(panels).notes())
 
 
 def renamed(panel: Panel, name: str) -> Panel:
@@ -98,9 +102,14 @@ async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> 
     assert (
         "? was not requested, so there may be a value: Apple (FY2022 to FY2023), NVIDIA (FY2024 to FY2025)"
     ) in table
-    assert [comparison.sign(nvidia, FY[each]) for each in (2022, 2024)] == ["·", "?"]
-    assert comparison.periods_of([apple, nvidia]) == tuple(YEARS[2:])
-    assert comparison.notes([apple, nvidia], YEARS[2:])[0] in table
+    assert [nvidia.covers(FY[each]) for each in (2022, 2024)] == [True, False]
+    assert periods_of([apple, nvidia]) == tuple(YEARS[2:])
+    assert next(notes([apple, nvidia], YEARS[2:])) in table
+    assert [row[-4:] for row in csv_rows([apple, nvidia])] == [
+        ["FY2022", "FY2023", "FY2024", "FY2025"],
+        ["?", "?", 5, 6],
+        [None, 7, "?", "?"],
+    ]
 
 
 async def test_what_the_catalogue_does_not_have_needs_no_request() -> None:
@@ -125,7 +134,7 @@ async def test_a_company_without_any_of_the_periods_is_named() -> None:
 async def test_equal_questions_need_no_explanation() -> None:
     """Nothing is said where nothing can be mistaken."""
     panels = [await company(name, {2024: 5}, (2023, 2024)) for name in ("Apple", "NVIDIA")]
-    assert comparison.notes(panels, YEARS[3:5]) == []
+    assert not list(notes(panels, YEARS[3:5]))
     assert "?" not in printed(panels)
 
 

@@ -191,9 +191,8 @@ class Attempt:
         if self.read.cache is None:
             return await self._read_publication()
         async with self.read.cache.claim(self.read.entity_id):
-            # Another process may have confirmed it since this read began.
-            known = await self._known()
-            if known is not None and self._is_fresh(known.confirmed, 0.0):
+            # Another process may have read it during the wait.
+            if (known := await self.known()) is not None:
                 return known
             return await self._read_publication()
 

@@ -34,7 +34,7 @@ from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.extract import extract as run_extraction
 from asyncfin.extraction.files import place_of
-from asyncfin.extraction.last import Stop, failures_by_class, read_last, reading_failures_of
+from asyncfin.extraction.last import Stop, failures_by_class, read_last
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
@@ -182,8 +182,9 @@ def extract(
                 raise UsageError("--wait waits for any outage: leave out --max-outage")
             arguments["max_outage"] = max_outage
         stop = Stop()
+        stop.of = of
         collect_rarely()
-        report = asyncio.run(_report(arguments, pace, service, names, quiet, stop, grace, of))
+        report = asyncio.run(_report(arguments, pace, service, names, quiet, stop, grace))
         _end(report, pace, names, json, stop)
 
 
@@ -214,9 +215,8 @@ async def _report(
     quiet: bool,
     stop: Stop,
     grace: float,
-    of: str | None,
 ) -> ExtractReport:
-    with shown_progress(names, quiet=quiet) as show, reading_failures_of(of):
+    with shown_progress(names, quiet=quiet) as show:
         async with pace.client(service) as client, interruptible(stop, grace) as drop:
             try:
                 return await run_extraction(client, **arguments, stop=stop, drop=drop, progress=show)

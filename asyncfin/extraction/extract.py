@@ -24,7 +24,7 @@ from asyncfin.extraction.last import last_run, write_last
 from asyncfin.extraction.prefix import Prefix
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
-from asyncfin.extraction.report import INTERRUPTED, ExtractReport, count_of_unlisted
+from asyncfin.extraction.report import ExtractReport, count_of_unlisted
 from asyncfin.extraction.run import OnError, Options, Run
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.select import Select
@@ -253,7 +253,7 @@ async def _run(
                     question=question.hash,
                     began=began,
                     ended=options.clock(),
-                    interrupted=getattr(options.stop, "exit_code", INTERRUPTED),
+                    stop=options.stop,
                 )
                 await in_thread(partial(write_last, place, last))
         finally:

@@ -6,9 +6,7 @@ import asyncio
 import logging
 import os
 import platform
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -25,24 +23,18 @@ _log = logging.getLogger("asyncfin")
 
 FORMAT = 1
 _NAME = "last.json"
-# When the run began whose failed entities this one reads; None: it was given its entities.
-_of: ContextVar[str | None] = ContextVar("asyncfin_failures_of", default=None)
-
-
-@contextmanager
-def reading_failures_of(began: str | None) -> Iterator[None]:
-    """Note in the outcomes of the block's runs that they read what failed in an earlier one."""
-    token = _of.set(began)
-    try:
-        yield
-    finally:
-        _of.reset(token)
 
 
 class Stop(asyncio.Event):
-    """An event that ends a run early, and the exit code of what then is left."""
+    """An event that ends a run early, with what the command says of it in the outcome of the run.
+
+    Attributes:
+        exit_code: that of a run that was ended early.
+        of: when the run began whose failed entities this one reads; None: it was given its entities.
+    """
 
     exit_code = INTERRUPTED
+    of: str | None = None
 
 
 def failures_by_class(failed: Iterable[EntityReport]) -> dict[str, dict[str, Any]]:
@@ -67,7 +59,7 @@ def last_run(
     question: str,
     began: datetime,
     ended: datetime,
-    interrupted: int,
+    stop: asyncio.Event,
 ) -> dict[str, Any]:
     """Return what is written of a run, as plain data.
 
@@ -75,8 +67,9 @@ def last_run(
         report: on all entities; of a run that has raised an error, on those that had ended.
         failure: the error that the run has raised; None: it returned the report.
         question: the hash of its question.
-        interrupted: the exit code of a run that was to stop before its end.
+        stop: the event that ends it early, which may be a `Stop`.
     """
+    interrupted, of = getattr(stop, "exit_code", INTERRUPTED), getattr(stop, "of", None)
     stopped = failure or report.stopped
     if failure is not None:
         concerns = failure.concerns if isinstance(failure, AsyncfinError) else None
@@ -106,7 +99,7 @@ def last_run(
         "version": own_version(),
         "host": platform.node(),
         "pid": os.getpid(),
-        **({} if (of := _of.get()) is None else {"of": of}),
+        **({} if of is None else {"of": of}),
     }
 
 

@@ -11,7 +11,7 @@ from itertools import count
 from math import inf
 from typing import Literal, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.client import Client, reads_of
@@ -39,7 +39,6 @@ from asyncfin.read.in_place import log_changed_in_place
 from asyncfin.read.read import Metadata, Read
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, cancel_and_wait, in_thread
-from asyncfin.wire.sender import outlasting
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
@@ -137,12 +136,7 @@ class Run:
     def announced(self, entities: int) -> Iterator[None]:
         """Announce the start and the end of the run, which is the block, and count what it sends."""
         serial, failure = next(_serials), None
-        options = self._options
-        with (
-            self._client.observed(self._tracker) as announce,
-            self._tracker.counting(),
-            outlasting(inf if options.max_outage is None else options.max_outage),
-        ):
+        with self._client.observed(self._tracker) as announce, self._tracker.counting():
             announce(ExtractStarted("extract", None, serial, entities))
             try:
                 yield
@@ -277,7 +271,9 @@ class Run:
 
     async def _read(self, entity_id: str, has_file: bool) -> EntityReport | None:
         """Read an entity whose file is not of the current publication; None: the run ends before its turn."""
-        reads, question, metadata = reads_of(self._client), self._question.of(entity_id), None
+        question, metadata = self._question.of(entity_id), None
+        longest = self._options.max_outage
+        reads = evolve(reads_of(self._client), max_outage=inf if longest is None else longest)
         if has_file and not self._options.refresh:
             metadata = await (read := reads.read(question, "dataset")).metadata()
             if await self._files.is_current(metadata):

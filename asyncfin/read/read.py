@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from datetime import datetime
+from functools import partial
 
 from attrs import define, field, frozen
 
@@ -69,6 +70,7 @@ class Read:
         *,
         limit: int,
         turn: Turn = nullcontext,
+        max_outage: float | None = None,
     ) -> None:
         self._sender = sender
         self._turn = turn
@@ -91,6 +93,7 @@ class Read:
         self.tolerance = sender.tolerance  # what repairs the responses, of which values are decoded later
         self.began = publications.clock()  # what was current then may be returned
         self.stats = ReadStats()
+        self._send = partial(sender.send, on_attempt=self.stats.count, max_outage=max_outage)
         self.heads = Heads() if self.stats.span is None else self.stats.span.heads
 
     @property
@@ -105,11 +108,9 @@ class Read:
         """
         try:
             if not self.has_turn:
-                return await self._sender.send(request, on_attempt=self.stats.count, once=once)
+                return await self._send(request, once=once)
             async with taken(self._turn) as may_retry:
-                return await self._sender.send(
-                    request, on_attempt=self.stats.count, may_retry=may_retry, once=once
-                )
+                return await self._send(request, may_retry=may_retry, once=once)
         except (NotFoundError, PermissionDeniedError) as refusal:
             # Without an error object it is not the service's refusal, but that of something in front of it.
             if refusal.has_error_object:

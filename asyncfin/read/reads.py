@@ -43,6 +43,7 @@ class Reads:
     sender: Sender
     publications: Publications
     limit: int  # how many requests may be in flight at once
+    max_outage: float | None = None  # as for `Sender.send`
 
     @property
     def waits(self) -> bool:
@@ -51,7 +52,15 @@ class Reads:
 
     def read(self, question: Question, operation: str, turn: Turn = nullcontext) -> Read:
         """Return a whole read of a question; `operation` is its name in events."""
-        return Read(self.sender, self.publications, question, operation, limit=self.limit, turn=turn)
+        return Read(
+            self.sender,
+            self.publications,
+            question,
+            operation,
+            limit=self.limit,
+            turn=turn,
+            max_outage=self.max_outage,
+        )
 
     def attempts(
         self, entity_id: str, operation: str, turn: Turn = nullcontext, *, max_age: float | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from itertools import count
 from typing import TypeAlias
@@ -65,20 +64,6 @@ def _error_of(request: Request, response: Response) -> RequestError | None:
     if "retry-after" not in response.headers or retry_after(response) is None:
         return None
     return without_object(request, response)
-
-
-# For how many seconds of an outage the requests of this context wait, in either lane; None: as of the lane.
-_outage_limit: ContextVar[float | None] = ContextVar("asyncfin_outage_limit", default=None)
-
-
-@contextmanager
-def outlasting(seconds: float) -> Iterator[None]:
-    """Let the requests of the block wait so long through an outage, whatever their client's lane."""
-    limit = _outage_limit.set(seconds)
-    try:
-        yield
-    finally:
-        _outage_limit.reset(limit)
 
 
 @define(eq=False)
@@ -191,16 +176,20 @@ class Sender:
         on_attempt: Callable[[], None] = lambda: None,
         may_retry: Callable[[], bool] = lambda: True,
         once: bool = False,
+        max_outage: float | None = None,
     ) -> Response:
         """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
 
-        If `may_retry` returns False before a further attempt, the last error is raised. With `once` a failure
-        that concerns the service is not retried, unless requests wait through outages here. A ServiceError is
-        not retryable, or retries did not overcome it. RuntimeError: the client is closed, at once also if
-        that happens while the request waits; or it belongs to another event loop that is not closed.
+        If `may_retry` returns False before a further attempt, the last error is raised. A request waits
+        through outages for `max_outage` seconds; if that is None, in the bulk lane as `Retry` says, and not
+        at all otherwise: then a failure that concerns the service is not retried either, with `once`. A
+        ServiceError is not retryable, or retries did not overcome it. RuntimeError: the client is closed, at
+        once also if that happens while the request waits; or it belongs to another event loop that is not
+        closed.
         """
         async with self._transport.until_closed():  # closing ends the block, and the last line raises
-            limit, clock = self._outage_limit(), self._transport.clock
+            bulk, clock = self.lane == "bulk", self._transport.clock
+            limit = self._retry.max_outage if bulk and max_outage is None else max_outage
             once = once and limit is None
             sending = _Sending(request, clock, self._shared.get(), limit, on_attempt, may_retry, once)
             try:
@@ -232,11 +221,6 @@ class Sender:
                 sending.error = None  # its frames contain `sending`
         # Only closing ends the block without a return or an error.
         raise RuntimeError(CLOSED)
-
-    def _outage_limit(self) -> float | None:
-        """Return for how many seconds of an outage a request of this context waits; None: not at all."""
-        limit = _outage_limit.get()
-        return self._retry.max_outage if limit is None and self.lane == "bulk" else limit
 
     async def _wait_for_outage(self, sending: _Sending) -> None:
         """Wait while an outage does not allow the request, or raise the error for that."""

@@ -33,7 +33,7 @@ from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.outage import Outage, is_failure
 from asyncfin.wire.protocol import Request, limits_request
 from asyncfin.wire.retry import Retry, Timeouts
-from asyncfin.wire.sender import Sender, outlasting
+from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.scripted import Received, Scripted, Step, answer, dropping, hanging, judged, refusal
 from tests.wire.sending import NOON, of_kind, sending
@@ -553,8 +553,7 @@ async def test_bulk_requests_wait_for_max_outage_and_then_raise_at_once(max_outa
 async def test_requests_of_an_extraction_wait_in_the_interactive_lane_too() -> None:
     """For as long as the run says; others of the same client fail at once."""
     async with failing() as failed:
-        with outlasting(1000):
-            waiting = asyncio.ensure_future(failed.sender.send(read(1)))
+        waiting = asyncio.ensure_future(failed.sender.send(read(1), max_outage=1000))
         await asyncio.sleep(0.5)
         await fail(failed.sender, 2)
         await asyncio.sleep(400)

@@ -131,7 +131,8 @@ def changes(
     kinds = table.column("change").to_pylist()
     found = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in CHANGES)
     runs = counted(len(table.column("run").unique()), "run")
-    summary = f"{counted(len(table), 'change')} in {runs}: {found}; the last run is {contents.runs[-1]}"
+    of = f"{counted(len(table), 'change')} in {runs}{_versions(table)}"
+    summary = f"{of}: {found}; the last run is {contents.runs[-1]}"
     _print(*_table_of_changes(rows), len(rows), [*entries, summary])
 
 
@@ -233,7 +234,8 @@ def as_of(
         for row in table.slice(0, _MOST_ROWS).to_pylist()
     ]
     of = counted(len(table.column("entity_id").unique()), "entity", "entities")
-    _print((*shown.values(), "value"), rows, len(table), [*lines, f"{counted(len(table), 'row')} of {of}"])
+    lines.append(f"{counted(len(table), 'row')} of {of}{_versions(table)}")
+    _print((*shown.values(), "value"), rows, len(table), lines)
 
 
 def _lines_not_kept(table: "pyarrow.Table", wanted: Sequence[str]) -> list[str]:
@@ -266,6 +268,12 @@ def _shown(table: "pyarrow.Table") -> dict[str, str]:
     """Return the columns that name a row, with their heads: the version too where there are rows of both."""
     both = len(table.column("asked_version").unique()) > 1
     return _SHOWN | {"asked_version": "asked version"} if both else _SHOWN
+
+
+def _versions(table: "pyarrow.Table") -> str:
+    """Return of which version the values of a table are, as the end of a phrase; nothing without rows."""
+    versions = table.column("asked_version").unique().to_pylist()
+    return f", {' and '.join(versions)} values" if versions else ""
 
 
 def _plain(value: Any) -> Any:

@@ -70,6 +70,7 @@ class Cost(BaseModel):
 
 class Values(BaseModel):
     requests: int
+    value_version: str
     companies: list[dict[str, str]]
     rows: list[dict[str, Any]]
     notes: list[str]

@@ -35,7 +35,7 @@ from asyncfin.mcp.results import (
 from asyncfin.mcp.values import Part, differing, notes_of, rows_of
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
-from asyncfin.model.query import ValueVersion
+from asyncfin.model.query import VERSION_WORDS, ValueVersion
 from asyncfin.model.search import Found, Matches as Searched, Rank, search
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
@@ -284,7 +284,7 @@ class _Tools:
         parts, rows, about = await asyncio.to_thread(_shown, question, panels)
         # First what is missing: the last ones are cut where there are too many.
         notes = [*question.unread, *notes, *about]
-        how = "last restated" if restated else "first reported"
+        version, _ = _versions(restated)
         companies = [
             {
                 "id": part.catalogue.entity_id,
@@ -294,12 +294,13 @@ class _Tools:
             for part in parts
         ]
         return result(
-            [f"values as {how}; {counted(call.spent, 'request')} spent"],
+            [f"values {VERSION_WORDS[version]}; {counted(call.spent, 'request')} spent"],
             rows,
             notes,
             "name fewer companies, series or periods",
             rows_as="rows",
             requests=call.spent,
+            value_version=version,
             companies=companies,
         )
 

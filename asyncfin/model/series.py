@@ -90,7 +90,7 @@ def further_description(series: CatalogueSeries) -> str:
 class Series:
     """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a period, or None.
 
-    ``str(series)`` is one line: label, id, how many values there are, and the latest.
+    ``str(series)`` is one line: label, id, how many values of which version there are, and the latest.
 
     Attributes:
         series_id: its id, which belongs to this publication.
@@ -120,6 +120,7 @@ class Series:
     periods: tuple[Period, ...] = field(repr=False)
     # Compared by what it returns: two results with the same values are equal, however they were read.
     _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=call, hash=False)
+    _version: str = field(default="", repr=False, eq=False)  # of a panel, the requested value version
 
     @property
     def values(self) -> tuple[Value | None, ...]:
@@ -145,7 +146,7 @@ class Series:
 
     def __str__(self) -> str:
         found = list(self.observations())
-        head = f"{self.label} ({self.series_id}): {counted(len(found), 'value')}"
+        head = f"{self.label} ({self.series_id}): {counted(len(found), f'{self._version} value'.lstrip())}"
         if not found:
             return printable(head)
         period, latest = found[-1]

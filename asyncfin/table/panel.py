@@ -237,7 +237,8 @@ class Panel:
         return list(self.series_ids)
 
     def _series(self, head: CatalogueSeries) -> Series:
-        return series_of(head, self._grid.periods, partial(self._grid.values, head.series_id))
+        decode = partial(self._grid.values, head.series_id)
+        return series_of(head, self._grid.periods, decode, self.value_version)
 
     def one(self) -> Series:
         """Return the only series.

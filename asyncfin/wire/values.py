@@ -129,10 +129,14 @@ class QueryPage(Dataset):
 
 
 def series_of(
-    head: Any, periods: tuple[Period, ...], decode: Callable[[], tuple[Value | None, ...]]
+    head: Any,
+    periods: tuple[Period, ...],
+    decode: Callable[[], tuple[Value | None, ...]],
+    version: str = "",
 ) -> Series:
     """Return the Series with the head of a raw or a catalogue series."""
-    return Series(**{name: getattr(head, name) for name in PAGE_FIELDS}, periods=periods, decode=decode)
+    fields = {name: getattr(head, name) for name in PAGE_FIELDS}
+    return Series(**fields, periods=periods, decode=decode, version=version)
 
 
 _page_decoder: TolerantDecoder[_QueryResponse] = TolerantDecoder(_QueryResponse)

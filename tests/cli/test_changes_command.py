@@ -41,7 +41,7 @@ def test_changes_are_shown_as_a_table(command: Command, night: str) -> None:
     began = f"{runs[0][:4]}-{runs[0][4:6]}-{runs[0][6:8]}"
     assert lines[-2] == f"19 rows of 2 entities began the feed on {began}"
     assert lines[-1] == (
-        "34 changes in 2 runs: 19 appeared, 0 restated, 0 relabelled, 15 vanished;"
+        "34 changes in 2 runs, original values: 19 appeared, 0 restated, 0 relabelled, 15 vanished;"
         f" the last run is {runs[-1]}"
     )
     assert sum("vanished" in line for line in lines[1:-2]) == 15
@@ -121,7 +121,7 @@ def test_rows_have_the_texts_before_and_now_and_the_change_in_percent(command: C
     assert out.splitlines()[-3:] == [
         "3 rows of Company 0001 began the feed on 2025-01-02",
         "1 row of Company 0002 entered it on 2025-01-04",
-        "9 changes in 3 runs: 4 appeared, 3 restated, 1 relabelled, 1 vanished;"
+        "9 changes in 3 runs, original values: 4 appeared, 3 restated, 1 relabelled, 1 vanished;"
         " the last run is 20250104T070000.000000Z",
     ]
 
@@ -183,7 +183,7 @@ def test_a_state_names_the_companies_that_were_not_kept_yet(command: Command, fe
     """Below the table; with the other forms on standard error."""
     said = "Company 0002: kept from 2025-01-04 on; nothing earlier is known"
     shown = command("as-of", feed, "2025-01-03")
-    assert shown.out.splitlines()[-2:] == [said, "3 rows of 1 entity"]
+    assert shown.out.splitlines()[-2:] == [said, "3 rows of 1 entity, original values"]
     written = command("as-of", feed, "2025-01-03", "--json")
     assert (len(json.loads(written.out)), written.err.strip()) == (3, said)
     assert said not in command("as-of", feed, "2025-01-03", entity(1)).out

@@ -268,8 +268,8 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
 async def test_a_series_and_a_value_are_a_line_each(panel: Panel) -> None:
     """Label, id, how many values, their span and the latest; a value is its text."""
     sales = panel["sales.annual"]
-    assert str(sales) == "Label of sales (sales.annual): 2 values, FY2023 to FY2024; in FY2024 0"
-    assert str(panel["empty.annual"]) == "Label of empty (empty.annual): 0 values"
+    assert str(sales) == "Label of sales (sales.annual): 2 original values, FY2023 to FY2024; in FY2024 0"
+    assert str(panel["empty.annual"]) == "Label of empty (empty.annual): 0 original values"
     assert str(sales["FY2023"]) == "1,234"
     evil = relabelled(panel, sales="Sales\n\x1b[31m")
     assert "Sales\\n\\x1b[31m (sales.annual)" in str(evil["sales.annual"])

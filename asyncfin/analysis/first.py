@@ -36,7 +36,7 @@ class _Value(NamedTuple):
 def first_of(panels: Panel | Iterable[Panel], metric_ids: str | Iterable[str]) -> pyarrow.Table:
     """Return of each cell the value of the first metric in a list that has one (extra ``arrow``).
 
-    A cell is an entity, publication, value version, reporting group, scope path and period. So companies that
+    A cell is an entity, publication, value version, reporting group, scope path and period. So entities that
     use different tags for one figure, or one that has changed its tag, are in one column. Groups and paths
     are never mixed.
 

@@ -258,10 +258,10 @@ class Catalogue(Dataset, Tabular):
         whose label, metric or scope the words are, or whose id the text is; then those of the same meaning
         ("sales": Revenue); those whose label begins with the words; those that have all of them in label,
         metric and names of scopes; and then those of which a word is the initials ("R&D"), the beginning of
-        a word, an alias of a scope, or a synonym of a word. Words of the company's name, of the cadence, the
+        a word, an alias of a scope, or a synonym of a word. Words of the entity's name, of the cadence, the
         basis and the reporting group restrict. Only if there are no such series, those that have words in
         their description or inside of words are returned; and if no series has all words, those that come
-        close, with `close` of the result. Series of the whole company come before parts. No request.
+        close, with `close` of the result. Series of the whole entity come before parts. No request.
 
         Raises:
             ArgumentError: `text` is not a str.

@@ -111,7 +111,7 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
     def end_date(self, year_end: int, named_after: Literal["end", "start"] = "end") -> date:
         """Return the last day of the period's last calendar month, from the calendar that you state.
 
-        The service states no calendar: look the fiscal year of a company up in its reports. Fiscal years of
+        The service states no calendar: look the fiscal year of an entity up in its reports. Fiscal years of
         52 or 53 weeks end some days earlier or later than this day.
 
         Args:

@@ -246,7 +246,7 @@ class Index:
     Attributes:
         names: of each label and metric.
         paths: of each scope path.
-        contexts: of each reporting group and basis, with those of the company's name.
+        contexts: of each reporting group and basis, with those of the entity's name.
         of_series: for each series the places of its entries in these three.
         vocabulary: the words of all labels, metrics and scopes.
     """
@@ -365,7 +365,7 @@ class Matches:
     def unnamed(self) -> Sequence[tuple[str, Rank]]:
         """The words that the first series is not called, each with its rank; none if it is an exact match.
 
-        Those are neither in its label, its metric or its scopes, nor are they words of the company's name,
+        Those are neither in its label, its metric or its scopes, nor are they words of the entity's name,
         the cadence, the basis or the reporting group. Words that mean the label together are one text.
         """
         if not self._keys or not self._searches or self._keys[0] >> _ORDER == Rank.EXACT:

@@ -560,7 +560,7 @@ def is_open(selection: PeriodSelection) -> bool:
     return bounded or isinstance(selection, Trailing)
 
 
-# The months of fiscal years whose end was moved, or that a company reports as longer or shorter ones.
+# The months of fiscal years whose end was moved, or that an entity reports as longer or shorter ones.
 _UNUSUAL_YEARS = (11, 13, 14)
 
 

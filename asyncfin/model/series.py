@@ -76,7 +76,7 @@ def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
 
 
 def is_consolidated(series: CatalogueSeries) -> bool:
-    """Return whether a series is of the whole company, by its basis."""
+    """Return whether a series is of the whole entity, by its basis."""
     return series.basis.casefold() == "consolidated"
 
 
@@ -161,7 +161,7 @@ class Series:
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
         """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""
-        # In C, and pairs only where there is a value: of a sparse series most periods have none, and a
-        # company has thousands.
+        # In C, and pairs only where there is a value: of a sparse series most periods have none, and an
+        # entity has thousands.
         values = self.values
         return zip(compress(self.periods, values), filter(None, values), strict=True)

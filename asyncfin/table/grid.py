@@ -153,7 +153,7 @@ class Grid:
         return self._getters[axis]
 
     def _getter(self, positions: Mapping[Period, int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-        # One C call a series: of a sparse one most periods have no value, and a company has thousands. Two
+        # One C call a series: of a sparse one most periods have no value, and an entity has thousands. Two
         # more, because an itemgetter of a single index returns no tuple.
         return itemgetter(*(positions.get(each, -1) for each in self.periods), -1, -1)
 

@@ -533,7 +533,7 @@ def concat(
 ) -> "pyarrow.Table":
     """Return the tables of several panels as one pyarrow Table.
 
-    Fiscal periods of the same name can mean different months in different companies.
+    Fiscal periods of the same name can mean different months in different entities.
 
     Args:
         panels: the panels, or a single one.
@@ -541,8 +541,8 @@ def concat(
             table has a column for each series, named by entity id and series id, joined by a comma and a
             blank; value version and publication follow where only they distinguish columns. A panel without
             series has a column of nulls, named by its entity.
-        labels: as for `Panel.to_arrow`, but the names begin with the company's, and with its id where two
-            companies share a name.
+        labels: as for `Panel.to_arrow`, but the names begin with the entity's, and with its id where two
+            entities share a name.
         columns: as for `Panel.to_arrow`; of the wide layout, names of its columns, or series ids, which mean
             every series of that id.
         complete: as for `Panel.to_arrow`; each panel keeps its own periods.

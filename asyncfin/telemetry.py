@@ -176,36 +176,9 @@ class OpenTelemetryObserver:
         self._received = counter("received", "By", "bodies, after decompression")
         self._inspected: list[_Inspected[Any]] = []
         if bucket is not None:
-            checks.instance_of(Bucket)("bucket", bucket)
-            state: _Inspected[events.BucketStats] = _Inspected(meter, bucket)
-            state.gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: stats.rate)
-            holds = "what the bucket holds; below zero in debt"
-            state.gauge("bucket.level", "{request}", holds, lambda stats, _: stats.level)
-            waiting = "requests that wait for the bucket"
-            state.gauge("bucket.waiting", "{request}", waiting, lambda stats, _: stats.waiting)
-            state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
-            left = "what is left of the daily budget"
-            state.gauge("bucket.left_today", "{request}", left, lambda stats, _: stats.left_today)
-            meter.create_observable_gauge(
-                "asyncfin.bucket.fallback",
-                [lambda _: [metrics.Observation(int(bucket.stats().fallback))]],
-                "1",
-                "whether the fallback paces",
-            )
-            self._inspected.append(state)
+            self._inspected.append(_of_bucket(meter, bucket))
         if cache is not None:
-            checks.instance_of(Cache)("cache", cache)
-            size: _Inspected[CacheStats] = _Inspected(meter, cache)
-            size.gauge("cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes)
-            self._inspected.append(size)
-            counted: dict[str, tuple[str, str]] = {
-                "hits": ("{series}", "wanted series that were cached"),
-                "misses": ("{series}", "wanted series that had to be requested"),
-                "broken": ("{fault}", "damaged parts, and outages of the disk or server"),
-            }
-            for name, (unit, description) in counted.items():
-                observe = partial(_counted, cache, name)
-                meter.create_observable_counter(f"asyncfin.cache.{name}", [observe], unit, description)
+            self._inspected.append(_of_cache(meter, cache))
         # By the class of the event that begins them, and its serial.
         self._spans: dict[tuple[type[events.Event], int], tuple[Span, Context]] = {}
         self._attempts: dict[int, tuple[events.RequestStarted, int]] = {}
@@ -323,6 +296,38 @@ class OpenTelemetryObserver:
         if failure is not None:
             span.set_status(trace.StatusCode.ERROR)
         span.end()
+
+
+def _of_bucket(meter: Meter, bucket: Bucket) -> _Inspected[events.BucketStats]:
+    """Make the gauges of a bucket."""
+    checks.instance_of(Bucket)("bucket", bucket)
+    state: _Inspected[events.BucketStats] = _Inspected(meter, bucket)
+    state.gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: stats.rate)
+    holds = "what the bucket holds; below zero in debt"
+    state.gauge("bucket.level", "{request}", holds, lambda stats, _: stats.level)
+    waiting = "requests that wait for the bucket"
+    state.gauge("bucket.waiting", "{request}", waiting, lambda stats, _: stats.waiting)
+    state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
+    left = "what is left of the daily budget"
+    state.gauge("bucket.left_today", "{request}", left, lambda stats, _: stats.left_today)
+    observe = [lambda _: [metrics.Observation(int(bucket.stats().fallback))]]
+    meter.create_observable_gauge("asyncfin.bucket.fallback", observe, "1", "whether the fallback paces")
+    return state
+
+
+def _of_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
+    """Make the gauge and the counters of a cache."""
+    checks.instance_of(Cache)("cache", cache)
+    size: _Inspected[CacheStats] = _Inspected(meter, cache)
+    size.gauge("cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes)
+    for name, unit, description in (
+        ("hits", "{series}", "wanted series that were cached"),
+        ("misses", "{series}", "wanted series that had to be requested"),
+        ("broken", "{fault}", "damaged parts, and outages of the disk or server"),
+    ):
+        observe = partial(_counted, cache, name)
+        meter.create_observable_counter(f"asyncfin.cache.{name}", [observe], unit, description)
+    return size
 
 
 def _counted(cache: Cache, name: str, options: CallbackOptions) -> list[Observation]:

@@ -247,8 +247,10 @@ class Attempt:
             return catalogue
         dataset = (await self.metadata()).dataset
         async with self.pinned_to(dataset.dataset_id):
-            known = await self.read.publications.catalogue_of(dataset)
-            return known or await read_catalogue(
+            # One without series is known too, and false.
+            if (known := await self.read.publications.catalogue_of(dataset)) is not None:
+                return known
+            return await read_catalogue(
                 self.read.send, dataset.entity_id, dataset, on_page=self.read.received
             )
 

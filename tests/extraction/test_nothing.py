@@ -277,3 +277,11 @@ async def test_all_of_an_entity_without_series_is_nothing(folder: Path) -> None:
     async with Sandbox(empty) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         report = await extract(client, [ENTITY_ID], Select(), Annual(), to=folder)
     assert [(each.state, each.rows) for each in report.entities] == [("done", 0)]
+
+
+async def test_a_catalogue_without_series_that_the_client_still_has_is_not_read_again() -> None:
+    """The metadata show that it is the current one, as of any other catalogue."""
+    async with Sandbox(dataset({})) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await client.catalogue(ENTITY_ID)
+        await read_entity(client, ENTITY_ID, Select(), Annual())
+        assert [served.operation for served in sandbox.log] == ["catalogue", "dataset"]

@@ -64,10 +64,11 @@ async def catalogue(
 ) -> None:
     """List the series of an entity, or compare those of several: all, or those selected.
 
-    It costs one request for each entity, and one for each 100 series of its
-    dataset. The reporting groups, metrics and scope paths listed are what
-    `asyncfin query` takes as --group, --metric and --scope. Of several entities
-    it prints a table of metrics: how many series of each an entity has.
+    It costs one request for each 100 series of an entity's dataset, at least
+    one; one if a cache has its current catalogue. The reporting groups, metrics
+    and scope paths listed are what `asyncfin query` takes as --group, --metric
+    and --scope. Of several entities it prints a table of metrics: how many
+    series of each an entity has.
 
       asyncfin catalogue ENTITY_ID --basis product
       asyncfin catalogue ENTITY_ID ENTITY_ID --basis consolidated

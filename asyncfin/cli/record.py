@@ -35,8 +35,8 @@ async def record(
 
     The file contains the catalogue and all values of both versions, with their
     sources: `Sandbox("acme.json.gz")` and `asyncfin sandbox acme.json.gz` serve
-    it. It costs one request, one for each 100 series, and two for each 100
-    series of which values are read.
+    it. It costs one request for each 100 series, and two for each 100 series of
+    which values are read.
 
       asyncfin record ENTITY_ID > acme.json.gz
       asyncfin record ENTITY_ID ENTITY_ID --into FOLDER

@@ -41,8 +41,8 @@ async def search(
     """Find series of entities by words, best first: a row for each metric and scope path.
 
     Words are those of labels, metrics and scopes, or what analysts say: sales,
-    R&D, capex. It costs the catalogues: one request for each entity, and one
-    for each 100 series.
+    R&D, capex. It costs the catalogues: one request for each 100 series of an
+    entity, at least one; one if a cache has the current one.
 
       asyncfin search "net profit" ENTITY_ID ENTITY_ID
       asyncfin search "cloud revenue" ENTITY_ID --json

@@ -282,7 +282,7 @@ class _Estimate:
                 if not isinstance(error, AllowanceExhaustedError) or left is None or left >= 1:
                     raise
         if last is not None:
-            return entity_id, _Expected("changed", last.requests, guessed=may_be_current)
+            return entity_id, _Expected("changed", may_be_current + last.requests, guessed=may_be_current)
         return entity_id, _Expected("new", None)
 
     async def _expected(
@@ -295,7 +295,7 @@ class _Estimate:
             if await self._files.is_current(metadata):
                 return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not read_catalogue:
-            return _Expected("changed", last.requests)
+            return _Expected("changed", compared + last.requests)
         catalogue, shared = await attempt.unkept_catalogue(), self._question
         # The metadata that a file is compared with, the catalogue in full pages, and the plans, if no request
         # is repeated.

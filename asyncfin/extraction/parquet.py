@@ -40,7 +40,7 @@ class Written:
         dataset_id: its publication.
         created_timestamp: when that was published.
         rows, bytes: its size.
-        requests: how many the extraction took, everything counted.
+        requests: how many its catalogue and values took, everything counted.
         missing: the ids and words of the question that the entity does not have, by field.
         run: the run of the change feed that wrote it, or the one before if nothing changed; None without
             a feed.

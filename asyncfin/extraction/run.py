@@ -284,9 +284,8 @@ class Run:
             if self._ending:
                 return None
             versions = self._question.versions
-            await self._put(
-                await answer_of(reads, question, versions, operation="extract", metadata=metadata)
-            )
+            answer = await answer_of(reads, question, versions, operation="extract", metadata=metadata)
+            await self._put(answer, compared=metadata is not None)
         self._done += 1
         if self._done % _DONE_FOR_ONE_MORE == 0:
             # One more may read: see `_DONE_FOR_ONE_MORE`.
@@ -302,11 +301,13 @@ class Run:
             self._changed_in_place.add(entity_id)
             await read.drop_older(current.dataset)
 
-    async def _put(self, answer: EntityAnswer) -> None:
+    async def _put(self, answer: EntityAnswer, *, compared: bool) -> None:
         # None: it can't be read.
         record = await reads_of(self._client).publications.records.record(answer.entity_id)
         differ = record is not None and record.timestamps_differ
-        make = partial(self._recorded, answer, self._tracker.spent(answer.entity_id), differ)
+        # The request that the file was compared with is not a part of what its content takes.
+        requests = self._tracker.spent(answer.entity_id) - compared
+        make = partial(self._recorded, answer, requests, differ)
         async with self._encoding:
             file = await in_thread(make)
         await self._files.put(file)

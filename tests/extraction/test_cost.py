@@ -20,7 +20,7 @@ from asyncfin import (
     extract_cost,
 )
 from asyncfin.sandbox import Sandbox, Status, Switch
-from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID, names
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, names
 from tests.generate import generate
 
 
@@ -52,14 +52,20 @@ async def test_reading_the_catalogues_makes_the_count_exact(client: Client, fold
 
 
 async def test_the_footers_say_what_an_entity_takes(client: Client, sandbox: Sandbox, folder: Path) -> None:
-    """A changed one is expected to cost what it did; a new one what the others do in the mean."""
+    """A changed one is expected to cost what it did, and its metadata; a new one the mean of the others."""
     first = await extract(client, IDS[:4], Select(), Annual(), to=folder)
     sandbox.publish(COMPANIES[0])
     cost = await extract_cost(client, (*IDS, UNKNOWN_ID), Select(), Annual(), to=folder)
     assert (cost.new, cost.changed, cost.unchanged, cost.guessed) == (3, 1, 3, 3)
     usual = first.requests / 4
-    assert cost.requests == first.entities[0].requests + 3 + round(3 * usual)
+    assert cost.requests == 1 + first.entities[0].requests + 3 + round(3 * usual)
     assert cost.spent == 4
+    # What was read as a changed one counts like the others.
+    second = await extract(client, IDS[:4], Select(), Annual(), to=folder)
+    assert second.requests == 1 + first.entities[0].requests + 3
+    sandbox.publish(FIRST[0])
+    cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
+    assert cost.requests == second.requests + round(2 * usual)
 
 
 async def test_a_refresh_counts_everything_without_asking(client: Client, folder: Path) -> None:
@@ -98,7 +104,7 @@ async def test_an_estimate_spends_nothing_of_a_budget_that_cannot_suffice(
     async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as small:
         cost = await extract_cost(small, IDS, Select(), Annual(), to=folder)
     assert (cost.fits, cost.spent, cost.budget) == (False, 0, len(IDS) - 1)
-    assert (cost.requests, cost.changed, cost.guessed) == (first.requests, len(IDS), len(IDS))
+    assert (cost.requests, cost.changed, cost.guessed) == (first.requests + len(IDS), len(IDS), len(IDS))
 
 
 async def test_an_estimate_knows_what_other_processes_have_spent(

@@ -1,7 +1,9 @@
 """How many requests a read sends, by what is known of the entity (spec 2.3: each page has the metadata)."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,20 +18,24 @@ from asyncfin import (
     FileCache,
     MemoryCache,
     NotFoundError,
+    PermissionDeniedError,
     Query,
     Select,
+    SelectionError,
     Unchanged,
     ValidationFailedError,
     extract,
     extract_cost,
     read_entity,
 )
+from asyncfin.client import reads_of
+from asyncfin.plan.question import Question
+from asyncfin.read.turn import NoTurnError
 from asyncfin.sandbox import Sandbox, Served, Status, Switch
-from tests.altered import altered
+from tests.altered import altered, capped
 from tests.handmade import ENTITY_ID, SECOND, dataset
 
 pytestmark = pytest.mark.virtual
-OTHER = "O-" + "8" * 32
 QUESTION = (Select(), Annual())
 
 
@@ -67,19 +73,21 @@ READS: dict[str, Callable[[Client, Path], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.parametrize("series", [1, 100, 206])
+@pytest.mark.parametrize("series", [0, 1, 100, 206])
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("cached", [False, True])
 async def test_where_nothing_is_known_no_metadata_are_requested(
     name: str, series: int, cached: bool, tmp_path: Path
 ) -> None:
     """The catalogue's pages, and the batches; none of the pages is pinned, and all queries are."""
-    pages = -(-series // 100)
+    pages = max(1, -(-series // 100))
     async with (
         Sandbox(company(series)) as sandbox,
         Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
     ):
-        await READS[name](client, tmp_path)
+        # A comparison that would show nothing is refused.
+        with pytest.raises(SelectionError) if name == "compare" and not series else nullcontext():
+            await READS[name](client, tmp_path)
         log = list(sandbox.log)
     # A query takes at most 50 metrics.
     batches = 0 if name in ("catalogue", "plan") else -(-series // 50)
@@ -134,17 +142,110 @@ async def test_a_known_catalogue_is_confirmed_by_the_metadata(make: Any, tmp_pat
     assert [served.operation for served in sandbox.log[before:]] == ["dataset"]
 
 
-async def test_after_a_404_the_metadata_are_requested_first() -> None:
-    """A refused entity costs one request, and is found again once it is there."""
-    async with Sandbox(company(1)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        for _ in range(2):
-            with pytest.raises(NotFoundError):
-                await client.query(OTHER, *QUESTION)
-        assert [served.operation for served in sandbox.log] == ["catalogue", "dataset"]
-        sandbox.publish(company(1, entity_id=OTHER))
+@pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
+async def test_a_publication_whose_catalogue_is_not_cached_is_not_known(make: Any, tmp_path: Path) -> None:
+    """As after the metadata alone: they are not requested a second time."""
+    cache = make and (make(tmp_path) if make is FileCache else make())
+    async with (
+        Sandbox(company(150)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as client,
+    ):
+        await client.dataset(ENTITY_ID)
+        await client.query(ENTITY_ID, *QUESTION)
+    operations = [served.operation for served in sandbox.log]
+    assert operations == ["dataset", "catalogue", "catalogue", "query", "query", "query"]
+
+
+@pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
+async def test_where_an_earlier_publication_is_known_the_metadata_are_requested_first(
+    make: Any, tmp_path: Path
+) -> None:
+    """By another client of its cache too; the pages of the new one are pinned."""
+    cache = make and (make(tmp_path) if make is FileCache else make())
+    async with (
+        Sandbox(company(150)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as client,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as other,
+    ):
+        await client.catalogue(ENTITY_ID)
+        sandbox.publish(company(150, dataset_id=SECOND))
         before = len(sandbox.log)
-        await client.query(OTHER, *QUESTION)
+        await (client if cache is None else other).catalogue(ENTITY_ID)
+        log = list(sandbox.log)[before:]
+    assert [served.operation for served in log] == ["dataset", "catalogue", "catalogue"]
+    assert all(served.params["expected_dataset_id"] == SECOND for served in log[1:])
+
+
+@pytest.mark.parametrize("cached", [False, True])
+async def test_reads_at_the_same_time_share_the_first_chain(cached: bool) -> None:
+    """Whatever they read of the entity."""
+    async with (
+        Sandbox(company(206)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
+    ):
+        await asyncio.gather(
+            client.catalogue(ENTITY_ID),
+            client.plan(ENTITY_ID, *QUESTION),
+            *(client.query(ENTITY_ID, Select(f"M{number}"), Annual()) for number in range(3)),
+        )
+        operations = Counter(served.operation for served in sandbox.log)
+    assert (operations["dataset"], operations["catalogue"]) == (0, 3)
+
+
+async def test_a_chain_that_a_turn_has_ended_is_continued_unpinned() -> None:
+    """No page is requested twice, and the metadata are not requested."""
+    left = 2
+
+    @asynccontextmanager
+    async def turn() -> AsyncIterator[None]:
+        nonlocal left
+        if not left:
+            raise NoTurnError("no further request")
+        left -= 1
+        yield
+
+    async with Sandbox(company(406)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        question = Question(ENTITY_ID, *QUESTION)
+        with pytest.raises(NoTurnError):
+            await reads_of(client).answered(question, turn=turn)
+        assert len(sandbox.log) == 2
+        assert len(await client.catalogue(ENTITY_ID)) == 406
+        log = list(sandbox.log)
+    assert [served.operation for served in log] == ["catalogue"] * 5
+    assert not any("expected_dataset_id" in served.params for served in log)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(403, PermissionDeniedError), (404, NotFoundError)], ids=["403", "404"]
+)
+@pytest.mark.parametrize("cached", [False, True])
+async def test_after_a_refusal_the_metadata_are_requested_first(
+    status: int, error: type[Exception], cached: bool
+) -> None:
+    """A refused entity costs one request, and is found again once it is there."""
+    async with (
+        Sandbox(company(1)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
+    ):
+        sandbox.inject(Status(status=status, code="no", nth=(1, 2)))
+        for _ in range(2):
+            with pytest.raises(error):
+                await client.query(ENTITY_ID, *QUESTION)
+        assert [served.operation for served in sandbox.log] == ["catalogue", "dataset"]
+        before = len(sandbox.log)
+        await client.query(ENTITY_ID, *QUESTION)
     assert [served.operation for served in sandbox.log[before:]] == ["dataset", "catalogue", "query"]
+
+
+async def test_dataset_and_catalogue_pages_send_what_they_are_for() -> None:
+    """The metadata once, and a request for each page, whatever is known."""
+    async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        for _ in range(2):
+            await client.dataset(ENTITY_ID)
+            async for _page in client.catalogue_pages(ENTITY_ID):
+                pass
+        operations = [served.operation for served in sandbox.log]
+    assert operations == ["dataset", "catalogue", "catalogue"] * 2
 
 
 async def test_the_first_page_confirms_the_publication_as_of_its_request() -> None:
@@ -163,15 +264,20 @@ async def test_the_first_page_confirms_the_publication_as_of_its_request() -> No
 
 
 async def test_a_change_between_two_pages_starts_over_with_the_metadata() -> None:
-    """Nothing pins the pages, so the second one is of another publication than the first."""
+    """Nothing pins the pages, so the second one is of another publication; no proxy may say which."""
     newer = company(206, dataset_id=SECOND)
-    async with Sandbox(company(206)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox(company(206)) as sandbox,
+        capped(sandbox, 10_000) as (base_url, received),
+        Client(base_url, sandbox.token) as client,
+    ):
         sandbox.inject(Switch(operation="catalogue", nth=2, publication=newer))
         catalogue = await client.catalogue(ENTITY_ID)
         log: list[Served] = list(sandbox.log)
     assert catalogue.dataset_id == SECOND
     assert [served.operation for served in log] == ["catalogue"] * 2 + ["dataset"] + ["catalogue"] * 3
     assert all(served.params["expected_dataset_id"] == SECOND for served in log[3:])
+    assert [control for operation, control, _ in received if operation == "dataset"] == ["no-cache"]
 
 
 @pytest.mark.parametrize("operation", ["catalogue", "query"])

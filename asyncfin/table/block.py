@@ -193,8 +193,13 @@ def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> B
 def drop_series(block: Block, series_ids: Container[str]) -> Block | None:
     """Return a block without some of its series; None if no other is left."""
     rows = [row for row, each in enumerate(block.series_ids) if each not in series_ids]
-    if not rows:
-        return None
+    return pick_series(block, rows) if rows else None
+
+
+def pick_series(block: Block, rows: Sequence[int]) -> Block:
+    """Return a block of some of the series of a block, by their rows, ascending."""
+    if len(rows) == len(block.series_ids):
+        return block
     starts, positions, numbers = array("I", [0]), array("i"), array("d")
     for row in rows:
         at, found = block.observations(row)

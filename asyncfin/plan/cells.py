@@ -63,9 +63,9 @@ class Cells:
         metrics = {series.metric_id for series in wanted}
         # In the catalogue's order, not in that of the wanted series: equal questions have equal plans.
         rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
-        path_of = {s.series_id: at for at, column in enumerate(catalogue.by_path.values()) for s in column}
+        path_of = {path: at for at, path in enumerate(catalogue.by_path)}
         self._cell_of = {
-            series.series_id: (at, path_of[series.series_id]) for at, row in enumerate(rows) for series in row
+            series.series_id: (at, path_of[series.scopes]) for at, row in enumerate(rows) for series in row
         }
         self._metric_ids = [row[0].metric_id for row in rows]
         self._paths = list(catalogue.by_path)
@@ -160,11 +160,11 @@ class Cells:
         where naming the groups excludes the series of other groups; each wanted group is in one set. They are
         made lazily, from what `wanted` contains then.
         """
-        yield View(by_line(self._known_to_named), wanted)
+        yield View(self._matched, wanted)
         if self._groups_apart:
-            for known, some in zip(self._apart(self.known), self._apart(wanted), strict=True):
+            for matched, some in zip(self._matched_apart, self._apart(wanted), strict=True):
                 if some:
-                    yield View(by_line(known), some)
+                    yield View(matched, some)
 
     def views_by_groups(self, wanted: SeriesByCell) -> list[View]:
         """Return a view for each set of groups that fill pages of a few cells; none if all fill one page.
@@ -207,6 +207,16 @@ class Cells:
         ):
             return self.known
         return _of_groups(self.known, self._named.keys())
+
+    @cached_property
+    def _matched(self) -> CountsByLine:
+        """What a query that names all wanted groups matches, by line."""
+        return by_line(self._known_to_named)
+
+    @cached_property
+    def _matched_apart(self) -> list[CountsByLine]:
+        """What a query that names one of the sets of groups matches, by line."""
+        return list(map(by_line, self._apart(self.known)))
 
     def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""

@@ -50,7 +50,8 @@ def grow(
         if len(best) < enough:
             growths += views
             for growth in growths[1:]:
-                if len(series := growth.series()) > len(best):
+                # Most sets of groups have fewer series left than the best batch: none of theirs is better.
+                if growth.left > len(best) and len(series := growth.series()) > len(best):
                     best, batch = series, growth.batch()
                 if len(best) >= enough:
                     break
@@ -71,6 +72,7 @@ class _Growth:
 
     def __init__(self, view: View, spare: int) -> None:
         self._unassigned, self._spare = view.wanted, spare
+        self.left = sum(map(len, view.wanted.values()))
         # A cell with more series than a page fits into no batch of one page, so it must not attract one.
         fitting = {
             (metric, path): series
@@ -96,6 +98,7 @@ class _Growth:
             if len(left) == len(series):
                 continue  # the batch that was grown for this view is still valid
             self._table.assign(cell, len(series) - len(left))
+            self.left -= len(series) - len(left)
             self._batch = None
             if left:
                 self._unassigned[cell] = left

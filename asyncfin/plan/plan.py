@@ -204,13 +204,18 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
         left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in rest.items())
         rest = {cell: several for cell, several in left if several}
     bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(oversized)
-    products = [*oversized, *map(cells.cross_product, _homes(cells, rest, bound))]
+    # A single batch would be the single query, which is not one page.
+    fewest = 1 if oversized else 2
+    products = [*oversized, *map(cells.cross_product, _homes(cells, rest, bound, fewest))]
     # Two pages in a row take twice as long as batches at once: worth it where it saves one request of three.
     return [single] if single and single.requests <= 2 < _requests(products) else products
 
 
-def _homes(cells: Cells, wanted: SeriesByCell, bound: int) -> list[Sequence[CatalogueSeries]]:
-    """Return the home series of batches of a page each: the fewest of several ways, until they are close."""
+def _homes(cells: Cells, wanted: SeriesByCell, bound: int, fewest: int) -> list[Sequence[CatalogueSeries]]:
+    """Return the home series of batches of a page each: the fewest of several ways, until they are close.
+
+    There is no way with less than `fewest`.
+    """
     homes: list[Sequence[CatalogueSeries]] | None = None
     few = bound + bound // _FEW
     if wanted and cells.density > _DENSE:
@@ -223,11 +228,10 @@ def _homes(cells: Cells, wanted: SeriesByCell, bound: int) -> list[Sequence[Cata
             grown = grow(cells, wanted, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
         homes = grown if homes is None else min(homes, grown, key=len)
     # What is left are tables of small dense blocks, of cells with many groups, and of hubs that cross.
-    if len(homes) > _CLOSE * bound:
-        homes = min(homes, strips(cells, wanted, enough=few, sparse=True), key=len)
-    if len(homes) > _CLOSE * bound:
-        crossed = grow(cells, wanted, enough=1, limit=len(homes) - 1, spare=1)
-        homes = homes if crossed is None else min(homes, crossed, key=len)
+    if len(homes) > max(_CLOSE * bound, fewest):
+        homes = strips(cells, wanted, enough=few, limit=len(homes), sparse=True) or homes
+    if len(homes) > max(_CLOSE * bound, fewest):
+        homes = grow(cells, wanted, enough=1, limit=len(homes) - 1, spare=1) or homes
     return homes
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 from math import ceil
+from sys import maxsize
 from typing import TypeAlias
 
 from asyncfin.model.query import MAX_PAGE_SIZE
@@ -20,25 +21,30 @@ CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
 
 
 def strips(
-    cells: Cells, wanted: SeriesByCell, *, enough: int, sparse: bool = False
-) -> list[Sequence[CatalogueSeries]]:
+    cells: Cells, wanted: SeriesByCell, *, enough: int, limit: int = maxsize, sparse: bool = False
+) -> list[Sequence[CatalogueSeries]] | None:
     """Return the home series of batches of a page each that together hold the wanted series.
 
     Either side is cut, over all groups at once and over sets of groups that share no cell; of a `sparse`
     table also over sets of groups that fill pages, with lines next to each other that share crossing lines.
-    The way with the fewest batches is taken, or the first with at most `enough`.
+    The way with the fewest batches is taken, or the first with at most `enough`. None: no way has fewer than
+    `limit`.
     """
     views = cells.views(wanted)
     made = chain(map(list, (islice(views, 1), views)), [cells.views_by_groups(wanted)] if sparse else [])
     ways = (
-        [home for view in together for home in _homes(view, side, sparse)]
+        (home for view in together for home in _homes(view, side, sparse))
         for together in made
         if together
         for side in (0, 1)
     )
-    best = next(ways)
-    while len(best) > enough and (homes := next(ways, None)) is not None:
-        best = min(best, homes, key=len)
+    best: list[Sequence[CatalogueSeries]] | None = None
+    for way in ways:
+        # A way is left as soon as it has as many batches as the best one.
+        if len(homes := list(islice(way, limit))) < limit:
+            best, limit = homes, len(homes)
+            if limit <= enough:
+                break
     return best
 
 
@@ -63,10 +69,9 @@ def _strips(
         # The width with the most wanted series a page. Each strip is judged alone: what is left for the next
         # ones depends little on where it ends.
         best = 0.0
-        for width, gain, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):
+        for width, gain, total, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):
             # No packing has fewer pages, so a width that is not better even then is not packed.
-            at_least = max(ceil(sum(costs.values()) / MAX_PAGE_SIZE), ceil(len(costs) / max_others))
-            if gain / at_least <= best:
+            if gain / max(ceil(total / MAX_PAGE_SIZE), ceil(len(costs) / max_others)) <= best:
                 continue
             pages = _pages(costs, max_others)
             if gain / len(pages) > best:
@@ -77,38 +82,50 @@ def _strips(
 
 def _widths(
     matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int]
-) -> Iterator[tuple[int, int, dict[int, int]]]:
-    """Yield each possible width of a strip, its wanted series, and what each crossing line matches in it."""
+) -> Iterator[tuple[int, int, int, dict[int, int]]]:
+    """Yield each possible width of a strip, its wanted series, what it matches, and by crossing line.
+
+    The last is changed when the next width is taken.
+    """
     # A crossing line without a wanted cell in the strip is on none of its pages, and costs nothing. It is
     # counted nevertheless: a wider strip may contain a wanted cell of it, and then all its cells cost.
-    gain = 0
+    gain = total = 0
     all_costs: dict[int, int] = {}
     costs: dict[int, int] = {}
     for width, line in enumerate(lines, 1):
+        changed = []
         for other, count in matched[line].items():
             all_costs[other] = all_costs.get(other, 0) + count
             if other in costs:
-                costs[other] = all_costs[other]
+                costs[other] += count
+                total += count
+                changed.append(other)
         for other, count in wanted[line].items():
             gain += count
-            costs[other] = all_costs[other]
-        if max(costs.values()) > MAX_PAGE_SIZE:
-            return  # that line fits on no page, in this width or a greater one
-        yield width, gain, dict(costs)
+            if other not in costs:
+                costs[other] = all_costs[other]
+                total += costs[other]
+                changed.append(other)
+        if max(map(costs.__getitem__, changed)) > MAX_PAGE_SIZE:
+            return  # a crossing line fits on no page, in this width or a greater one
+        yield width, gain, total, costs
 
 
 def _pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
     """Pack lines into pages of at most 100 series: the largest first, each on the first page with room."""
     pages: list[list[int]] = []
     rooms: list[int] = []
-    for line in sorted(costs, key=lambda line: (-costs[line], line)):
-        for at, room in enumerate(rooms):
-            if costs[line] <= room and len(pages[at]) < max_lines:
-                break
-        else:
-            at = len(pages)
+    at = last = 0
+    # By their costs, and lines of equal costs in order: sorting is stable.
+    for line in sorted(sorted(costs), key=costs.__getitem__, reverse=True):
+        cost = costs[line]
+        if cost != last:  # a page without room for one of these costs has none for the next
+            at, last = 0, cost
+        while at < len(pages) and (rooms[at] < cost or len(pages[at]) == max_lines):
+            at += 1
+        if at == len(pages):
             pages.append([])
             rooms.append(MAX_PAGE_SIZE)
         pages[at].append(line)
-        rooms[at] -= costs[line]
+        rooms[at] -= cost
     return pages

@@ -94,12 +94,7 @@ class TolerantDecoder(Generic[T]):
         `at` is the JSON path of that JSON in its response, `path` the same without indexes. Repairs are
         counted in `counts`; if it is None, nothing is repaired.
         """
-        try:
-            return decode(body, self._strict, at)
-        except MalformedAnswerError as error:
-            if counts is None or not _is_repairable(error):
-                raise
-        steps = self._repaired(body, at, counts, path)
+        steps = self._steps(body, at, counts, path)
         try:
             while True:
                 next(steps)
@@ -108,20 +103,23 @@ class TolerantDecoder(Generic[T]):
 
     async def decode_in_slices(self, body: JsonBytes, counts: Counts | None, at: str = "$") -> T:
         """Return what `decode` returns, without stopping the loop for longer than strict decoding does."""
+        steps = self._steps(body, at, counts, at)
+        try:
+            while True:
+                next(steps)
+                await asyncio.sleep(0)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    def _steps(
+        self, body: JsonBytes, at: str, counts: Counts | None, path: str
+    ) -> Generator[None, None, Any]:
         try:
             return decode(body, self._strict, at)
         except MalformedAnswerError as error:
             if counts is None or not _is_repairable(error):
                 raise
-        steps = self._repaired(body, at, counts, at)
-        try:
-            while True:
-                await asyncio.sleep(0)
-                next(steps)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    def _repaired(self, body: JsonBytes, at: str, counts: Counts, path: str) -> Generator[None, None, Any]:
+        yield
         found = decode(body, self._lenient, at)
         yield
         return (yield from _repaired(found, path, counts))

@@ -66,6 +66,16 @@ def _error_of(request: Request, response: Response) -> RequestError | None:
     return without_object(request, response)
 
 
+def _requested_wait(response: Response) -> float | None:
+    """Return the seconds of a Retry-After, and warn of one that is too long to be meant."""
+    if (text := excessive_wait(response)) is not None:
+        _log.warning(
+            "a Retry-After of more than 24 hours and 5 minutes is treated as missing: %s",
+            printable(shorten(text, 100)),
+        )
+    return retry_after(response)
+
+
 @define(eq=False)
 class _Sending:
     """The state of one request. It is the `Origin` of its errors, hence `at` and `request_id`."""
@@ -353,12 +363,7 @@ class Sender:
             self.tokens.record_401(token)
         if error is None:
             return response
-        sending.retry_after = retry_after(response)
-        if (text := excessive_wait(response)) is not None:
-            _log.warning(
-                "a Retry-After of more than 24 hours and 5 minutes is treated as missing: %s",
-                printable(shorten(text, 100)),
-            )
+        sending.retry_after = _requested_wait(response)
         raise error
 
     async def _slot_and_token(self, sending: _Sending) -> Secret | None:

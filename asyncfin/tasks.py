@@ -265,7 +265,17 @@ class SharedCall(Generic[T]):
     async def result(self) -> T:
         """Return the result. Cancelling one caller does not cancel the call for the others."""
         async with self:
-            return await asyncio.shield(self._task)
+            # Unlike the future of `asyncio.shield`, which its callback holds, this one has no result: the
+            # caller alone decides for how long that is kept.
+            ended = self._task.get_loop().create_future()
+
+            def end(_: object) -> None:
+                if not ended.done():  # the caller was cancelled
+                    ended.set_result(None)
+
+            self._task.add_done_callback(end)
+            await ended
+            return self._task.result()
 
 
 class SingleFlight(Generic[K, T]):

@@ -8,13 +8,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from threading import Lock, RLock
 from typing import Generic, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 from attrs import Factory, define
 
 from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.cache.store import Cache, CacheStats
-from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place
+from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place, publication_id
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
 from asyncfin.wire.protocol import check_entity_id
@@ -48,6 +49,8 @@ class _Kept:
     parts: set[Hashable] = Factory(set)  # which parts of a file the blocks are from
     # What could not be stored outside the process: ids of series, or the catalogue's word.
     unstored: set[str] = Factory(set)
+    # What clients have made of the blocks, each for as long as its owner exists too; None: nothing.
+    made: WeakKeyDictionary[object, object] | None = None
 
 
 class LeastRecentlyUsed(Generic[K, V]):
@@ -55,6 +58,7 @@ class LeastRecentlyUsed(Generic[K, V]):
 
     For any number of threads. The least recently used are evicted first, after those whose key is
     `superseded`. The last one stored is kept, whatever its size. An empty one counts as one of size 1.
+    `dropped` is called with each value that is evicted, replaced or removed.
     """
 
     def __init__(
@@ -63,10 +67,12 @@ class LeastRecentlyUsed(Generic[K, V]):
         size: Callable[[V], int] = lambda value: 1,
         *,
         superseded: Callable[[K], bool] | None = None,
+        dropped: Callable[[V], object] = lambda value: None,
     ) -> None:
         self._bound = bound
         self._size = size
         self._superseded = superseded
+        self._dropped = dropped
         self._values: OrderedDict[K, V] = OrderedDict()
         self._sizes: dict[K, int] = {}
         self._lock = RLock()
@@ -76,6 +82,11 @@ class LeastRecentlyUsed(Generic[K, V]):
         with self._lock:
             return iter(list(self._values))
 
+    def items(self) -> list[tuple[K, V]]:
+        """Return all keys and values, which does not count as a use of them."""
+        with self._lock:
+            return list(self._values.items())
+
     def values(self) -> list[V]:
         """Return all values, which does not count as a use of them."""
         with self._lock:
@@ -84,9 +95,11 @@ class LeastRecentlyUsed(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """Return the value of a key, which counts as its use; None if there is none."""
         with self._lock:
-            if key in self._values:
+            try:
                 self._values.move_to_end(key)
-            return self._values.get(key)
+            except KeyError:
+                return None
+            return self._values[key]
 
     def put(self, key: K, value: V) -> None:
         """Store the value of a key, in place of the one it had."""
@@ -104,7 +117,9 @@ class LeastRecentlyUsed(Generic[K, V]):
             if key not in self._values:
                 return None
             self.total -= self._sizes.pop(key)
-            return self._values.pop(key)
+            value = self._values.pop(key)
+            self._dropped(value)
+            return value
 
     def _evict(self) -> None:
         *others, _ = self._values
@@ -202,6 +217,32 @@ class Memory:
             for key in keys:
                 self._kept.pop(key)
 
+    def made(self, key: Key, owner: object) -> object | None:
+        """Return what `owner` has made of the blocks of a key, which counts as their use; None: nothing.
+
+        Nothing too while the key, or the catalogue, has to be stored: their next use does that.
+        """
+        with self._lock:
+            kept, catalogue = self._used(key), self._kept.get((*key[:3], CATALOGUE))
+            if kept.made is None or kept.unstored or (catalogue is not None and catalogue.unstored):
+                return None
+            return kept.made.get(owner)
+
+    def keep_made(self, key: Key, owner: object, blocks: Iterable[Block], made: object) -> bool:
+        """Keep what was made of blocks while they are kept and `owner` exists; return whether they are kept.
+
+        It must not refer to the owner.
+        """
+        with self._lock:
+            kept = self._used(key)
+            # By their pages: what was made of blocks that were dropped since must not come back.
+            pages = {block.text for block in blocks}
+            if not pages or not pages <= {block.text for block in kept.blocks}:
+                return False
+            kept.made = WeakKeyDictionary() if kept.made is None else kept.made
+            kept.made[owner] = made
+            return True
+
     def clear(self, entity_id: str | None) -> None:
         self._drop(lambda account, entity: entity_id in (None, entity))
 
@@ -255,9 +296,11 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
 
 
 class Recorder(ABC):
-    """Applies what a response has just shown to the record of an entity."""
+    """What one account has in memory; applies what a response has just shown to the record of an entity."""
 
-    def __init__(self, clock: Callable[[], datetime]) -> None:
+    def __init__(self, memory: Memory, account: bytes, clock: Callable[[], datetime]) -> None:
+        self._memory = memory
+        self._account = account
         self._clock = clock
 
     async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
@@ -279,14 +322,28 @@ class Recorder(ABC):
     async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
         """Apply a rule to the record of an entity, and return it; None: it cannot be read."""
 
+    def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
+        return self._account, entity_id, publication_id(dataset_id), kind
+
+    def made(self, entity_id: str, dataset_id: str, value_version: str, owner: object) -> object | None:
+        """Return what `owner` has made of cached blocks: see `Memory.made`."""
+        return self._memory.made(self._key(entity_id, dataset_id, value_version), owner)
+
+    def keep_made(
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        owner: object,
+        blocks: Iterable[Block],
+        made: object,
+    ) -> bool:
+        """Keep what was made of cached blocks: see `Memory.keep_made`."""
+        return self._memory.keep_made(self._key(entity_id, dataset_id, value_version), owner, blocks, made)
+
 
 class MemoryRecords(Recorder):
     """The records of one account in memory."""
-
-    def __init__(self, memory: Memory, account: bytes, clock: Callable[[], datetime]) -> None:
-        super().__init__(clock)
-        self._memory = memory
-        self._account = account
 
     async def record(self, entity_id: str) -> EntityRecord:
         now = self._clock()

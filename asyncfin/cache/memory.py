@@ -29,7 +29,7 @@ from asyncfin.cache.base import (
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Catalogue, Dataset, publication_id
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
@@ -145,16 +145,15 @@ class _MemoryPartition(MemoryRecords):
         self._cache = cache
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
-        return self._memory.catalogue((self._account, entity_id, publication_id(dataset_id), CATALOGUE))
+        return self._memory.catalogue(self._key(entity_id, dataset_id, CATALOGUE))
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
-        key = (self._account, catalogue.entity_id, publication_id(catalogue.dataset_id), CATALOGUE)
-        self._memory.put_catalogue(key, catalogue)
+        self._memory.put_catalogue(self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE), catalogue)
 
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
-        return self._memory.blocks((self._account, entity_id, publication_id(dataset_id), value_version))
+        return self._memory.blocks(self._key(entity_id, dataset_id, value_version))
 
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
@@ -163,12 +162,11 @@ class _MemoryPartition(MemoryRecords):
         if not self._memory.has_room(put):
             # In a thread, for it takes a millisecond a megabyte.
             put = await asyncio.to_thread(compressed, put)
-        self._memory.put_blocks((self._account, entity_id, publication_id(dataset_id), value_version), put)
+        self._memory.put_blocks(self._key(entity_id, dataset_id, value_version), put)
 
     async def drop_older(self, current: Dataset) -> None:
         if not is_as_new(await self.catalogue(current.entity_id, current.dataset_id), current):
-            publication = publication_id(current.dataset_id)
-            self._memory.drop((self._account, current.entity_id, publication, kind) for kind in KINDS)
+            self._memory.drop(self._key(current.entity_id, current.dataset_id, kind) for kind in KINDS)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

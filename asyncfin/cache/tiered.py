@@ -31,7 +31,7 @@ from asyncfin.cache.base import (
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.record import EntityRecord, Pointer, Rule
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Catalogue, Dataset, publication_id
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.table.block import Block, compressed
 from asyncfin.tasks import unless_silent
 
@@ -121,9 +121,8 @@ class TieredPartition(Recorder):
     """
 
     def __init__(self, cache: TieredCache, digest: bytes, rows: Rows) -> None:
-        super().__init__(cache._clock)
-        self._cache, self._memory = cache, cache._memory
-        self._digest = digest
+        super().__init__(cache._memory, digest, cache._clock)
+        self._cache = cache
         self._rows = rows
         self._time: QuestionTime | None = None  # None: each operation may take that of a question
         # Records as they were last read or stored, and what responses have shown that is not stored yet.
@@ -205,7 +204,7 @@ class TieredPartition(Recorder):
         self._stored.put(entity_id, stored)
         record = stored.record.merged(self._unstored.get(entity_id) or EntityRecord(), now)
         # Memory evicts by it: superseded publications first.
-        self._memory.change((self._digest, entity_id), lambda _: record)
+        self._memory.change((self._account, entity_id), lambda _: record)
         return record
 
     def clear(self, entity_id: str | None) -> None:
@@ -348,9 +347,6 @@ class TieredPartition(Recorder):
 
     def count(self, *, hits: int, misses: int) -> None:
         self._cache._count(hits, misses)
-
-    def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
-        return self._digest, entity_id, publication_id(dataset_id), kind
 
 
 class TieredCache(ProcessCache):

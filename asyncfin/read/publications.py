@@ -23,6 +23,7 @@ from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.cap import ExactCap
+from asyncfin.read.kept import KeptPanels
 from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
@@ -179,8 +180,11 @@ class Publications:
         # The questions in progress, for all that are equal: the result, and whether it is stale.
         self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
         self.exact_cap = ExactCap()
+        self.kept_panels = KeptPanels()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
-            MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
+            MAX_KEPT_SERIES,
+            lambda publication: len(publication.catalogue),
+            dropped=lambda publication: self.kept_panels.drop(publication.catalogue),
         )
         # When publications were last read again since they were changed in place, by entity, in loop time.
         self._read_again: LeastRecentlyUsed[str, float] = LeastRecentlyUsed(MAX_RECORDS)
@@ -190,7 +194,8 @@ class Publications:
         )
 
     async def aclose(self) -> None:
-        """Leave the cache, which stays open for its other clients."""
+        """Drop the kept panels, and leave the cache, which stays open for its other clients."""
+        self.kept_panels.clear()
         if (leave := getattr(self.cache, "leave", None)) is not None:
             await leave(self)
 

@@ -17,7 +17,7 @@ from asyncfin.plan.question import Question
 from asyncfin.read.attempts import Attempt, Attempts
 from asyncfin.read.publications import Publications
 from asyncfin.read.read import Read
-from asyncfin.read.run import answer, cached_answer
+from asyncfin.read.run import answer, cached_answer, kept_answer
 from asyncfin.read.span import QuestionSpan
 from asyncfin.read.turn import Turn, is_ended_by_turn
 from asyncfin.table.panel import Panel
@@ -105,6 +105,9 @@ class Reads:
             async with self.span("query", question.entity_id) as span:
                 return await self.answered(question, plan, turn=turn, span=span)
         read = self.read(question, "query", turn)
+        if (kept := await kept_answer(read, plan)) is not None:
+            span.add(kept, cached=read.stats.cached)
+            return kept
         leads = False
 
         async def lead() -> tuple[Panel, bool]:

@@ -35,6 +35,7 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
 
     `plan` is that of the first attempt; without it, and after a restart, one is made here.
     """
+    kept = read.publications.kept_panels
     async for attempt in Attempts(read):
         async with attempt:
             # What is missing in a cache is planned once that is known, by the read that requests it.
@@ -51,7 +52,26 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
                 blocks += await _retry_missing(attempt, stitch)
                 confirmed = await attempt.confirm(current.catalogue)
     requests = read.stats.requests
-    return stitch.panel(blocks, current.series, requests=requests, confirmed_at=confirmed)
+    owner = None if requests else kept.owner(current.question, current)
+    if (panel := kept.get(read.cache, owner, confirmed)) is None:
+        panel = stitch.panel(blocks, current.series, requests=requests, confirmed_at=confirmed)
+        kept.put(read.cache, current, panel, blocks)
+    return panel
+
+
+async def kept_answer(read: Read, plan: Plan | None = None) -> Panel | None:
+    """Return the answer to a question if its panel is kept and counts as current. No request."""
+    kept = read.publications.kept_panels
+    if (owner := kept.owner(read.question, plan)) is None:
+        return None
+    known = await Attempt(read).known()
+    if known is None or known.catalogue is not owner.plan.catalogue:
+        return None
+    if (panel := kept.get(read.cache, owner, known.confirmed)) is not None:
+        assert read.cache is not None
+        read.cache.count(hits=len(panel), misses=0)
+        read.stats.cached = len(panel)
+    return panel
 
 
 async def cached_answer(read: Read) -> Panel | None:

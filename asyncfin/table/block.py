@@ -269,14 +269,18 @@ class Store:
         # collector's time.
         self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
         self._rows = dict(zip(chain.from_iterable(block.series_ids for block in self.blocks), count()))
+        self.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Store, (self.blocks, self.tolerance, self.repaired)
+
+    def release(self) -> None:
+        """Drop what is kept of decoded pages; what is decoded later is kept again."""
         self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
         # None: not decoded as a whole, or no longer kept; then its series are decoded one by one.
         self._decoded: dict[PageText, list[list[Value | None]] | None] = {}
         self._kept: deque[tuple[PageText, int]] = deque()
         self._room = _KEPT_VALUES
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Store, (self.blocks, self.tolerance, self.repaired)
 
     def find(self, series_id: str) -> tuple[Block, int] | None:
         """Return the block and the row of a series; None if the service never sent it."""
@@ -341,23 +345,24 @@ class Store:
 
     def _page(self, block: Block) -> list[list[Value | None]] | None:
         """Return all entries of a page, if they are few and mostly wanted."""
-        text = block.text
-        if text in self._decoded:
-            return self._decoded[text]
+        text, decoded = block.text, self._decoded
+        if text in decoded:
+            return decoded[text]
         is_mostly_wanted = 2 * len(block.page_indices) > block.page_indices[-1]
         if len(block.positions) > _FEW_VALUES or not is_mostly_wanted:
             return None
-        self._decoded[text] = None
+        decoded[text] = None
         # What is wrong in one series is for that series to say.
         with suppress(MalformedAnswerError):
-            self._decoded[text] = [each.values for each in decode(text.whole(), values_decoder.page).series]
+            decoded[text] = [each.values for each in decode(text.whole(), values_decoder.page).series]
             self._kept.append((text, len(block.positions)))
             self._room -= len(block.positions)
-            while self._room < 0:
+            # Other threads may read values of the same panel.
+            while self._room < 0 and self._kept:
                 oldest, size = self._kept.popleft()
-                self._decoded[oldest] = None
+                decoded[oldest] = None
                 self._room += size
-        return self._decoded[text]
+        return decoded[text]
 
     def text(self, block: Block, row: int) -> memoryview:
         """Return the bytes of a series' `values` array."""

@@ -4,6 +4,8 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
+from itertools import chain
+from math import inf
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -168,10 +170,14 @@ class Grid:
         """Return each block that holds series of the grid, with the rows of these series."""
         return self.store.rows(self.by_id)
 
+    @cached_property
+    def _head_deviations(self) -> tuple[Deviation, ...]:
+        texts = {block.text for block, _ in self.rows()}
+        return tuple(chain.from_iterable(text.head_deviations for text in texts))
+
     def deviations(self) -> Iterator[Deviation]:
         """Yield what was repaired in the pages of the series, and in those of their values decoded so far."""
-        for text in {block.text for block, _ in self.rows()}:
-            yield from text.head_deviations
+        yield from self._head_deviations
         for series_id, counts in self.store.repaired.items():
             if series_id in self.by_id:
                 yield from deviations_of(counts)
@@ -180,15 +186,19 @@ class Grid:
         """Add operation and entity to a `MalformedAnswerError`, which stored bytes do not know."""
         return error_context("query", self.catalogue.entity_id)
 
-    def value_count(self) -> int:
-        """Return how many values there are."""
+    def value_count(self, enough: float = inf) -> int:
+        """Return how many values there are; of more than `enough` not all are counted."""
         count = 0
         for block, rows in self.rows():
+            positions: Iterable[int] = block.positions
+            if len(rows) < len(block.series_ids):
+                positions = chain.from_iterable(block.observations(row)[0] for row in rows)
+            is_counted = [at >= 0 for at in self.indices(block.axis)]
             # A block that is in the panel as a whole knows its count; a cut one has to be counted.
-            if len(rows) == len(block.series_ids) and -1 not in self.indices(block.axis):
-                count += len(block.positions)
-            else:
-                count += sum(len(self.observations(block.series_ids[row])[0]) for row in rows)
+            whole = positions is block.positions and all(is_counted)
+            count += len(block.positions) if whole else sum(map(is_counted.__getitem__, positions))
+            if count > enough:
+                break
         return count
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, shorten
@@ -98,6 +98,12 @@ class Panel:
     anchor: Period | None = None
     requests: int = 0
     confirmed_at: datetime | None = None
+    # What `asyncfin.web.reply` has built of it, by media type. No argument, so that no other panel has it.
+    _replies: dict[str, Any] = field(init=False, factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = self._grid, self.select, self.unlisted, self.anchor, self.requests, self.confirmed_at
+        return Panel, fields
 
     @property
     def catalogue(self) -> Catalogue:
@@ -573,6 +579,23 @@ def panels_of(panels: Panel | Iterable[Panel]) -> tuple[Panel, ...]:
     for panel in found:
         checks.instance_of(Panel)("each of panels", panel)
     return found
+
+
+def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:
+    """Return a panel as of another confirmation of its publication. It shares values and replies."""
+    again = evolve(panel, confirmed_at=confirmed_at)
+    object.__setattr__(again, "_replies", panel._replies)
+    return again
+
+
+def has_at_most(panel: Panel, values: int) -> bool:
+    """Return whether a panel has at most so many values."""
+    return panel._grid.value_count(enough=values) <= values
+
+
+def release_decoded(panel: Panel) -> None:
+    """Drop what a panel keeps of its decoded pages."""
+    panel._grid.store.release()
 
 
 def _period(given: Period | str) -> Period:

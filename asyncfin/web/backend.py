@@ -123,24 +123,33 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
     if not inspect.isawaitable(work):
         raise TypeError(f"work must be awaitable, such as client.query(...), not {type(work).__name__}")
     try:
-        leaving = asyncio.ensure_future(_end_of_visit(request))
+        visit = _end_of_visit(request)
     except BaseException:
         if inspect.iscoroutine(work):
             work.close()
         raise
     working = asyncio.ensure_future(work)
+    tasks: list[Any] = [working]
     try:
-        # `asyncio.timeout` would end the work too, but not wait for its end if it is cancelled.
-        await asyncio.wait([working, leaving], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        # A question that needs no request is done in one turn: then the visitor need not be listened to.
+        await asyncio.sleep(0)
+        if not working.done():
+            tasks.append(asyncio.ensure_future(visit))
+            # `asyncio.timeout` would end the work too, but not wait for its end if it is cancelled.
+            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         # Work that is done counts, whatever else has happened in the same turn of the loop.
         if working.done():
             return working.result()
-        if leaving.done():
-            leaving.result()
+        if tasks[-1].done():
+            tasks[-1].result()
             raise ClientGoneError("the visitor has left")
         raise TimeoutError(f"no result within {seconds:g} s")
     finally:
-        await cancel_and_wait([working, leaving])
+        if len(tasks) == 1 and inspect.iscoroutine(visit):
+            visit.close()
+        elif len(tasks) == 1:
+            tasks.append(asyncio.ensure_future(visit))  # the caller's own, which is cancelled too
+        await cancel_and_wait(tasks)
 
 
 def _end_of_visit(request: AsgiRequest | Awaitable[object]) -> Awaitable[object]:

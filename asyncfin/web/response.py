@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from inspect import isawaitable
 from math import floor
+from threading import Lock
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import anyio.to_thread
 from attrs import evolve
@@ -23,6 +25,8 @@ JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow
 # The version of the bodies' format. A new one invalidates what visitors keep.
 _FORMAT = 2
 _BUILT_INLINE = 256 * 1024
+# The bodies that panels keep are at most this large, and all of a process together.
+_KEPT_BYTES, _ALL_KEPT_BYTES = 64 * 1024, 16 * 1024 * 1024
 # Bytes of a value in each format, generously.
 _VALUE_BYTES = {JSON: 400, CSV: 24, ARROW: 200}
 _panel = evolve(checks.instance_of(Panel), hint=lambda value: "; await it" * isawaitable(value))
@@ -71,22 +75,64 @@ async def reply(
     if media_type is None:
         offered = "".join(f"{each}\n" for each in (JSON, CSV, ARROW))
         return Reply(406, {"Content-Type": "text/plain; charset=utf-8", "Vary": "Accept"}, offered.encode())
-    tag = _tag(panel, media_type)
+    if (built := panel._replies.get(media_type)) is None:
+        built = panel._replies.setdefault(media_type, _Built(panel, media_type))
     headers = {
-        "ETag": tag,
-        "Last-Modified": format_datetime(panel.dataset.created_timestamp, usegmt=True),
+        "ETag": built.tag,
+        "Last-Modified": built.last_modified,
         "Cache-Control": _cache_control(panel, max_age),
         "Vary": "Accept",
     }
-    if if_none_match is not None and is_match(if_none_match, tag):
+    if if_none_match is not None and is_match(if_none_match, built.tag):
         return Reply(304, headers, b"")
-    build = _BUILDERS[media_type]
-    if panel.value_count * _VALUE_BYTES[media_type] > _BUILT_INLINE:
-        body = await anyio.to_thread.run_sync(build, panel)
-    else:
-        body = build(panel)
+    if (body := built.body) is None:
+        build = _BUILDERS[media_type]
+        if panel.value_count * _VALUE_BYTES[media_type] > _BUILT_INLINE:
+            body = await anyio.to_thread.run_sync(build, panel)
+        else:
+            body = build(panel)
+        _bodies.keep(built, body)
     content_type = media_type if media_type != CSV else f"{CSV}; charset=utf-8"
     return Reply(200, {"Content-Type": content_type, **headers}, body)
+
+
+class _Built:
+    """What a panel keeps of its response in a format; the body is dropped after others, or too large."""
+
+    def __init__(self, panel: Panel, media_type: str) -> None:
+        self.tag = _tag(panel, media_type)
+        self.last_modified = format_datetime(panel.dataset.created_timestamp, usegmt=True)
+        self.body: bytes | None = None
+
+
+class _Bodies:
+    """The bodies that panels of this process keep, oldest first, for any number of threads."""
+
+    def __init__(self) -> None:
+        self._sizes: WeakKeyDictionary[_Built, int] = WeakKeyDictionary()
+        self._total = 0  # at least that of those that still exist
+        self._lock = Lock()
+
+    def keep(self, built: _Built, body: bytes) -> None:
+        """Keep a body unless it is too large; drop the oldest ones while there are too many."""
+        if len(body) > _KEPT_BYTES:
+            return
+        with self._lock:
+            built.body = body
+            self._sizes[built] = len(body)
+            self._total += len(body)
+            if self._total <= _ALL_KEPT_BYTES:
+                return
+            self._total = sum(self._sizes.values())  # without those of panels that are gone
+            for oldest in list(self._sizes):
+                # A part more, since this looks at all of them.
+                if self._total <= _ALL_KEPT_BYTES - _ALL_KEPT_BYTES // 16:
+                    break
+                oldest.body = None
+                self._total -= self._sizes.pop(oldest)
+
+
+_bodies = _Bodies()
 
 
 def chosen(accept: str | None) -> str | None:

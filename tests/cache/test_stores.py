@@ -596,3 +596,31 @@ async def test_what_a_process_keeps_of_stored_records_is_bounded(
 def kept_records() -> int:
     gc.collect()
     return sum(isinstance(each, Stored) for each in gc.get_objects())
+
+
+async def test_what_was_made_of_blocks_ends_with_them_and_with_its_owner() -> None:
+    """Also what is made only when other blocks of the same series have taken their place."""
+
+    class Owner:
+        pass
+
+    cache, owner = MemoryCache(), Owner()
+    partition: Any = cache.partition(URL, "token")
+    key = (ENTITY, DATASET, "original")
+    await partition.put_blocks(*key, blocks(1, 2))
+    old = await partition.blocks(*key)
+    assert partition.keep_made(*key, owner, old, "of the old ones")
+    assert partition.made(*key, owner) == "of the old ones"
+    assert partition.made(*key, Owner()) is None
+    await cache.clear()
+    assert partition.made(*key, owner) is None
+    await partition.put_blocks(*key, blocks(1, 2, scale=3))
+    assert not partition.keep_made(*key, owner, old, "of the old ones")
+    assert partition.made(*key, owner) is None
+    made = Owner()
+    assert partition.keep_made(*key, owner, await partition.blocks(*key), made)
+    assert partition.made(*key, owner) is made
+    released = weakref.ref(made)
+    del made, owner
+    gc.collect()
+    assert released() is None

@@ -1,5 +1,6 @@
 """Panels as HTTP responses: what a visitor gets, and what a visitor who has it already does not get."""
 
+import asyncio
 import csv
 import io
 import json
@@ -106,7 +107,65 @@ async def test_a_visitor_who_has_it_gets_304_and_nothing_is_built(
             assert answer.headers[name] == whole.headers[name]
     for header in ('"other"', tag.strip('"'), ""):
         with pytest.raises(AssertionError, match="built"):
-            await reply(panel, accept=JSON, if_none_match=header)
+            await reply(evolve(panel), accept=JSON, if_none_match=header)
+
+
+async def test_a_body_is_built_once_for_a_panel_and_a_format(panel: Panel) -> None:
+    """An equal panel has another one; so have its parts, and a copy at other requests."""
+    for kind in (JSON, CSV, ARROW):
+        first, again = await reply(panel, accept=kind), await reply(panel, accept=kind)
+        assert again == first
+        assert again.body is first.body
+        assert (await reply(evolve(panel), accept=kind)).body is not first.body
+    for other in (evolve(panel, requests=9), panel.during(["FY2024"]), panel.drop_empty()):
+        assert json.loads((await reply(other, accept=JSON)).body) == json.loads(other.to_json())
+
+
+async def test_a_body_above_64_kib_is_built_for_each_visitor() -> None:
+    """Whatever the format; a smaller one of the same panel is kept."""
+    dataset = generate(5, series=300, publications=1)
+    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        panel = await client.query(dataset.entity_id, Select(), Annual())
+    for kind in (JSON, CSV, ARROW):
+        body, again = [(await reply(panel, accept=kind)).body for _ in range(2)]
+        assert body == again
+        assert (body is again) == (len(body) <= 64 * 1024)
+    assert (
+        len((await reply(panel, accept=JSON)).body) > 64 * 1024 > len((await reply(panel, accept=CSV)).body)
+    )
+
+
+async def test_the_bodies_of_a_process_have_16_mib_and_the_oldest_are_dropped() -> None:
+    """Also of panels in use; those of panels that are gone take no room."""
+    (panel,) = await panels(FiscalRange())
+    size = len((await reply(panel, accept=JSON)).body)
+    assert 30_000 < size < 64 * 1024
+    most = 16 * 1024 * 1024
+    several = [evolve(panel) for _ in range(most // size + 20)]
+    first = [(await reply(each, accept=JSON)).body for each in several]
+    again = [(await reply(each, accept=JSON)).body for each in reversed(several)][::-1]
+    assert first == again
+    kept = [one is other for one, other in zip(first, again, strict=True)]
+    assert sum(kept) * size <= most
+    begin = kept.index(True)
+    assert 20 <= begin < len(kept) // 8
+    assert all(kept[begin:])
+    del several, first, again
+    for _ in range(3):  # more than fit, if those of panels that are gone counted
+        others = [evolve(panel) for _ in range(most // size // 2)]
+        built = [(await reply(each, accept=JSON)).body for each in others]
+        assert all(
+            [(await reply(each, accept=JSON)).body is body for each, body in zip(others, built, strict=True)]
+        )
+
+
+async def test_bodies_are_built_at_once_for_visitors_of_one_panel() -> None:
+    """In threads, from one panel: all get the same bytes."""
+    dataset = generate(5, series=300, publications=1)
+    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        panel = await client.query(dataset.entity_id, Select(), FiscalRange())
+    bodies = await asyncio.gather(*(reply(panel, accept=each) for each in [JSON, CSV, ARROW] * 8))
+    assert len({each.body for each in bodies}) == 3
 
 
 async def test_the_tag_differs_with_all_that_the_body_depends_on(panel: Panel) -> None:

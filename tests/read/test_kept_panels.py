@@ -1,0 +1,514 @@
+"""An equal question that needs no request gets the kept panel, and never one that may not be returned."""
+
+import asyncio
+import gc
+import pickle
+import weakref
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from attrs import evolve
+
+from asyncfin import (
+    Annual,
+    AsyncfinError,
+    Client,
+    Exact,
+    FileCache,
+    FiscalRange,
+    MemoryCache,
+    NotFoundError,
+    Panel,
+    Period,
+    PermissionDeniedError,
+    Retry,
+    Select,
+    TokenBucket,
+)
+from asyncfin.client import reads_of
+from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox.dataset import DatasetFile
+from asyncfin.web import reply
+from tests.altered import altered
+from tests.cache.dict_cache import DictCache
+from tests.generate import generate
+
+BOTH = generate(7, series=150, publications=2)
+OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
+OTHER = generate(8, series=150, publications=1)
+ENTITY = BOTH.entity_id
+QUESTION: Any = (ENTITY, Select(), Annual(last=2))
+pytestmark = pytest.mark.virtual
+
+
+@asynccontextmanager
+async def service(*datasets: Any) -> AsyncIterator[Sandbox]:
+    async with Sandbox(*(datasets or (OLD,))) as sandbox:
+        yield sandbox
+
+
+def client(sandbox: Sandbox, cache: Any = None, *, base_url: str = "", **options: Any) -> Client:
+    """Return a client for which a publication is current for an hour, and at most 3,600 requests a second."""
+    options = {"max_age": 3600, "retry": Retry(attempts=1), "bucket": TokenBucket(3600, 100)} | options
+    cache = MemoryCache() if cache is None else cache
+    return Client(base_url or sandbox.base_url, sandbox.token, cache=cache, **options)
+
+
+async def kept(asking: Client, question: Any = QUESTION, **options: Any) -> Panel:
+    """Return the panel of a question that the client keeps from now on."""
+    await asking.query(*question, **options)  # fills the cache
+    panel = await asking.query(*question, **options)
+    assert panel.requests == 0
+    assert await asking.query(*question, **options) is panel
+    return panel
+
+
+def numbers(panel: Panel) -> list[list[float | None]]:
+    return [[value.number if value else None for value in series.values] for series in panel]
+
+
+def later(asking: Client, monkeypatch: pytest.MonkeyPatch, **how: float) -> None:
+    """Let the wall clock of a client and of what it records be so much later."""
+    monkeypatch.setattr(reads_of(asking).publications, "clock", lambda: datetime.now(UTC) + timedelta(**how))
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "dict"])
+async def test_an_equal_question_gets_the_same_object_and_observers_see_no_difference(
+    kind: str, tmp_path: Path
+) -> None:
+    """Also one of other objects, and a plan of it; the counts are those of any cached one."""
+    caches: dict[str, Callable[[], Any]] = {
+        "memory": MemoryCache,
+        "file": lambda: FileCache(tmp_path),
+        "dict": DictCache,
+    }
+    events: list[Any] = []
+    async with service() as sandbox, client(sandbox, cache := caches[kind]()) as asking:
+        await asking.query(*QUESTION)
+        sent, hits = len(sandbox.log), cache.stats().hits
+        with asking.observed(events.append):
+            first = await asking.query(*QUESTION)
+            again = await asking.query(ENTITY, Select(), Annual(last=2), value_version="original")
+            assert await asking.run(await asking.plan(*QUESTION)) is first
+        assert again is first
+        assert (first.requests, len(first.unlisted)) == (0, 0)
+        assert len(sandbox.log) == sent
+        assert cache.stats().hits - hits == 3 * len(first)
+        assert cache.stats().misses == len(first)
+        facts = [
+            (
+                type(each).__name__,
+                {k: v for k, v in msgspec.structs.asdict(each).items() if k not in ("serial", "seconds")},
+            )
+            for each in events
+        ]
+        assert [name for name, _ in facts] == ["QuestionStarted", "QuestionFinished"] * 3
+        assert facts[0:2] == facts[2:4] == facts[4:6]
+        assert facts[1][1]["cached"] == facts[1][1]["series"] == len(first)
+        assert len({each.serial for each in events}) == 3
+        later_panel = await asking.query(*QUESTION)
+        assert numbers(later_panel) == numbers(first)
+        await cache.aclose()
+
+
+async def test_a_part_that_differs_makes_another_question() -> None:
+    """Periods, version, series and age each."""
+    async with service() as sandbox, client(sandbox) as asking:
+        panel = await kept(asking)
+        ids = panel.series_ids
+        for question, options in (
+            ((ENTITY, Select(), Annual(last=3)), {}),
+            ((ENTITY, Select(series_ids=ids[1:]), Annual(last=2)), {}),
+            ((ENTITY, Select(), Exact(panel.periods[:1])), {}),
+            ((ENTITY, Select(), Annual(last=2)), {"max_age": 1800}),
+            ((ENTITY, Select(), Annual(last=2)), {"value_version": "latest_restated"}),
+        ):
+            other: Any = await kept(asking, question, **options)
+            assert other is not panel
+            assert other.value_version == options.get("value_version", "original")
+        again = await asking.query(*QUESTION)  # confirmed again by the requests of the other version
+        assert (again.series_ids, again.periods, numbers(again)) == (ids, panel.periods, numbers(panel))
+        plan = await asking.plan(*QUESTION)
+        for changed in (
+            evolve(plan, series=plan.series[:3]),
+            evolve(plan, periods=Exact([Period(2024, 12, 12)])),
+        ):
+            other = await asking.run(changed)
+            assert other.series_ids == tuple(each.series_id for each in changed.series)
+            assert other.periods == changed.periods.periods  # type: ignore[union-attr]
+
+
+async def test_two_services_with_equal_ids_share_neither_panels_nor_bodies() -> None:
+    """Equal entity, publication, series and periods, other numbers: a visitor gets those of its service."""
+    cache = MemoryCache(account="figures")
+
+    def double(operation: str, sent: Any, content: Any) -> None:
+        for series in content["series"] if operation == "query" else ():
+            for value in filter(None, series["values"]):
+                value["number"] = 2 * value["number"]
+
+    async with (
+        service() as sandbox,
+        altered(sandbox, double) as url,
+        client(sandbox, cache) as one,
+        client(sandbox, cache, base_url=url) as other,
+    ):
+        first, second = await kept(one), await kept(other)
+        answers = [await reply(each, accept=None) for each in (first, second, first, second)]
+        assert first.dataset == second.dataset
+        assert answers[0].headers["ETag"] == answers[1].headers["ETag"]
+        assert answers[0].body == first.to_json().encode() == answers[2].body
+        assert answers[1].body == second.to_json().encode() == answers[3].body
+        assert numbers(second) == [[each and 2 * each for each in row] for row in numbers(first)]
+        assert await one.query(*QUESTION) is first
+        assert await other.query(*QUESTION) is second
+
+
+async def test_a_new_publication_is_found_as_without_kept_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `max_age=0` at once, otherwise once `max_age` is over; and then the old panel is released."""
+    async with service() as sandbox, client(sandbox) as asking, client(sandbox, max_age=0) as careful:
+        old = await kept(asking)
+        before = await careful.query(*QUESTION)
+        released = weakref.ref(old)
+        sandbox.publish(NEW)
+        assert await asking.query(*QUESTION) is old
+        new = await careful.query(*QUESTION)
+        assert new.dataset.dataset_id == NEW.publications[0].dataset_id != before.dataset.dataset_id
+        later(asking, monkeypatch, seconds=3601)
+        found = await asking.query(*QUESTION)
+        assert found.requests > 0
+        assert (found.dataset, numbers(found)) == (new.dataset, numbers(new))
+        del old
+        gc.collect()
+        assert released() is None
+        monkeypatch.undo()
+        again = await kept(asking)
+        assert (again.dataset, numbers(again)) == (new.dataset, numbers(new))
+
+
+async def test_with_max_age_0_each_question_is_confirmed_and_none_is_kept() -> None:
+    async with service() as sandbox, client(sandbox, max_age=0) as asking:
+        await asking.query(*QUESTION)
+        sent = len(sandbox.log)
+        panels = [await asking.query(*QUESTION) for _ in range(3)]
+        assert [each.requests for each in panels] == [1, 1, 1]
+        assert len(sandbox.log) == sent + 3
+        assert len({*map(id, panels)}) == 3
+
+
+@pytest.mark.parametrize("shared", ["memory", "file"])
+async def test_a_pointer_that_another_client_has_moved_counts_before_a_kept_panel(
+    shared: str, tmp_path: Path
+) -> None:
+    """Of the same cache object, or of another one of the same folder, as in another process."""
+    memory = MemoryCache()
+    caches = [memory, memory] if shared == "memory" else [FileCache(tmp_path), FileCache(tmp_path)]
+    async with (
+        service() as sandbox,
+        client(sandbox, caches[0]) as asking,
+        client(sandbox, caches[1]) as other,
+    ):
+        old = await kept(asking)
+        sandbox.publish(NEW)
+        new = await other.query(*QUESTION, max_age=0)
+        found = await asking.query(*QUESTION)
+        assert found.dataset == new.dataset != old.dataset
+        assert numbers(found) == numbers(new)
+        # And back again: publications may return.
+        sandbox.publish(OLD)
+        await other.query(*QUESTION, max_age=0)
+        assert (await asking.query(*QUESTION)).dataset == old.dataset
+    for each in caches:
+        await each.aclose()
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("own", [True, False])
+async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> None:
+    """What may not be read any more is withheld, whichever client of the cache has found out."""
+    cache = MemoryCache()
+    async with service() as sandbox, client(sandbox, cache) as asking, client(sandbox, cache) as other:
+        panel = await kept(asking)
+        sandbox.inject(Status(status=status, code="no", nth=(1, 2)))
+        if own or status == 401:
+            with pytest.raises(AsyncfinError):
+                await asking.dataset(ENTITY)
+        else:
+            with pytest.raises((PermissionDeniedError, NotFoundError)):
+                await other.dataset(ENTITY)
+        with pytest.raises(AsyncfinError):
+            await asking.query(*QUESTION)
+        again = await asking.query(*QUESTION)  # one request for the metadata lifts it
+        assert (again.requests, numbers(again)) == (1, numbers(panel))
+
+
+async def test_a_restart_returns_nothing_of_the_old_publication() -> None:
+    """A 409 to a question of other series drops the kept panels too, at once."""
+    half: Any = (ENTITY, Select(series_ids=None, label=""), Annual(last=2))
+    async with service() as sandbox, client(sandbox) as asking:
+        catalogue = await asking.catalogue(ENTITY)
+        some = Select.of(catalogue.series[:5])
+        panel = await kept(asking, (ENTITY, some, Annual(last=2)))
+        released = weakref.ref(panel)
+        sandbox.publish(NEW)
+        assert (await asking.query(ENTITY, some, Annual(last=2))) is panel
+        new = await asking.query(*half)
+        assert new.dataset.dataset_id == NEW.publications[0].dataset_id
+        del panel
+        gc.collect()
+        assert released() is None
+        found = await asking.query(ENTITY, some, Annual(last=2))
+        assert found.dataset == new.dataset
+
+
+async def test_only_the_confirmation_changes_where_that_is_all_that_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The new panel shares values and bodies, and the old one keeps its moment."""
+    async with service() as sandbox, client(sandbox) as asking:
+        old = await kept(asking)
+        body = (await reply(old, accept=None)).body
+        moment = old.confirmed_at
+        assert moment is not None
+        confirmed = await asking.query(*QUESTION, max_age=0)
+        assert confirmed.requests == 1
+        again = await asking.query(*QUESTION)
+        assert again is not old
+        assert again.requests == 0
+        assert again.confirmed_at == confirmed.confirmed_at
+        assert again.confirmed_at > moment  # type: ignore[operator]
+        assert old.confirmed_at == moment
+        assert (await reply(again, accept=None)).body is body
+        assert b'"requests":1' in (await reply(confirmed, accept=None)).body
+        assert await asking.query(*QUESTION) is again
+
+
+async def test_during_an_outage_a_kept_panel_is_as_old_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is returned for `stale_if_error`, and announced as stale; after that time it is an error."""
+    events: list[Any] = []
+    async with service() as sandbox, client(sandbox, stale_if_error=7200) as asking:
+        panel = await kept(asking)
+        sandbox.inject(Status(status=503))
+        later(asking, monkeypatch, seconds=4000)
+        with asking.observed(events.append):
+            stale = [await asking.query(*QUESTION) for _ in range(12)]
+        finished = [each for each in events if type(each).__name__ == "QuestionFinished"]
+        assert all(each.stale for each in finished)
+        assert {each.confirmed_at for each in stale} == {panel.confirmed_at}
+        assert all(numbers(each) == numbers(panel) for each in stale)
+        assert [each.requests for each in stale] == [each.requests for each in finished]
+        later(asking, monkeypatch, seconds=8000)
+        with pytest.raises(AsyncfinError):
+            await asking.query(*QUESTION)
+
+
+async def test_two_predicates_with_one_name_are_two_questions() -> None:
+    """Nor is one asked twice kept: what it depends on may have changed."""
+    async with service() as sandbox, client(sandbox) as asking:
+        catalogue = await asking.catalogue(ENTITY)
+        wanted = {catalogue.series[0].series_id}
+
+        def by_id(series: Any) -> bool:
+            return series.series_id in wanted
+
+        one = Select(where=by_id, name="chosen")
+        other = Select(where=lambda series: series.series_id == catalogue.series[1].series_id, name="chosen")
+        for _ in range(3):
+            first = await asking.query(ENTITY, one, Annual())
+            second = await asking.query(ENTITY, other, Annual())
+            assert first.series_ids == (catalogue.series[0].series_id,)
+            assert second.series_ids == (catalogue.series[1].series_id,)
+        wanted.add(catalogue.series[2].series_id)
+        assert len(await asking.query(ENTITY, one, Annual())) == 2
+
+
+async def cleared(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
+    await cache.clear()
+
+
+async def cleared_of_entity(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
+    await cache.clear(ENTITY)
+
+
+async def evicted(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
+    async with client(sandbox, cache) as other:
+        await other.query(OTHER.entity_id, Select(), FiscalRange())
+
+
+async def catalogue_evicted(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
+    kept_catalogues = reads_of(asking).publications.kept
+    kept_catalogues._bound = 1
+    await asking.catalogue(OTHER.entity_id)
+
+
+async def closed(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
+    await asking.aclose()
+
+
+@pytest.mark.parametrize("end", [cleared, cleared_of_entity, evicted, catalogue_evicted, closed])
+async def test_a_kept_panel_ends_with_what_it_is_made_of(end: Any) -> None:
+    """No reference is left, though the client and the cache are."""
+    cache = MemoryCache()
+    async with service(OLD, OTHER) as sandbox, client(sandbox, cache) as asking:
+        if end is evicted:
+            await asking.query(*QUESTION)
+            cache._memory._kept._bound = cache._memory._max_bytes = cache.stats().bytes + 1000
+        released = weakref.ref(await kept(asking))
+        gc.collect()
+        assert released() is not None
+        await end(sandbox, cache, asking)
+        gc.collect()
+        assert released() is None
+        if end is not closed:
+            assert numbers(await asking.query(*QUESTION)) == numbers(await asking.query(*QUESTION, max_age=0))
+
+
+async def test_of_10_000_questions_at_most_256_panels_are_kept() -> None:
+    """The least recently used ones are dropped: one that is asked all the time is not."""
+    small = generate(9, series=20, publications=1)
+    async with service(small) as sandbox, client(sandbox) as asking:
+        everything: Any = (small.entity_id, Select(), FiscalRange())
+        favourite = await kept(asking, everything)
+        metrics = sorted(favourite.catalogue.by_metric)
+        alive: weakref.WeakSet[Panel] = weakref.WeakSet()
+        for number in range(10_000):
+            select = Select(metric_ids=metrics[number % len(metrics)], name=str(number))
+            alive.add(await asking.query(small.entity_id, select, Annual()))
+            if number % 100 == 0:
+                assert await asking.query(*everything) is favourite
+        gc.collect()
+        assert 200 < len(alive) <= 256
+
+
+async def test_what_may_change_or_is_large_is_not_kept() -> None:
+    """More than 2,000 values, a Catalogue as the source, several entities, pieces, and unlisted series."""
+    large = generate(3, series=150, publications=1, periods=60, fill=0.6)
+    async with service(OLD, large) as sandbox, client(sandbox) as asking:
+        everything: Any = (large.entity_id, Select(), FiscalRange())
+        await asking.query(*everything)
+        panels = [await asking.query(*everything) for _ in range(2)]
+        assert panels[0].value_count > 2000
+        assert panels[0] is not panels[1]
+        # The largest that is kept, and one value more.
+        row = [len(list(series.observations())) for series in panels[0]]
+        most = max(at for at in range(len(row)) if sum(row[:at]) <= 2000)
+        for series, is_kept in ((most, True), (most + 1, False)):
+            question = (large.entity_id, Select(series_ids=panels[0].series_ids[:series]), FiscalRange())
+            found = [await asking.query(*question) for _ in range(2)]
+            assert (found[0] is found[1]) == is_kept
+        catalogue = await asking.catalogue(ENTITY)
+        panels = [await asking.query(catalogue, Select(), Annual(last=2)) for _ in range(3)]
+        assert panels[1] is not panels[2]
+        for _ in range(3):
+            async with asking.query_many([ENTITY], Select(), Annual(last=2)) as answers:
+                panels += [answer.panel async for answer in answers if answer.panel]
+            async with asking.stream(*QUESTION) as pieces:
+                panels += [piece async for piece in pieces]
+        assert len({*map(id, panels)}) == len(panels)
+        first = await asking.query(*QUESTION)
+        assert first not in panels
+        assert await asking.query(*QUESTION) is first
+
+
+async def test_a_panel_with_unlisted_series_is_stitched_at_each_question() -> None:
+    """Another question may list one."""
+    hidden = {"left": True}
+
+    def leave_out(operation: str, sent: Any, content: Any) -> None:
+        if operation == "query" and hidden["left"]:
+            content["series"] = [each for each in content["series"] if each["series_id"] != left_out]
+
+    async with service() as sandbox, client(sandbox) as direct:
+        left_out = (await direct.catalogue(ENTITY)).series[0].series_id
+        async with (
+            altered(sandbox, leave_out) as url,
+            client(sandbox, base_url=url) as asking,
+        ):
+            panels = [await asking.query(*QUESTION) for _ in range(3)]
+            assert [each.unlisted for each in panels] == [(left_out,)] * 3
+            assert panels[2].requests == 0
+            assert panels[1] is not panels[2]
+
+
+@pytest.mark.parametrize("where", ["head", "value"])
+async def test_a_panel_with_deviations_is_not_kept(where: str) -> None:
+    """Not where a page was repaired, and no longer once a value was: each question reports it."""
+    repaired: list[Any] = []
+
+    def alter(operation: str, sent: Any, content: Any) -> None:
+        for series in content["series"] if operation == "query" else ():
+            if where == "head":
+                series["label"] = f"{series['label']}, differently"
+            for value in filter(None, series["values"] if where == "value" else ()):
+                value["text"] = None
+
+    def note(event: Any) -> None:
+        if type(event).__name__ == "Deviated":
+            repaired.append(event)
+
+    async with (
+        service() as sandbox,
+        altered(sandbox, alter) as url,
+        client(sandbox, base_url=url, observers=[note]) as asking,
+    ):
+        await asking.query(*QUESTION)
+        panels, reported = [], []
+        for _ in range(3):
+            repaired.clear()
+            panels.append(await asking.query(*QUESTION))
+            panels[-1].check()
+            assert panels[-1].deviations
+            reported.append(len(repaired))
+        assert len({*map(id, panels)}) == 3
+        assert reported == [reported[0]] * 3
+        assert (reported[0] > 0) == (where == "value")
+
+
+async def test_a_series_that_was_read_is_not_kept_decoded_for_each_panel() -> None:
+    """What decoding keeps is that of one kept panel: the pages of 256 could be gigabytes."""
+    async with service() as sandbox, client(sandbox) as asking:
+        await asking.query(*QUESTION)
+        catalogue = await asking.catalogue(ENTITY)
+        panels = [
+            await kept(asking, (ENTITY, Select.of(catalogue.series[at : at + 40]), Annual(last=2)))
+            for at in (0, 40, 80)
+        ]
+        texts = [numbers(each) for each in panels]
+        for panel in panels:
+            question: Any = (ENTITY, panel.select, Annual(last=2))
+            assert await asking.query(*question) is panel
+            assert numbers(panel) in texts
+        await asking.query(*QUESTION)
+        await asking.query(*QUESTION)
+        assert not any(each._grid.store._decoded for each in panels)
+        assert [numbers(each) for each in panels] == texts
+
+
+async def test_a_kept_panel_is_equal_and_pickled_as_any_other() -> None:
+    """What `reply` has built is not a part of it."""
+    async with service() as sandbox, client(sandbox) as asking:
+        panel = await kept(asking)
+        await reply(evolve(panel), accept="text/csv")  # what its values are cut by is kept too
+        written, shown = pickle.dumps(panel), repr(panel)
+        await reply(panel, accept="text/csv")
+        assert (len(pickle.dumps(panel)), repr(panel)) == (len(written), shown)
+        assert pickle.loads(pickle.dumps(panel)).to_json() == panel.to_json()
+        assert evolve(panel, requests=3).to_json() != panel.to_json()
+
+
+async def test_cancelled_and_concurrent_questions_leave_kept_panels_usable() -> None:
+    async with service() as sandbox, client(sandbox) as asking:
+        panel = await kept(asking)
+        assert all(
+            each is panel for each in await asyncio.gather(*(asking.query(*QUESTION) for _ in range(9)))
+        )
+        task = asyncio.ensure_future(asking.query(*QUESTION))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert await asking.query(*QUESTION) is panel

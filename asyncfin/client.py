@@ -40,7 +40,7 @@ from asyncfin.read.run import pieces
 from asyncfin.read.several import SeveralQuestion, check_any, compare
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import Block, bounded, resumable
+from asyncfin.tasks import AsyncBlock, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages
 from asyncfin.wire.protocol import limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
@@ -420,7 +420,7 @@ class Client:
         catalogue are shared with other pending questions.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
-        return Block(
+        return AsyncBlock(
             self._stream(question),
             "`async with client.stream(...) as pieces:`, and in it `async for piece in pieces:`",
         )
@@ -491,7 +491,7 @@ class Client:
         def question(entity_id: str) -> Question:
             return Question(entity_id, select, periods, value_version, max_age, known_only=True)
 
-        return Block(
+        return AsyncBlock(
             answers_of(self._reads, entity_ids, question, ahead=ahead),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )

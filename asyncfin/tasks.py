@@ -32,7 +32,7 @@ from attrs import define
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
-Source = Callable[[], AsyncGenerator[T, None]]
+MakeGenerator = Callable[[], AsyncGenerator[T, None]]
 
 # A timer that fires later than this, in seconds, measured the event loop's delay and not the server's.
 _LATE = 0.05
@@ -166,7 +166,7 @@ def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[A
 
 
 @asynccontextmanager
-async def merged(generators: Sequence[Source[T]], limit: int) -> AsyncIterator[AsyncIterator[T]]:
+async def merged(generators: Sequence[MakeGenerator[T]], limit: int) -> AsyncIterator[AsyncIterator[T]]:
     """Run generators, and yield their items as they are ready.
 
     At most `limit` items are being made or wait for the consumer: the next one is begun when one is taken.
@@ -182,7 +182,7 @@ async def merged(generators: Sequence[Source[T]], limit: int) -> AsyncIterator[A
 
 
 class _Merged(Generic[T]):
-    def __init__(self, generators: Sequence[Source[T]], limit: int) -> None:
+    def __init__(self, generators: Sequence[MakeGenerator[T]], limit: int) -> None:
         self._generators = iter(generators)
         self._places = asyncio.Semaphore(limit)  # one for each item being made or waiting
         self._ready: deque[T] = deque()
@@ -314,7 +314,7 @@ class SingleFlight(Generic[K, T]):
             del self._calls[key]
 
 
-class Block(AbstractAsyncContextManager[T]):
+class AsyncBlock(AbstractAsyncContextManager[T]):
     """An async context manager that says how to use it if it is used in another way."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T, bool | None], usage: str) -> None:

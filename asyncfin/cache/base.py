@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from attrs import Factory, define
 
 from asyncfin import checks
-from asyncfin.cache.record import EntityRecord, Pointer, Rule
+from asyncfin.cache.record import EntityRecord, Pointer, RecordRule
 from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place, publication_id
 from asyncfin.model.query import VALUE_VERSIONS
@@ -145,7 +145,7 @@ class Memory:
         self._lock = Lock()
         self._records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
-    def change(self, key: EntityKey, rule: Rule) -> EntityRecord:
+    def change(self, key: EntityKey, rule: RecordRule) -> EntityRecord:
         """Apply what a response has shown to the record of an entity, and return it."""
         with self._lock:
             known = self._records.get(key) or _NOTHING
@@ -319,7 +319,7 @@ class Recorder(ABC):
         await self._change(entity_id, lambda known: known.as_differing())
 
     @abstractmethod
-    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
+    async def _change(self, entity_id: str, rule: RecordRule) -> EntityRecord | None:
         """Apply a rule to the record of an entity, and return it; None: it cannot be read."""
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
@@ -349,7 +349,7 @@ class MemoryRecords(Recorder):
         now = self._clock()
         return await self._change(entity_id, lambda known: known.clipped(now))
 
-    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord:
+    async def _change(self, entity_id: str, rule: RecordRule) -> EntityRecord:
         return self._memory.change((self._account, entity_id), rule)
 
 

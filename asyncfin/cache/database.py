@@ -24,7 +24,7 @@ from asyncfin.cache import folder as folders
 from asyncfin.cache.base import Key
 from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.codec import FORMAT, encode_record, verified_record
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.record import EntityRecord, RecordRule
 from asyncfin.cache.tiered import Stored
 from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import publication_id
@@ -186,7 +186,7 @@ class Database:
         record = verified_record(*row, account, entity_id)
         return Stored(record or EntityRecord(), version, corrupt=record is None)
 
-    def change(self, account: bytes, entity_id: str, rule: Rule) -> Stored:
+    def change(self, account: bytes, entity_id: str, rule: RecordRule) -> Stored:
         """Apply what a response has shown to the record of an entity, and return it."""
         with self._transaction():
             known = self.record(account, entity_id)

@@ -29,7 +29,7 @@ from asyncfin.cache import folder as folders
 from asyncfin.cache.availability import seconds_left
 from asyncfin.cache.base import MiB
 from asyncfin.cache.database import Database, FileId, file_id, held, is_damage, path_in
-from asyncfin.cache.record import Rule
+from asyncfin.cache.record import RecordRule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import RowKey, Stored, TieredCache, TieredPartition
 from asyncfin.clock import utc_now
@@ -330,7 +330,7 @@ class _FileRows:
     async def record(self, entity_id: str) -> Stored:
         return await self._cache._in_thread(lambda database: database.record(self._account, entity_id))
 
-    async def change(self, entity_id: str, rule: Rule) -> Stored:
+    async def change(self, entity_id: str, rule: RecordRule) -> Stored:
         return await self._cache._in_thread(lambda database: database.change(self._account, entity_id, rule))
 
     async def entity_ids(self) -> list[str]:

@@ -106,4 +106,4 @@ class EntityRecord:
 
 
 # What a response makes of a record.
-Rule: TypeAlias = Callable[[EntityRecord], EntityRecord]
+RecordRule: TypeAlias = Callable[[EntityRecord], EntityRecord]

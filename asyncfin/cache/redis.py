@@ -21,7 +21,7 @@ from asyncfin import checks
 from asyncfin.cache.availability import QUESTION_SECONDS
 from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.codec import CLOCK_STEP, FORMAT, encode_record, verified_record
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.record import EntityRecord, RecordRule
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import CLAIM_SECONDS, RowKey, Stored, TieredCache
 from asyncfin.clock import EPOCH, utc_now
@@ -188,7 +188,7 @@ class _RedisRows:
         record = verified_record(row, self._account, entity_id, ahead=ahead)
         return evolve(stored, record=record or EntityRecord(), corrupt=record is None)
 
-    async def change(self, entity_id: str, rule: Rule) -> Stored:
+    async def change(self, entity_id: str, rule: RecordRule) -> Stored:
         redis, name = await self._cache._clients.get(), self._name(entity_id, "record")
         for _ in range(_CHANGE_ATTEMPTS):
             known = await self.record(entity_id)

@@ -29,7 +29,7 @@ from asyncfin.cache.base import (
     is_as_new,
 )
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
-from asyncfin.cache.record import EntityRecord, Pointer, Rule
+from asyncfin.cache.record import EntityRecord, Pointer, RecordRule
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.table.block import Block, compressed
@@ -84,7 +84,7 @@ class Rows(Protocol):
         """Return the record of an entity; an empty one if there is none."""
         ...
 
-    async def change(self, entity_id: str, rule: Rule) -> Stored:
+    async def change(self, entity_id: str, rule: RecordRule) -> Stored:
         """Apply what a response has shown to the record of an entity; what is corrupt is replaced."""
         ...
 
@@ -167,7 +167,7 @@ class TieredPartition(Recorder):
     async def _version(self, entity_id: str) -> Hashable:
         return await self._run(partial(self._rows.version, entity_id), None)
 
-    async def _change(self, entity_id: str, rule: Rule) -> EntityRecord | None:
+    async def _change(self, entity_id: str, rule: RecordRule) -> EntityRecord | None:
         self._own.put(entity_id, rule(self._own.get(entity_id) or EntityRecord()))
         # Noted first: it applies while it is being stored, and if that fails.
         noted = rule(self._unstored.get(entity_id) or EntityRecord())

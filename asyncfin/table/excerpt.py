@@ -14,7 +14,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.words import counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
-from asyncfin.table.grid import Grid, Row, Wanted
+from asyncfin.table.grid import Grid, Positions, Row
 from asyncfin.table.why import Result
 
 
@@ -29,7 +29,7 @@ def _observed_rows(grid: Grid) -> Iterator[Row]:
         yield Row(grid, series, *stored.get(series.series_id, ()))
 
 
-def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Wanted:
+def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Positions:
     """Return where the axes of some series have these periods, as far as their panel has them."""
     axes: dict[Grid, set[Axis]] = {}
     for row in rows:

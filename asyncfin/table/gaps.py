@@ -15,7 +15,7 @@ MOST_ROWS = 40
 # How many runs a line of text names.
 _NAMED = 6
 
-Run = tuple[Period, ...]
+GapRun = tuple[Period, ...]
 
 
 def steps(periods: Iterable[Period]) -> dict[int, int]:
@@ -46,7 +46,7 @@ def _neighbours(periods: Sequence[Period], listed: Set[Period]) -> Iterator[tupl
             yield step, before, after
 
 
-def gap_runs(periods: Sequence[Period], asked: Set[Period], listed: Set[Period]) -> tuple[Run, ...]:
+def gap_runs(periods: Sequence[Period], asked: Set[Period], listed: Set[Period]) -> tuple[GapRun, ...]:
     """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
     Args:
@@ -75,7 +75,9 @@ def uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
         )
 
 
-def _runs(before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]) -> Iterator[Run]:
+def _runs(
+    before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]
+) -> Iterator[GapRun]:
     # From a count of months back to year and month: month 12 must not become month 0.
     between = (
         Period((end - 1) // 12, (end - 1) % 12 + 1, before.duration_months)
@@ -86,7 +88,7 @@ def _runs(before: Period, after: Period, step: int, asked: Set[Period], listed: 
             yield tuple(run)
 
 
-def described(runs: Sequence[Run], listed: Iterable[Period]) -> str:
+def described(runs: Sequence[GapRun], listed: Iterable[Period]) -> str:
     """Return the gaps as a line of text: how many there are, and which; "" without any.
 
     For a missing year it names what the catalogue has with the same fiscal end and 11, 13 or 14 months.

@@ -18,7 +18,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store
-from asyncfin.table.gaps import MOST_ROWS, Run, gap_runs, uneven
+from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs, uneven
 
 
 @frozen(eq=False)
@@ -87,7 +87,7 @@ class Grid:
         return tuple(block.axis.periods[at] for at in block.observations(row)[0])
 
     @cached_property
-    def gap_runs(self) -> tuple[Run, ...]:
+    def gap_runs(self) -> tuple[GapRun, ...]:
         """The missing periods between those of the grid, in uninterrupted runs."""
         if not self.whole:
             return ()
@@ -203,7 +203,7 @@ class Grid:
 
 
 # The positions of the wanted periods, by panel and axis.
-Wanted: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
+Positions: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
 
 
 @define(eq=False)
@@ -225,7 +225,7 @@ class Row:
     def label(self) -> str:
         return self.series.label.strip() or self.series.metric_id
 
-    def has(self, wanted: Wanted) -> bool:
+    def has(self, wanted: Positions) -> bool:
         """Return whether the series has a value at one of the wanted periods."""
         # The first such position ends the search: of 170,000 values few are examined.
         return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)

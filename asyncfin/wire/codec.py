@@ -51,7 +51,7 @@ def utc_timestamp(text: str) -> datetime:
     raise MalformedAnswerError(f"{problem} @ $.created_timestamp")
 
 
-class Metadata(msgspec.Struct):
+class DatasetFields(msgspec.Struct):
     """The fields of every response about a dataset (spec 2.2)."""
 
     entity_id: str
@@ -64,7 +64,7 @@ class Metadata(msgspec.Struct):
         return self.entity_id, self.name, self.dataset_id, utc_timestamp(self.created_timestamp)
 
 
-_metadata_decoder: TolerantDecoder[Metadata] = TolerantDecoder(Metadata)
+_metadata_decoder: TolerantDecoder[DatasetFields] = TolerantDecoder(DatasetFields)
 
 
 def decode_dataset(body: bytes, tolerance: Tolerance = STRICT) -> Dataset:
@@ -76,7 +76,7 @@ def decode_dataset(body: bytes, tolerance: Tolerance = STRICT) -> Dataset:
     return dataset
 
 
-class _CatalogueResponse(Metadata):
+class _CatalogueResponse(DatasetFields):
     """The body of a catalogue response (spec 2.3)."""
 
     periods: tuple[Period, ...]

@@ -28,7 +28,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries, Series
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import Metadata, next_cursor, refuse_repeated
+from asyncfin.wire.codec import DatasetFields, next_cursor, refuse_repeated
 from asyncfin.wire.strict import JsonBytes, decode, json_text
 from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
 
@@ -68,7 +68,7 @@ class RawSeries(SeriesHead, frozen=True, gc=False):
     values: msgspec.Raw
 
 
-class _QueryResponse(Metadata):
+class _QueryResponse(DatasetFields):
     """The body of a query response (spec 2.4)."""
 
     periods: tuple[Period, ...]
@@ -309,7 +309,7 @@ class _ScannedSeries(SeriesHead, Generic[N], frozen=True, gc=False):
     values: list[N | None]
 
 
-class _ScannedResponse(Metadata, Generic[N], gc=False):
+class _ScannedResponse(DatasetFields, Generic[N], gc=False):
     periods: msgspec.Raw
     series: list[_ScannedSeries[N]]
     next_cursor: str | None = None

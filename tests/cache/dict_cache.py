@@ -8,7 +8,7 @@ from typing import Any
 
 from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.codec import encode_record, verified_record
-from asyncfin.cache.record import EntityRecord, Rule
+from asyncfin.cache.record import EntityRecord, RecordRule
 from asyncfin.cache.store import partition_key
 from asyncfin.cache.tiered import RowKey, Stored, TieredCache, TieredPartition
 from asyncfin.clock import utc_now
@@ -70,7 +70,7 @@ class DictRows:
         record = verified_record(row, self._account, entity_id)
         return Stored(record or EntityRecord(), row, corrupt=bool(row) and record is None)
 
-    async def change(self, entity_id: str, rule: Rule) -> Stored:
+    async def change(self, entity_id: str, rule: RecordRule) -> Stored:
         known = await self.record(entity_id)
         record = rule(known.record)
         row = sealed(encode_record(record), self._account, entity_id)

@@ -44,15 +44,18 @@ class Gate:
         if status != 200:
             error = {"code": "staged", "message": "staged", "request_id": "r-1"}
             return web.json_response({"error": error}, status=status)
-        return web.json_response(
-            {
-                "entity_id": entity_id,
-                "name": f"Company {int(entity_id[2:])}",
-                "dataset_id": "11111111-1111-4111-8111-111111111111",
-                "created_timestamp": "2025-02-01T06:00:00Z",
-                **_rest(operation),
-            }
-        )
+        return web.json_response(dataset_body(entity_id, operation))
+
+
+def dataset_body(entity_id: str, operation: str) -> dict[str, Any]:
+    """Return the response to a request about a company."""
+    return {
+        "entity_id": entity_id,
+        "name": f"Company {int(entity_id[2:])}",
+        "dataset_id": "11111111-1111-4111-8111-111111111111",
+        "created_timestamp": "2025-02-01T06:00:00Z",
+        **_rest(operation),
+    }
 
 
 def _rest(operation: str) -> dict[str, Any]:

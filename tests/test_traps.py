@@ -1,0 +1,312 @@
+"""The obvious lines of pandas give the right numbers: each against plain code over the values."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from asyncfin import (
+    Annual,
+    Client,
+    Comparison,
+    FiscalRange,
+    Panel,
+    Period,
+    Quarterly,
+    Select,
+    concat,
+    first_of,
+    last_twelve_months,
+)
+from asyncfin.sandbox import Latency, Sandbox
+from tests import answers, handmade
+
+pandas = pytest.importorskip("pandas")
+
+Numbers = Mapping[str, Mapping[str, float]]
+IDS = [f"O-{digit * 32}" for digit in "312"]
+NAMES = ["Zeta", "Alpha", "Mid"]
+QUARTERS = [Period(year, month, 3) for year in range(2019, 2024) for month in (3, 6, 9, 12)]
+EPS = {
+    "Zeta": {"FY2022": 6.11, "FY2023": 6.13, "FY2024": 6.08},
+    "Alpha": {"FY2022": 4.56, "FY2023": 5.8},
+    "Mid": {"FY2023": 1.76, "FY2024": 12.05},
+}
+
+
+def companies(**metrics: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return a dataset for each company, with the numbers of each metric by company and label."""
+    found = []
+    for entity_id, name in zip(IDS, NAMES, strict=True):
+        numbers = {(metric, "all"): by_name[name] for metric, by_name in metrics.items() if name in by_name}
+        found.append(handmade.dataset(numbers, entity_id=entity_id) | {"name": name})
+    return found
+
+
+async def compared(*datasets: Any, select: Select, periods: Any, faults: Any = ()) -> Comparison:
+    async with (
+        Sandbox(*datasets, faults=faults) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        return await client.compare(IDS[: len(datasets)], select, periods)
+
+
+def mean(numbers: list[float]) -> float:
+    return math.fsum(numbers) / len(numbers)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("slow", range(1, 4))
+@pytest.mark.parametrize("periods", [Annual(), FiscalRange()], ids=["rule", "range"])
+async def test_companies_are_in_the_order_of_the_question(periods: Any, slow: int) -> None:
+    """Whichever answers last."""
+    faults = [Latency(operation=operation, nth=slow, seconds=5) for operation in ("catalogue", "query")]
+    result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=periods, faults=faults)
+    assert [panel.dataset.name for panel in result] == NAMES
+    assert [*result.to_pandas().columns] == NAMES
+
+
+async def test_the_mean_over_companies_is_one_of_their_numbers_alone() -> None:
+    """Neither a year nor a duration is among the numbers, also after the table has been in a Parquet file."""
+    result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=Annual())
+    labels = sorted({label for numbers in EPS.values() for label in numbers})
+    expected = [mean([numbers[label] for numbers in EPS.values() if label in numbers]) for label in labels]
+    frames = {
+        "labels": concat(result, "wide", labels=True).to_pandas(),
+        "ids": concat(result, "wide").to_pandas(),
+        "comparison": result.to_pandas(),
+        "one company": concat([*result][:1], "wide").to_pandas(),
+    }
+    for name in ("labels", "ids", "comparison"):
+        assert frames[name].mean(axis=1).tolist() == pytest.approx(expected)
+    assert frames["labels"].index.tolist() == labels
+    assert frames["one company"].mean(axis=1).tolist() == pytest.approx([*EPS["Zeta"].values()])
+
+
+async def test_the_mean_is_the_same_after_a_parquet_file(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=Annual())
+    for labels in (False, True):
+        table = concat(result, "wide", labels=labels)
+        parquet.write_table(table, tmp_path / "eps.parquet")
+        kept = pandas.read_parquet(tmp_path / "eps.parquet")
+        assert kept.mean(axis=1).tolist() == table.to_pandas().mean(axis=1).tolist()
+
+
+KINDS = {"FY2027-Q1": 1.0, "FY2026": 2.0, "FY2026-H1": 3.0, "FY2026-9M": 4.0}
+
+
+@pytest.mark.filterwarnings("ignore:Could not infer format")
+async def test_no_label_of_an_index_becomes_a_date() -> None:
+    """Where pandas makes dates of texts, there is an error and no other quarter."""
+    result = await compared(
+        *companies(EPS=dict.fromkeys(NAMES, KINDS)), select=Select("EPS"), periods=FiscalRange()
+    )
+    index = result.to_pandas().index
+    long = result.to_pandas("long")["period_label"]
+    for label in (*index, *long.unique()):
+        for read in (pandas.Period, pandas.to_datetime, pandas.Timestamp):
+            with pytest.raises(ValueError):
+                read(label)
+    for read in (pandas.to_datetime, lambda texts: pandas.PeriodIndex(texts, freq="Q")):
+        with pytest.raises(ValueError):
+            read(index)
+        with pytest.raises(ValueError):
+            read(long)
+
+
+def four(numbers: Mapping[Period, float], at: Period) -> list[float] | None:
+    """Return the numbers of the year to a quarter; None if one of the four has none."""
+    ends = [at.fiscal_end - 3 * step for step in range(4)]
+    by_end = {period.fiscal_end: number for period, number in numbers.items()}
+    return [by_end[end] for end in ends] if all(end in by_end for end in ends) else None
+
+
+def is_near(found: float, wanted: float | None) -> bool:
+    return math.isnan(found) if wanted is None else math.isclose(found, wanted, abs_tol=1e-6)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(QUARTERS), st.integers(1, 1_000), min_size=1), min_size=1, max_size=3
+    )
+)
+def test_four_rows_of_quarters_are_a_year_or_empty(numbers: list[dict[Period, float]]) -> None:
+    """`rolling(4)` and `pct_change(4)`, in wide frames and complete long ones, whatever is missing."""
+    series = {f"m{number}.g": found for number, found in enumerate(numbers)}
+    listed = sorted({period for found in numbers for period in found})
+    panel = asyncio.run(answers.panel_of(series, listed))
+    wide = panel.to_pandas("wide")
+    for series_id, found in series.items():
+        sums, growth = wide[series_id].rolling(4).sum(), wide[series_id].pct_change(4, fill_method=None)
+        for (year, month, months), total in sums.items():
+            at, before = Period(year, month, months), Period(year - 1, month, months)
+            year_of = four(found, at)
+            assert is_near(total, year_of and sum(year_of))
+            wanted = found[at] / found[before] - 1 if at in found and before in found else None
+            assert is_near(growth[(year, month, months)], wanted)
+    long = panel.to_pandas(complete=True)
+    assert len(long) == len(series) * len(wide)
+    long["total"] = long.groupby("series_id", observed=True)["number"].transform(
+        lambda each: each.rolling(4).sum()
+    )
+    for row in long.itertuples():
+        year_of = four(series[row.series_id], Period(row.year, row.end_month, row.duration_months))
+        assert is_near(row.total, year_of and sum(year_of))
+
+
+async def test_a_rhythm_that_changes_gives_no_sum_of_other_months() -> None:
+    """Second and fourth quarters until 2022, then all four: only a year of four quarters has a sum."""
+    quarters = [Period(year, month, 3) for year in (2021, 2022) for month in (6, 12)]
+    quarters += [Period(2023, month, 3) for month in (3, 6, 9, 12)]
+    numbers = dict.fromkeys(quarters, 1.5)
+    panel = await answers.panel_of({"Revenue.g": numbers}, quarters)
+    sums = panel.to_pandas("wide", labels=True).iloc[:, 0].rolling(4).sum().dropna()
+    assert sums.to_dict() == {"FY2023-Q3": 6.0, "FY2023-Q4": 6.0}
+    assert Period.parse("FY2021-Q3") in panel.gaps
+
+
+async def test_the_last_twelve_months_are_not_the_last_year() -> None:
+    """A year, four quarters, or the year and what was reported since; never the newest row as it is."""
+    flows = {
+        "Zeta": {"FY2023": 100.0, "FY2023-9M": 70.0, "FY2024-9M": 90.0},
+        "Alpha": {"FY2023-Q2": 1.0, "FY2023-Q3": 2.0, "FY2023-Q4": 4.0, "FY2024-Q1": 8.0},
+        "Mid": {"FY2024": 55.0, "FY2024-Q4": 20.0},
+    }
+    result = await compared(*companies(Revenue=flows), select=Select(), periods=FiscalRange())
+    table = last_twelve_months(result, period_meanings=meanings(result)).to_pandas()
+    latest = table.groupby("entity_name", observed=True).tail(1).set_index("entity_name")
+    assert latest["number"].to_dict() == {"Zeta": 120.0, "Alpha": 15.0, "Mid": 55.0}
+    assert latest["how"].to_dict() == {"Zeta": "year to date", "Alpha": "quarters", "Mid": "year"}
+
+
+def meanings(result: Comparison) -> list[str]:
+    return [*{series.period_meaning: None for panel in result for series in panel}]
+
+
+async def test_one_figure_of_several_tags_is_there_once() -> None:
+    """A year of two tags counts once, with the number of the first; a different number is named."""
+    first = {"Zeta": {"FY2023": 10.0, "FY2024": 12.0}, "Mid": {"FY2024": 5.0}}
+    second = {"Zeta": {"FY2022": 8.0, "FY2023": 10.0, "FY2024": 13.0}, "Alpha": {"FY2024": 7.0}}
+    result = await compared(
+        *companies(Revenues=first, Sales=second), select=Select(["Revenues", "Sales"]), periods=Annual()
+    )
+    frame = first_of(result, ["Revenues", "Sales"]).to_pandas()
+    years = frame.pivot(index="period_label", columns="entity_name", values="number")
+    assert years["Zeta"].to_dict() == {"FY2022": 8.0, "FY2023": 10.0, "FY2024": 12.0}
+    assert years["Alpha"].dropna().to_dict() == {"FY2024": 7.0}
+    assert years["Mid"].dropna().to_dict() == {"FY2024": 5.0}
+    assert frame[frame["conflict"].notna()][["entity_name", "period_label", "conflict"]].values.tolist() == [
+        ["Zeta", "FY2024", "Sales"]
+    ]
+
+
+async def test_a_company_without_the_figure_stays_in_the_table() -> None:
+    """Its column is empty, and no mean or count over companies changes."""
+    figures = {"Zeta": {"FY2023": 1.0, "FY2024": 3.0}, "Mid": {"FY2024": 5.0}}
+    datasets = companies(Capex=figures, Revenue={name: {"FY2024": 100.0} for name in NAMES})
+    result = await compared(*datasets, select=Select("Capex"), periods=Annual(2023))
+    frame = result.to_pandas()
+    assert [*frame.columns] == NAMES
+    assert frame.count().to_dict() == {"Zeta": 2, "Alpha": 0, "Mid": 1}
+    assert frame.mean(axis=1).to_dict() == {"FY2023": 1.0, "FY2024": 4.0}
+    assert result.missing == {IDS[1]: {"metric_ids": ("Capex",)}}
+    kept = [panel.dataset.name for panel in result if panel]
+    assert kept == NAMES  # true without series
+
+
+async def test_a_unit_divides_no_small_number_to_nothing() -> None:
+    """EPS keeps its digits next to revenue in billions, a text stays a text, and data are never divided."""
+    quarters = [Period(2024, 12, 12), Period(2023, 12, 12)]
+    numbers = {
+        "Revenue.g": {quarters[0]: 60_922_000_000, quarters[1]: 26_974_000_000},
+        "EPS.g": {quarters[0]: 12.05, quarters[1]: 1.76},
+        "Loss.g": {quarters[0]: -350_000_000, quarters[1]: 450_000_000},
+        "Staff.g": {quarters[0]: 29_600, quarters[1]: 26_196},
+        "Price.g": {quarters[0]: 350_000_000.5, quarters[1]: 450_000_000},
+    }
+    panel = await answers.panel_of(numbers, quarters)
+    text = str(panel.show(unit="billions"))
+    table = [line.split() for line in text.splitlines() if line.startswith("Label of") and ":" not in line]
+    rows = {words[2]: words[3:] for words in table}
+    assert rows == {
+        "Revenue": ["27.0", "60.9"],
+        "EPS": ["1.76", "12.05"],
+        "Loss": ["0.5", "-0.4"],
+        "Staff": ["26,196", "29,600"],
+        "Price": ["450,000,000", "350,000,000.5"],
+    }
+    assert panel.to_pandas("wide")["Revenue.g"].tolist() == [26_974_000_000.0, 60_922_000_000.0]
+
+
+async def test_a_metric_id_is_a_key_where_one_series_has_it() -> None:
+    panel = await answers.panel_of(
+        {"EPS.g": {QUARTERS[0]: 1.0}, "Sales.g": {QUARTERS[0]: 2.0}, "Sales.h": {QUARTERS[0]: 3.0}},
+        QUARTERS[:1],
+    )
+    assert panel["EPS"].series_id == "EPS.g"
+    assert "EPS" in panel
+    assert panel.why("EPS", QUARTERS[0]) is None
+    assert "Sales" not in panel
+    with pytest.raises(KeyError):
+        panel["Sales"]
+
+
+CALENDAR = {"Zeta": (9, "end"), "Alpha": (1, "end"), "Mid": (1, "start")}
+# The days on which the first two quarters of fiscal 2025 end, from the calendars above.
+ENDS = {
+    ("Zeta", "FY2025-Q1"): date(2024, 12, 31),
+    ("Zeta", "FY2025-Q2"): date(2025, 3, 31),
+    ("Alpha", "FY2025-Q1"): date(2024, 4, 30),
+    ("Alpha", "FY2025-Q2"): date(2024, 7, 31),
+    ("Mid", "FY2025-Q1"): date(2025, 4, 30),
+    ("Mid", "FY2025-Q2"): date(2025, 7, 31),
+}
+
+
+async def test_a_join_with_prices_takes_the_price_of_the_end_of_the_period() -> None:
+    """Each price is the number of its day, so that the joined one says when it is of."""
+    figures = {name: {"FY2025-Q1": 1.0, "FY2025-Q2": 2.0} for name in NAMES}
+    result = await compared(*companies(EPS=figures), select=Select("EPS"), periods=Quarterly())
+    frame = concat(result, columns=["entity_name", "period_label", "number"]).to_pandas()
+    frame = frame.astype({"entity_name": "str"})
+    frame["day"] = pandas.to_datetime(
+        [Period.parse(row.period_label).end_date(*CALENDAR[row.entity_name]) for row in frame.itertuples()]
+    ).as_unit("ns")
+    days = pandas.date_range("2024-01-01", "2025-12-31", unit="ns")
+    prices = pandas.concat(
+        pandas.DataFrame({"day": days, "entity_name": name, "price": days.day_of_year}) for name in NAMES
+    ).sort_values("day")
+    joined = pandas.merge_asof(frame.sort_values("day"), prices, on="day", by="entity_name")
+    assert {(row.entity_name, row.period_label): row.price for row in joined.itertuples()} == {
+        key: day.timetuple().tm_yday for key, day in ENDS.items()
+    }
+    assert {(row.entity_name, row.period_label): row.day.date() for row in joined.itertuples()} == ENDS
+
+
+async def test_two_versions_are_two_columns() -> None:
+    """Their difference is that of the two numbers of a cell, and a value that was not restated has none."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        question = sandbox.entities[1], Select("EPS", basis="consolidated", cadence="annual"), Annual(2020)
+        panels: list[Panel] = [
+            await client.query(*question),
+            await client.query(*question, value_version="latest_restated"),
+        ]
+    frame = concat(panels, "wide", labels=True).to_pandas()
+    one, other = frame.columns
+    expected = {
+        period.label: after.number - before.number
+        for (period, before), (_, after) in zip(
+            *(panel.one().observations() for panel in panels), strict=True
+        )
+    }
+    found = (frame[other] - frame[one]).to_dict()
+    assert found == pytest.approx(expected)
+    assert any(found.values())
+    assert 0.0 in found.values()

@@ -258,9 +258,9 @@ def _divided(number: float, by: float) -> float:
 
 def _four_digits(number: float) -> str:
     """Return a number with four significant digits, without an exponent."""
-    rounded = float(f"{number:.3e}")
-    whole = len(f"{abs(rounded):.0f}") if abs(rounded) >= 1 else 0
-    return f"{rounded:,.{max(0, 4 - whole)}f}"
+    exponent = int(f"{number:.3e}".partition("e")[2])
+    # The format ".4g" has no separators, and an exponent beyond 9,999.
+    return f"{float(f'{number:.3e}'):,.{max(0, 3 - exponent)}f}"
 
 
 @frozen(eq=False)

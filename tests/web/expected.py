@@ -282,12 +282,11 @@ def computed(number: Fraction, places: int, end: str, *, plus: bool = False) -> 
 def four_digits(number: Fraction) -> set[str]:
     exact = Decimal(number.numerator) / Decimal(number.denominator)
     if not exact:
-        return {"0.0000"}
+        return {"0.000"}
     texts = set()
     for how in (ROUND_HALF_UP, ROUND_HALF_EVEN):
         rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 3), how)
-        whole = len(f"{abs(int(rounded))}") if abs(rounded) >= 1 else 0
-        texts.add(f"{rounded:,.{max(0, 4 - whole)}f}")
+        texts.add(f"{rounded:,.{max(0, 3 - rounded.adjusted())}f}")
     return texts
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import pytest
 import uvicorn
 from attrs import frozen
 
@@ -643,11 +644,15 @@ async def asked(
     visitor: Visitor, seed: object, numbers: Sequence[int], report: Callable[[str], object] = str
 ) -> list[str]:
     """Ask the questions of these numbers, and return what is wrong."""
+    api = pytest.importorskip("playwright.async_api")
     wrong = []
     for number in numbers:
         rng = random.Random(f"{seed}-{number}")
         question = drawn(rng, list(visitor.catalogues.values()))
-        found = await visitor.ask(question, rng)
+        try:
+            found = await visitor.ask(question, rng)
+        except (TimeoutError, api.Error) as error:
+            found = Differences([f"{type(error).__name__}: {str(error)[:500]}, at {visitor.tab.url}"])
         if found:
             lines = "\n  ".join([*found[:12], *([f"and {len(found) - 12} more"] if len(found) > 12 else [])])
             wrong.append(f"question {number}: {question}\n  {lines}")

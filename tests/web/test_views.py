@@ -179,6 +179,9 @@ async def test_ratios_below_ten_are_percentages_and_others_have_four_digits() ->
     (group,) = groups_of([panel], view="ratio", order="metric", over=("Whole", "all", "company=all"))
     assert texts(group, panel.periods) == [["0.2500", "12,350"]]
     assert group.described == "ratio to Whole"
+    (small,) = await panels_of(rows | {("Part", "all"): {"FY2024": 0.36519, "FY2025": 12_346}})
+    (group,) = groups_of([small], view="ratio", order="metric", over=("Whole", "all", "company=all"))
+    assert texts(group, panel.periods) == [["0.04565", "12,350"]]
     (other,) = await panels_of({("Part", "all"): {"FY2024": 2}, ("Whole", "all"): {"FY2024": 8}})
     (group,) = groups_of([other], view="ratio", order="metric", over=("Whole", "all", "company=all"))
     assert texts(group, other.periods) == [["25.0%"]]

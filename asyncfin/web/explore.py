@@ -284,11 +284,11 @@ class _Pages:
     async def cell(self, request: Request) -> Response:
         """Return what a value is and where it comes from, or why there is none. No request but `spend`."""
         question, form = await self._received(request)
-        received = await self._seen(request, question, form)
         given = [form.get(f"cell_{name}", [""])[-1] for name in ("company", "version", "series", "period")]
         company, version, series_id, label = given
         period = Period.parse(label)
-        panel = next(
+        received = await self._seen(request, question, form)
+        read = next(
             (
                 each
                 for each in received.panels
@@ -297,13 +297,16 @@ class _Pages:
             ),
             None,
         )
-        if panel is None:
+        if read is None:
             raise HTTPException(409, "the page does not show that value any more")
 
         def build() -> dict[str, Any]:
+            panel = question.shown_of(read, received.catalogues)
             names = entity_names(each.catalogue for each in received.panels)
             row = row_of(panel, panel[series_id], names[company])
             value = row.values.get(period)
+            # None: there is a value, but outside of the company's window.
+            why = panel.why(series_id, period) or f"not requested: the question does not include {period}"
             return {
                 "row": row,
                 "period": period,
@@ -311,9 +314,7 @@ class _Pages:
                 "value": value,
                 "number": "" if value is None else exact(value.number),
                 "reported": "" if value is None else _reported(value.report_period),
-                # There is a value, but outside of the company's window.
-                "why": panel.why(series_id, period)
-                or f"not requested: the question does not include {period}",
+                "why": why,
             }
 
         return _said(await self._page(request, "cell.html", build), received)

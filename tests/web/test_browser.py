@@ -364,6 +364,22 @@ async def test_a_view_that_was_refused_can_be_changed(explored: Any, tab: Any) -
     await tab.wait_for_selector(".scroll tbody td")
 
 
+async def test_a_view_without_a_value_can_be_changed(explored: Any, tab: Any) -> None:
+    """A ratio of series that no company has together leaves no row; the values are one choice away."""
+    base_url, _, entities = explored
+    profit = REVENUE.replace("Revenue", "GrossProfit")
+    query = f"with={entities[2]}&series={quote(profit, safe='')}&series={quote(REVENUE, safe='')}&last=3"
+    await tab.goto(f"{base_url}/company/{entities[2]}?{query}")
+    await tab.click("#ask")
+    await tab.wait_for_selector(".scroll tbody td")
+    await tab.select_option("[name=view]", "ratio")
+    await tab.wait_for_selector("#refused:has-text('choose what to divide by')")
+    await tab.select_option("[name=over]", REVENUE)
+    await tab.wait_for_selector("#answer:has-text('None of these series has a value')")
+    await viewed(tab, view="values")
+    assert len(await cells(tab)) == 1
+
+
 async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: Any, tab: Any) -> None:
     """Text and label are those of the value; where the cursor leaves, the latest ones."""
     base_url, client, entities = explored

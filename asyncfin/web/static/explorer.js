@@ -167,6 +167,9 @@
     save(name, await response.blob());
   }
 
+  // Of an answer without a value there is no table, but another view may have one.
+  const isAnswered = () => answer.querySelector("[name=publication]") !== null;
+
   let asked = 0;
   async function showView() {
     const mine = (asked += 1);
@@ -297,6 +300,7 @@
   function remember() {
     const path = location.pathname + location.search;
     const names = rowNames();
+    if (names.length === 0) return;
     const companies = companiesShown().slice(0, 4).join(", ");
     const labels = [...new Set(names.map(([, label]) => label))].slice(0, 3).join(", ");
     // One entry for a question, however it is viewed.
@@ -402,11 +406,10 @@
     if (hadFocus && document.activeElement === document.body) document.getElementById("series").focus();
     hadFocus = false;
     if (source !== form) return;
-    const has = answer.querySelector(".scroll") !== null;
     // A view that was refused can be changed.
-    tools.hidden = !has && form.elements.view.value === "values";
+    tools.hidden = !isAnswered() && form.elements.view.value === "values";
     show();
-    if (has) {
+    if (isAnswered()) {
       remember();
       // What it would have cost.
       document.getElementById("cost").replaceChildren();
@@ -434,7 +437,7 @@
     history.replaceState(null, "", url());
     if (!tools.contains(event.target)) return;
     showFields();
-    if (answer.querySelector(".scroll")) showView();
+    if (isAnswered()) showView();
   });
   document.addEventListener("htmx:before:request", (event) => {
     const source = event.detail.ctx.sourceElement;
@@ -467,5 +470,5 @@
   document.querySelectorAll("[data-roving]").forEach(rove);
   showFields();
   show();
-  if (answer.querySelector(".scroll")) remember();
+  if (isAnswered()) remember();
 })();

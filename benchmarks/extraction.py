@@ -13,8 +13,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
+from io import BytesIO, TextIOWrapper
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ from typing import Any
 import aiohttp
 
 from asyncfin import Client, FiscalRange, Select, extract
+from asyncfin.cli.app import run as command
+from benchmarks._hand import IN_FLIGHT, KINDS, extract_by_hand, requests_of
 from benchmarks._night import TOKEN, entity_id
 
 ROOT = Path(__file__).parents[1]
-IN_FLIGHT = 8
-KINDS = 6
 # Of a machine of two cores, on which the service runs too.
 WORKERS = 2
 CHUNK = 5
@@ -63,7 +64,7 @@ async def discarded(url: str, entities: int) -> int:
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
         numbers, counts = iter(range(1, entities + 1)), []
-        asked = [await _asked(session, kind) for kind in range(KINDS)]
+        asked = [await requests_of(session, kind) for kind in range(KINDS)]
 
         async def work() -> None:
             for number in numbers:
@@ -76,11 +77,6 @@ async def discarded(url: str, entities: int) -> int:
 
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
     return sum(counts)
-
-
-async def _asked(session: aiohttp.ClientSession, kind: int) -> list[tuple[str, str, str]]:
-    async with session.get(f"/requests/{entity_id(kind)}") as answer:
-        return await answer.json(content_type=None)
 
 
 async def extracted(url: str, entities: int, folder: Path, history: bool | None = None) -> dict[str, int]:
@@ -133,9 +129,9 @@ def measure_engine(way: str, url: str, entities: int, folder: Path) -> None:
 def measure(way: str, url: str, entities: int, folder: Path) -> None:
     """Print what one way takes in this process; one entity goes before, so that imports do not count."""
     with tempfile.TemporaryDirectory() as before:
-        asyncio.run(_taken(way, url, 1, Path(before)))
+        _taken(way, url, 1, Path(before) / "night")
     began, cpu = time.perf_counter(), time.process_time()
-    counts = asyncio.run(_taken(way, url, entities, folder))
+    counts = _taken(way, url, entities, folder)
     figures = counts | {
         "seconds": time.perf_counter() - began,
         "cpu": time.process_time() - cpu,
@@ -144,10 +140,28 @@ def measure(way: str, url: str, entities: int, folder: Path) -> None:
     print(json.dumps(figures))
 
 
-async def _taken(way: str, url: str, entities: int, folder: Path) -> dict[str, int]:
-    if way == "discarded":
-        return {"answers": await discarded(url, entities)}
-    return await extracted(url, entities, folder, history=True if way == "history" else None)
+def _taken(way: str, url: str, entities: int, folder: Path) -> dict[str, int]:
+    match way:
+        case "discarded":
+            return {"answers": asyncio.run(discarded(url, entities))}
+        case "by_hand":
+            return {"answers": asyncio.run(extract_by_hand(url, entities, folder))}
+        case "command":
+            return commanded(url, entities, folder)
+    return asyncio.run(extracted(url, entities, folder, history=True if way == "history" else None))
+
+
+def commanded(url: str, entities: int, folder: Path) -> dict[str, int]:
+    """Extract the same by the command, in this process, with its progress in lines."""
+    ids = folder.with_name(f"{folder.name}.txt")
+    ids.write_text("".join(f"{entity_id(number)}\n" for number in range(1, entities + 1)))
+    os.environ |= {"ASYNCFIN_BASE_URL": url, "ASYNCFIN_TOKEN": TOKEN}
+    # The report is written to a text stream of bytes, whose encoding the command sets.
+    with redirect_stdout(TextIOWrapper(BytesIO())) as printed:
+        assert command(["extract", "--ids", str(ids), "--into", str(folder), "--json"]) == 0
+    printed.seek(0)
+    report = json.load(printed)
+    return {"answers": report["requests"], "done": report["done"]}
 
 
 def run() -> str:

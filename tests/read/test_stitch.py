@@ -73,6 +73,19 @@ async def test_a_series_must_be_the_one_that_the_catalogue_lists(
         await stitch().add(encoded(document), home=home, asked=EVER)
 
 
+@pytest.mark.parametrize("home", [frozenset(IDS[1:]), frozenset(IDS[2:])], ids=["at home", "foreign again"])
+@pytest.mark.parametrize("field", ["metric_id", "reporting_group_id", "label", "basis"])
+async def test_a_series_is_compared_with_the_catalogue_in_each_page(field: str, home: frozenset[str]) -> None:
+    """A page that describes it rightly says nothing about the next page, or one of another batch."""
+    answer = stitch()
+    first = page({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
+    await answer.add(first, home=frozenset(IDS[:1]), asked=EVER)
+    document = page_json([FY22, FY23, FY24], {"b.annual": {FY24: 2}, "c.annual": {FY24: 3}})
+    document["series"][0][field] = "other"
+    with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(b\.annual\)\.{field}$"):
+        await answer.add(encoded(document), home=home, asked=EVER)
+
+
 async def test_a_series_comes_once() -> None:
     """A page that brings a series at home again is an error, which names it."""
     answer = stitch()

@@ -26,6 +26,10 @@ V = TypeVar("V")
 Arguments: TypeAlias = tuple[object, ...]
 Keywords: TypeAlias = Mapping[str, object]
 
+# Control characters, and half a surrogate pair.
+_NOT_IN_ENTITY_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+MAX_ENTITY_ID = 512
+
 
 @frozen
 class Check:
@@ -138,6 +142,22 @@ def texts(name: str, values: str | Iterable[str], of: str) -> tuple[str, ...]:
 def short_repr(value: object) -> str:
     """Return the text of a given value for an error."""
     return shorten(repr(value), 200)
+
+
+def check_entity_id(entity_id: str) -> None:
+    """Raise SelectionError for what cannot be an entity id. Any other text is sent, whatever its form."""
+    if (
+        not isinstance(entity_id, str)
+        or not 1 <= len(entity_id) <= MAX_ENTITY_ID
+        or entity_id in (".", "..")
+        or _NOT_IN_ENTITY_ID.search(entity_id)
+    ):
+        several = isinstance(entity_id, (list, tuple, set, frozenset))
+        raise SelectionError(
+            f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
+            f" characters and without control characters, not {short_repr(entity_id)}"
+            f"{'; for several entities, write client.compare([...], ...)' if several else ''}"
+        )
 
 
 def local_path(name: str, kind: str, path: object, advice: str) -> str:

@@ -17,13 +17,13 @@ from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import Bound, Listing, PeriodSelection, Resolved, Rule
+from asyncfin.model.words import Unit
 from asyncfin.names import Names
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
 from asyncfin.table.panel import Cut
 from asyncfin.table.show import Shown
-from asyncfin.table.unit import Unit
 from asyncfin.wire.token import AskToken, TokenSource
 
 __all__ = [

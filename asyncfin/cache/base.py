@@ -15,10 +15,10 @@ from attrs import Factory, define
 from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, Pointer, RecordRule
 from asyncfin.cache.store import Cache, CacheStats
+from asyncfin.checks import check_entity_id
 from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place, publication_id
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
-from asyncfin.wire.protocol import check_entity_id
 
 MiB = 1024 * 1024
 # Blocks are kept as received until this share of the memory is used, and compressed from then on.

@@ -9,9 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service
-from asyncfin.cli.output import print_json
-from asyncfin.cli.session import connected
+from asyncfin.cli.service import Service
 
 _DEFAULT_DAYS = 30
 
@@ -41,6 +39,11 @@ async def usage(
     start = first or date.fromordinal(max(1, end.toordinal() - _DEFAULT_DAYS + 1))
     if end < start:
         raise UsageError(f"--to must not be before --from: {end} is before {start}")
+    service.check()
+
+    from asyncfin.cli.output import print_json
+    from asyncfin.cli.session import connected
+
     async with connected(service, "Reading") as client:
         windows = await client.usage(start, end)
     print_json(windows)
@@ -53,6 +56,11 @@ async def limits(*, json: _AsJson = False, service: Service = Service()) -> None
 
       asyncfin limits
     """
+    service.check()
+
+    from asyncfin.cli.output import print_json
+    from asyncfin.cli.session import connected
+
     async with connected(service, "Reading") as client:
         body = await client.limits()
     print_json(body)

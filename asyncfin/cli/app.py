@@ -3,15 +3,20 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cached_property
+from importlib import import_module
+from typing import Any
 
-from cyclopts import App, Parameter
+from cyclopts import App, ArgumentCollection, Parameter
 
 from asyncfin.cli.exits import FAILURES, Exit, exit_line
 from asyncfin.cli.streams import discard_output, print_error, use_utf8
 from asyncfin.errors import own_version
 
 # A new command: a module with a function, and its line here. The first line of its help is repeated, so that
-# the list of commands imports none of them.
+# the list of commands imports none of them. The module imports what help and checks of usage need. What the
+# command runs with is imported in its function, after the checks: aiohttp and pyarrow take longer to import
+# than everything else.
 COMMANDS = {
     "demo:demo": "Show real figures, read over HTTP from a local service that the command starts.",
     "sandbox:sandbox": "Run the local service until Ctrl-C.",
@@ -54,11 +59,23 @@ Exit codes:
 """
 
 
-def application(*, listing: bool = False) -> App:
+class _Helped(App):
+    """A command of which only the help is printed: its options are collected once for all parts of it."""
+
+    @cached_property
+    def _options(self) -> ArgumentCollection:
+        return super().assemble_argument_collection(parse_docstring=True)
+
+    def assemble_argument_collection(self, **_: Any) -> ArgumentCollection:
+        return self._options
+
+
+def application(*, listing: bool = False, helped: str | None = None) -> App:
     """Return the application.
 
     Args:
         listing: give each command its line of COMMANDS for help, for which it is not imported.
+        helped: the command whose help is printed, if one is known.
     """
     app = App(
         name="asyncfin",
@@ -73,8 +90,19 @@ def application(*, listing: bool = False) -> App:
         suppress_keyboard_interrupt=False,
     )
     for command, line in COMMANDS.items():
-        app.command(f"asyncfin.cli.{command}", help=line if listing else None)
+        if _name(command) == helped:
+            module, _, function = command.partition(":")
+            only = _Helped(name=helped)
+            only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
+            app.command(only)
+        else:
+            app.command(f"asyncfin.cli.{command}", help=line if listing else None)
     return app
+
+
+def _name(command: str) -> str:
+    """Return the name of a command of COMMANDS, as users write it."""
+    return command.partition(":")[2].replace("_", "-")
 
 
 def commands_with(option: str) -> list[str]:
@@ -90,9 +118,14 @@ def commands_with(option: str) -> list[str]:
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard error."""
     use_utf8()
-    listing = not arguments or arguments[0] in ("--help", "-h")
     try:
-        application(listing=listing)(arguments)
+        match arguments:
+            case [] | ["--help" | "-h", *_]:
+                application(listing=True)(arguments)
+            case [name, "--help" | "-h"] if name in map(_name, COMMANDS):
+                application(listing=True, helped=name).help_print([name])
+            case _:
+                application()(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
         discard_output()

@@ -1,17 +1,14 @@
 """`asyncfin cache`: what the folder of a cache holds, and emptying it."""
 
-import asyncio
 from contextlib import aclosing
 from typing import Annotated
 
 from attrs import asdict
 from cyclopts import Parameter
 
-from asyncfin.cache.file import FileCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import AsJson, is_folder
-from asyncfin.cli.output import print_json, screen
 from asyncfin.model.words import counted
 
 
@@ -39,6 +36,12 @@ async def cache(
         raise UsageError("no cache is given: set ASYNCFIN_CACHE or give --cache FOLDER")
     if entity is not None and not clear:
         raise UsageError("an entity goes with --clear: add it, or leave the entity out")
+
+    import asyncio
+
+    from asyncfin.cache.file import FileCache
+    from asyncfin.cli.output import print_json, screen
+
     with prefix_errors("--cache"):
         # No account is needed: `stats` and `clear` are about the whole folder.
         kept = FileCache(folder)

@@ -2,9 +2,8 @@
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import ServiceDiffersError
-from asyncfin.cli.options import AsJson, Service
-from asyncfin.cli.output import screen
-from asyncfin.cli.session import connected
+from asyncfin.cli.options import AsJson
+from asyncfin.cli.service import Service
 
 
 async def check(
@@ -29,9 +28,14 @@ async def check(
         entity_id: The entity, O- and 32 characters, or its name.
         max_requests: The most requests that it may send, retries included.
     """
-    from asyncfin.conformance.check import check as run_check
 
     entity_id = names.entity_id(entity_id)
+    service.check()
+
+    from asyncfin.cli.output import screen
+    from asyncfin.cli.session import connected
+    from asyncfin.conformance.check import check as run_check
+
     async with connected(service, "Checking", names) as client:
         report = await run_check(client, entity_id, max_requests=max_requests)
     screen().print(report.to_json() if json else str(report))

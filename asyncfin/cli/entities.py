@@ -10,12 +10,12 @@ from typing import Annotated
 from attrs import field, frozen
 from cyclopts import Parameter
 
+from asyncfin.checks import check_entity_id
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import entity_group, opened
 from asyncfin.errors import AsyncfinError, printable
 from asyncfin.model.words import listed
 from asyncfin.names import AS_IT_IS, Names as KnownNames, names_of, read_rows
-from asyncfin.wire.protocol import check_entity_id
 
 COLUMNS = ("id", "name", "aliases")
 _ADVICE = "give a CSV file that begins with the line id,name,aliases (`asyncfin names` writes one)"

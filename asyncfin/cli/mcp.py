@@ -8,10 +8,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from asyncfin.cache.memory import MemoryCache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, entity_group, listening, require
+from asyncfin.cli.options import entity_group, require
+from asyncfin.cli.service import Service
 from asyncfin.cli.streams import print_error
 
 _TOKEN = "ASYNCFIN_MCP_TOKEN"  # noqa: S105  the name of a variable
@@ -49,21 +49,23 @@ async def mcp(
         http: Serve over HTTP on this address, such as 127.0.0.1:8767.
     """
     require("mcp", "mcp", "asyncfin mcp")
-    # After `require`, which says in one line what to install.
-    from asyncfin.mcp import server
-
     if not (offered := names.offered(entity_ids, ids)):
         raise UsageError("no company is on offer: give entity ids, --ids FILE or --names FILE")
     token = None if http is None else _token()
+    service.check()
+
+    from asyncfin.cache.memory import MemoryCache
+    from asyncfin.cli.listening import listening
+    from asyncfin.cli.session import client_of
+    from asyncfin.mcp import http_app, server
+
     options = {"max_age": max_age, "stale_if_error": stale_if_error}
-    async with service.client(otherwise=MemoryCache(), **options) as client:
+    async with client_of(service, otherwise=MemoryCache(), **options) as client:
         tools = server(client, offered, max_requests=max_requests)
         if http is None or token is None:
             await tools.run_stdio_async()
             return
-        import uvicorn
-
-        from asyncfin.mcp import http_app
+        import uvicorn  # not for standard input and output
 
         with listening(f"--http {http}", *_loopback(http)) as listener:
             port = listener.getsockname()[1]

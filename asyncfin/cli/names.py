@@ -11,13 +11,9 @@ from cyclopts import Parameter
 
 from asyncfin.cli.entities import COLUMNS, OptionalNames, read_table
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service, cached, entity_group
-from asyncfin.cli.output import print_csv, print_text, replace_file
-from asyncfin.cli.session import connected
-from asyncfin.cli.several import check_failed
-from asyncfin.client import reads_of
+from asyncfin.cli.options import entity_group
+from asyncfin.cli.service import Service
 from asyncfin.model.words import counted
-from asyncfin.read.several import Each, datasets_of
 
 
 async def names(
@@ -47,19 +43,28 @@ async def names(
         raise UsageError("--from-cache takes all entities of the cache: give no entities with it")
     heads, rows = ([*COLUMNS], []) if into is None else _existing(into)
     known = {row["id"] for row in rows}
+    # Each id once, in the order given: a file of ids may repeat them.
+    given = [] if from_cache else list(dict.fromkeys(names.given(entity_ids, ids)))
+    service.check()
+
+    from asyncfin.cache.file import datasets
+    from asyncfin.cli.environment import cached
+    from asyncfin.cli.output import print_csv, print_text, replace_file
+    from asyncfin.cli.session import connected
+    from asyncfin.cli.several import check_failed
+    from asyncfin.client import reads_of
+    from asyncfin.read.several import Each, datasets_of
+    from asyncfin.wire.address import checked_base_url
+
     if from_cache:
         if (cache := cached()) is None:
             raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
-        from asyncfin.cache.file import datasets  # SQLite, which most commands do without
-
         # As the account of the token sees it.
-        found = await datasets(cache, *service.identity())
+        address = checked_base_url(service.address(), allow_http=service.allow_http)
+        found = await datasets(cache, address, service.token())
         each = Each({dataset.entity_id: dataset for dataset in found}, {})
-        given: list[str] = []
     else:
-        # Each id once, in the order given: a file of ids may repeat them.
-        given = names.given(entity_ids, ids)
-        new = [entity_id for entity_id in dict.fromkeys(given) if entity_id not in known]
+        new = [entity_id for entity_id in given if entity_id not in known]
         async with connected(service, "Reading", names) as client:
             each = await datasets_of(reads_of(client), new)
     added = [
@@ -70,12 +75,12 @@ async def names(
     if into is None:
         print_csv(COLUMNS, [(row["id"], row["name"], "") for row in added], raw=False)
     elif added or not rows:
-        _replace(into, heads, [*rows, *added])
+        replace_file(into, methodcaller("write", _csv(heads, [*rows, *added])))
     if into is not None:
         print_text(
             f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, {len(added):,} of them new"
         )
-    check_failed(each.failed, each.ended, len(set(given)), names)
+    check_failed(each.failed, each.ended, len(given), names)
 
 
 def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -88,10 +93,9 @@ def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
     return heads or [*COLUMNS], rows
 
 
-def _replace(file: Path, heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> None:
-    """Replace a file as a whole: a reader sees the old one or the new one."""
+def _csv(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> bytes:
     text = io.StringIO()
     writer = csv.DictWriter(text, heads, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    replace_file(file, methodcaller("write", text.getvalue().encode()))
+    return text.getvalue().encode()

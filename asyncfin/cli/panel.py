@@ -1,18 +1,41 @@
 """Panels of one or several entities on standard output: as tables, as JSON, as CSV (docs/cli.md)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from asyncfin.cli.output import print_csv, print_table
+from asyncfin.cli.form import Form
+from asyncfin.cli.output import print_csv, print_table, print_text, screen
+from asyncfin.cli.streams import print_error
 from asyncfin.errors import printable
-from asyncfin.model.words import counted
+from asyncfin.model.judge import Missing, named, without_periods
+from asyncfin.model.words import Unit, counted
 from asyncfin.table import text
+from asyncfin.table.comparison import Comparison
 from asyncfin.table.csv import csv_rows
 from asyncfin.table.excerpt import excerpt
 from asyncfin.table.notes import entity_names, facts, title
 from asyncfin.table.panel import Panel
-from asyncfin.table.unit import Unit, heading
+from asyncfin.table.unit import heading
+from asyncfin.table.why import why_empty as why_no_value
+
+
+def print_result(result: Panel | Comparison, panels: Sequence[Panel], form: Form, *, latest: bool) -> None:
+    """Print the panel of one entity, or the panels of several, in the form that is wanted.
+
+    Args:
+        latest: of more than 12 periods, only the latest that fit into one table.
+    """
+    if form.json:
+        print_text(result.to_json(indent=2))
+    elif form.csv or form.csv_raw:
+        print_panels_csv(panels, raw=form.csv_raw, empty=form.all, several=isinstance(result, Comparison))
+    elif form.plot is not None:
+        from asyncfin.cli.picture import draw  # matplotlib, which is an extra
+
+        draw(panels, form.plot)
+    else:
+        print_panels(panels, screen(), latest=latest, empty=form.all, unit=form.unit)
 
 
 def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several: bool) -> None:
@@ -68,3 +91,16 @@ def print_panels(
         lines = [*facts(panel), counted(panel.requests, "request")]
         notes += lines if len(panels) == 1 else [f"{names[panel.dataset.entity_id]}: {'; '.join(lines)}"]
     console.print("\n".join(notes), style="dim")
+
+
+def print_missing(panels: Sequence[Panel], missing: Mapping[str, Missing], *, why_empty: bool) -> None:
+    """Print, on standard error, what entities do not have, and why a panel has no value."""
+    names = entity_names(panel.catalogue for panel in panels)
+    for panel in panels:
+        entity_id = panel.dataset.entity_id
+        of_one = missing.get(entity_id, {})
+        # Where there are series, the table shows which periods have no value.
+        if of_one := without_periods(of_one) if len(panel) else of_one:
+            print_error(f"asyncfin: {names[entity_id]} has no {named(of_one)}")
+        elif why_empty and (why := why_no_value(panel)):
+            print_error(f"asyncfin: {names[entity_id]}: {why}")

@@ -1,28 +1,16 @@
 """`asyncfin record`: entities' datasets as files that the sandbox serves."""
 
 import sys
-from collections.abc import Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from cyclopts import Parameter
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Service
-from asyncfin.cli.output import replace_file, screen
-from asyncfin.cli.session import connected
-from asyncfin.client import Client, reads_of
-from asyncfin.clock import utc_text
-from asyncfin.model.period import Period
-from asyncfin.model.select import Select
-from asyncfin.model.selection import FiscalRange
-from asyncfin.model.value import Value
+from asyncfin.cli.service import Service
 from asyncfin.model.words import counted
-from asyncfin.sandbox.dataset import DatasetFile, Publication, dump
-from asyncfin.table.panel import Panel
 
 
 async def record(
@@ -52,84 +40,23 @@ async def record(
         raise UsageError("several entities need several files: give a folder for them, --into FOLDER")
     if into is None and sys.stdout.isatty():
         raise UsageError("the file is compressed, not text: write > FILE.json.gz, or --into FOLDER")
+    if into is not None and into.exists() and not into.is_dir():
+        raise UsageError(f"--into {into} is not a folder: give a folder or a new path")
+    service.check()
+
+    from asyncfin.cli.output import replace_file, screen
+    from asyncfin.cli.recorded import recorded
+    from asyncfin.cli.session import connected
+    from asyncfin.sandbox.dataset import dump
+
     if into is not None:
-        if into.exists() and not into.is_dir():
-            raise UsageError(f"--into {into} is not a folder: give a folder or a new path")
         into.mkdir(parents=True, exist_ok=True)
     async with connected(service, "Recording", names) as client:
         for entity_id in entities:
-            content = dump(await _recorded(client, entity_id))
+            content = dump(await recorded(client, entity_id))
             if into is None:
                 sys.stdout.buffer.write(content)
             else:
                 replace_file(into / f"{entity_id}.json.gz", methodcaller("write", content))
     if into is not None:
         screen().print(f"{into}: {counted(len(entities), 'file')}")
-
-
-async def _recorded(client: Client, entity_id: str) -> DatasetFile:
-    """Return the current publication of an entity, read as a whole."""
-    async for attempt in reads_of(client).attempts(entity_id, "record"):
-        async with attempt:
-            catalogue = await client.catalogue(entity_id)
-            async with attempt.pinned_to(catalogue.dataset_id):
-                original = await client.query(catalogue, Select(), FiscalRange())
-                restated = await client.query(
-                    catalogue, Select(), FiscalRange(), value_version="latest_restated"
-                )
-    # A value can be at a period that the catalogue does not list.
-    periods = sorted({*catalogue.periods, *original.periods, *restated.periods})
-    publication = Publication(
-        catalogue.entity_id,
-        catalogue.name,
-        catalogue.dataset_id,
-        utc_text(catalogue.created_timestamp),
-        tuple((each.year, each.end_month, each.duration_months) for each in periods),
-        _plain(catalogue.scope_groups),
-        _plain(catalogue.groups),
-        {each.series_id: _rows(each.series_id, periods, original, restated) for each in original},
-    )
-    return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
-
-
-def _plain(objects: Any) -> Any:
-    """Return a catalogue's objects in the shape of the wire, without the fields that are not there."""
-    if isinstance(objects, Mapping):
-        return {name: _plain(each) for name, each in objects.items() if each is not None}
-    if isinstance(objects, list | tuple):
-        return tuple(map(_plain, objects))
-    return objects if isinstance(objects, str | int | float) else _plain(msgspec.to_builtins(objects))
-
-
-def _rows(series_id: str, periods: Sequence[Period], original: Panel, restated: Panel) -> tuple[Any, ...]:
-    """Return the rows of a series: the period's index, the original value, and the restated one."""
-    versions = [dict(panel[series_id].observations()) for panel in (original, restated)]
-    rows = []
-    for index, at in enumerate(periods):
-        first, latest = (_value(values.get(at), at) for values in versions)
-        if first or latest:
-            # The same value in both versions was never restated.
-            rows.append((index, first, None if latest == first else latest or "withdrawn"))
-    return tuple(rows)
-
-
-def _value(value: Value | None, at: Period) -> dict[str, Any] | None:
-    """Return a value in the shape of the wire; what the service does not state is as for a reported value."""
-    if value is None:
-        return None
-    report = value.report_period or Period(at.year, at.end_month, 0)
-    return {
-        "number": value.number,
-        "text": value.text,
-        "number_format": value.number_format,
-        "fill_type": value.fill_type,
-        "report_period": {"year": report.year, "end_month": report.end_month, "duration_months": 0},
-        "sources": [
-            {
-                "item_id": each.item_id,
-                "row_index": each.row_index or 0,
-                "column_index": each.column_index or 0,
-            }
-            for each in value.sources
-        ],
-    }

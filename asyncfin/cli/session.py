@@ -1,17 +1,88 @@
 """A client for the duration of a command, with progress on standard error if that is a terminal."""
 
+import os
+import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
+from typing import Any
 
 from rich.status import Status
 
+from asyncfin.cache.store import Cache
 from asyncfin.cli.entities import Names
-from asyncfin.cli.options import Service
+from asyncfin.cli.environment import cached, paced
+from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.output import progress_console
+from asyncfin.cli.service import Service
+from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
+from asyncfin.errors import ArgumentError
 from asyncfin.events import Event, RequestStarted, Retrying, Waiting
 from asyncfin.model.words import counted, lasting
+from asyncfin.wire.address import UnencryptedAddressError, check_user_agent
+from asyncfin.wire.token import TokenSource, token_file
+
+
+@asynccontextmanager
+async def client_of(
+    service: Service,
+    *,
+    rate: float | None = None,
+    daily_budget: float | None = None,
+    otherwise: Cache | None = None,
+    **options: Any,
+) -> AsyncIterator[Client]:
+    """Yield a client of a service with a bucket of this pace; the options are those of `Client`.
+
+    Args:
+        otherwise: the cache to use if the environment has none.
+    """
+    bucket, cache = paced(rate, daily_budget), None if service.no_cache else cached()
+    # A cache without an account belongs to the token that it is given.
+    is_fixed = cache is not None and not os.environ.get("ASYNCFIN_ACCOUNT")
+    token = _token_source(service, is_fixed=is_fixed)
+    async with (
+        _client(service, token, bucket=bucket, cache=cache or otherwise, **options) as client,
+        aclosing(bucket),
+        aclosing(cache) if cache else nullcontext(),
+    ):
+        yield client
+
+
+def _client(service: Service, token: TokenSource, **options: Any) -> Client:
+    """Return a client; its errors and warnings become those of the command line."""
+    user_agent = os.environ.get("ASYNCFIN_USER_AGENT") or None
+    with prefix_errors("ASYNCFIN_USER_AGENT"):
+        check_user_agent("it", user_agent)
+    options |= {"allow_http": service.allow_http, "user_agent": user_agent}
+    try:
+        # A Python warning would show a line of this file.
+        with warnings.catch_warnings(record=True) as caught:
+            # Also one that Python would show only once, or that the environment turns off.
+            warnings.simplefilter("always")
+            client = Client(service.address(), token, **options)
+    # The library does not know the options of the command line.
+    except UnencryptedAddressError as error:
+        complaint = (
+            f"--base-url must be https, unless the host is this machine or --allow-http is given{error.given}"
+        )
+    except ArgumentError as error:
+        complaint = str(error)
+    else:
+        for warning in caught:
+            print_error(f"asyncfin: {warning.message}")
+        return client
+    raise UsageError(complaint)
+
+
+def _token_source(service: Service, *, is_fixed: bool) -> TokenSource:
+    """Return the token, or what reads it again from its file after the service has refused it."""
+    token = service.token()
+    # What is not a regular file, such as the output of another command, can be read once.
+    if service.token_file is None or is_fixed or not service.token_file.is_file():
+        return token
+    return token_file(service.token_file)
 
 
 class Progress:
@@ -56,7 +127,7 @@ class Progress:
 async def connected(service: Service, title: str, names: Names | None = None) -> AsyncIterator[Client]:
     """Open a client that shows progress under a title, and whose errors carry the names of entities."""
     with progress(title) as shown, names.annotate() if names else nullcontext():
-        async with service.client(observers=[shown]) as client:
+        async with client_of(service, observers=[shown]) as client:
             yield client
 
 

@@ -12,14 +12,6 @@ from asyncfin.read.several import nothing_of
 from asyncfin.table.comparison import Comparison
 
 
-def check_any(comparison: Comparison, names: Names) -> None:
-    """Raise an error if there is nothing to print: none was read, or none has anything."""
-    if not len(comparison) and comparison.ended is not None:
-        raise comparison.ended
-    if not any(map(len, comparison)):
-        check_all(comparison, names)
-
-
 def check_all(comparison: Comparison, names: Names) -> None:
     """Print a line for each entity that failed, and raise an error if one did, or for an unknown id.
 

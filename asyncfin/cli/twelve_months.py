@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from asyncfin.cli.output import print_csv, print_json, print_table
+from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
+from asyncfin.cli.form import Form
+from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.errors import printable
 from asyncfin.model.value import Value
-from asyncfin.model.words import number_text
+from asyncfin.model.words import Unit, number_text
 from asyncfin.table.csv import exact
 from asyncfin.table.notes import GAP, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.text import columns
-from asyncfin.table.unit import Unit, in_unit
+from asyncfin.table.unit import in_unit
 
 if TYPE_CHECKING:
     import pyarrow
@@ -22,7 +24,20 @@ if TYPE_CHECKING:
 _SIGNS = {"year to date": ("", "+ ", "- ")}
 
 
-def print_all(table: "pyarrow.Table", *, json: bool, raw: bool) -> None:
+def print_twelve_months(panels: Sequence[Panel], meanings: Sequence[str], form: Form) -> None:
+    """Print the last twelve months of the series of panels, in the form that is wanted.
+
+    Args:
+        meanings: the period meanings of values that add up. Empty: `OVER_PERIOD`.
+    """
+    table = last_twelve_months(panels, period_meanings=meanings or OVER_PERIOD)
+    if form.json or form.csv or form.csv_raw:
+        _print_all(table, json=form.json, raw=form.csv_raw)
+    else:
+        _print_latest(table, panels, screen(), form.unit)
+
+
+def _print_all(table: "pyarrow.Table", *, json: bool, raw: bool) -> None:
     """Print all rows, as a JSON list or as CSV, which has no columns of lists."""
     if json:
         print_json(table.to_pylist())
@@ -35,7 +50,7 @@ def print_all(table: "pyarrow.Table", *, json: bool, raw: bool) -> None:
     print_csv(names, rows, raw=raw)
 
 
-def print_latest(
+def _print_latest(
     table: "pyarrow.Table", panels: Sequence[Panel], console: Console, unit: Unit | None
 ) -> None:
     """Print the latest twelve months of each line: label, number, and its operands or why there is none."""

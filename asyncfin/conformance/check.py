@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from asyncfin import checks
+from asyncfin.checks import check_entity_id
 from asyncfin.client import Client, reads_of
 from asyncfin.conformance.probes import Probe
 from asyncfin.conformance.report import CheckReport
-from asyncfin.wire.protocol import check_entity_id
 
 
 async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> CheckReport:

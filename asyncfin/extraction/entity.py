@@ -7,13 +7,13 @@ from typing import overload
 from attrs import frozen
 
 from asyncfin import checks
+from asyncfin.checks import check_entity_id
 from asyncfin.client import Client, reads_of
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.read.entity import EntityAnswer, answer_of
-from asyncfin.wire.protocol import check_entity_id
 
 check_client = checks.instance_of(Client)
 _check_unless = checks.Check(

@@ -13,6 +13,7 @@ from functools import partial
 from attrs import evolve
 
 from asyncfin import checks
+from asyncfin.checks import check_entity_id
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
@@ -31,7 +32,6 @@ from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import library
 from asyncfin.tasks import cancel_and_wait, in_thread
-from asyncfin.wire.protocol import check_entity_id
 
 _log = logging.getLogger("asyncfin")
 

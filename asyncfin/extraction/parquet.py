@@ -11,7 +11,7 @@ import os
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -21,10 +21,12 @@ from asyncfin.extraction.strict import structure
 from asyncfin.model.catalogue import is_changed_in_place, is_same_publication
 from asyncfin.model.judge import Missing
 from asyncfin.optional import pa, parquet
-from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.read import Metadata
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.panel import Panel
+
+if TYPE_CHECKING:
+    from asyncfin.read.entity import EntityAnswer
+    from asyncfin.read.read import Metadata
 
 # Most entities have fewer rows; larger groups would make readers hold more than they look at.
 ROWS_A_GROUP = 122_880

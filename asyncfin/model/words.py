@@ -1,9 +1,12 @@
 """Counts, spans and durations as people write them."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 from asyncfin.errors import printable, shorten
+
+# What whole numbers are divided by in tables for people.
+Unit: TypeAlias = Literal["thousands", "millions", "billions"]
 
 # A name of the service can have a megabyte.
 _LONGEST_NAME = 200

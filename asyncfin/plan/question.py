@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from attrs import field, frozen
 
-from asyncfin.checks import flag, seconds_or_none
+from asyncfin.checks import check_entity_id, flag, seconds_or_none
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Judged, Missing, judge
 from asyncfin.model.query import ValueVersion, check_value_version
@@ -21,7 +21,6 @@ from asyncfin.model.selection import (
     resolve,
 )
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.wire.protocol import check_entity_id
 
 
 @frozen

@@ -8,6 +8,7 @@ from contextvars import Context
 
 from attrs import evolve, fields, frozen
 
+from asyncfin.checks import check_entity_id
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.select import Select
@@ -22,7 +23,7 @@ from asyncfin.read.span import QuestionSpan
 from asyncfin.read.turn import Turn, is_ended_by_turn
 from asyncfin.table.panel import Panel
 from asyncfin.wire.pages import read_catalogue
-from asyncfin.wire.protocol import Request, Response, check_entity_id
+from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.sender import Sender
 
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()

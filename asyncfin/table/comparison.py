@@ -12,7 +12,7 @@ from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.model.words import counted
+from asyncfin.model.words import Unit, counted
 from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
@@ -21,7 +21,6 @@ from asyncfin.table.grid import rows_of
 from asyncfin.table.notes import differing, entity_names
 from asyncfin.table.panel import Panel, Periods, concat
 from asyncfin.table.show import Shown, show_several
-from asyncfin.table.unit import Unit
 
 if TYPE_CHECKING:
     import pandas

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from asyncfin.html import Table, document
+from asyncfin.model.words import Unit
 from asyncfin.table.excerpt import Section, SeriesNames, excerpt
 from asyncfin.table.notes import GAP, NOT_REQUESTED
-from asyncfin.table.unit import Unit, heading, in_unit
+from asyncfin.table.unit import heading, in_unit
 from asyncfin.table.why import Result
 
 # Tables scroll, and ten years of quarters are still readable.

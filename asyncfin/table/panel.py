@@ -31,8 +31,8 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import polars
     import pyarrow
 
+    from asyncfin.model.words import Unit
     from asyncfin.table.show import Shown
-    from asyncfin.table.unit import Unit
 
 _indent = checks.whole_number(0).optional()
 # How much of a label an error names.

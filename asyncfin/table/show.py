@@ -7,11 +7,12 @@ from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import printable, shorten
+from asyncfin.model.words import Unit
 from asyncfin.table import text
 from asyncfin.table.excerpt import excerpt
 from asyncfin.table.notebook import panels_html
 from asyncfin.table.notes import facts, title
-from asyncfin.table.unit import Unit, check_unit, heading
+from asyncfin.table.unit import check_unit, heading
 from asyncfin.table.why import Result
 
 # A text is an overview that fits a terminal.

@@ -6,9 +6,10 @@ from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable, shorten
+from asyncfin.model.words import Unit
 from asyncfin.table.excerpt import Excerpt, Section, SeriesNames
 from asyncfin.table.notes import sign
-from asyncfin.table.unit import Unit, in_unit
+from asyncfin.table.unit import in_unit
 
 _COLUMN_GAP = "  "
 _CUT = "…"

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Callable, Collection
 from decimal import ROUND_HALF_UP, Decimal
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from asyncfin import checks
 from asyncfin.errors import shorten
 from asyncfin.model.value import Value, shown_text
-from asyncfin.table.excerpt import SeriesNames
+from asyncfin.model.words import Unit
 
-Unit: TypeAlias = Literal["thousands", "millions", "billions"]
+if TYPE_CHECKING:
+    from asyncfin.table.excerpt import SeriesNames
+
 POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
 # How much of a label is shown.
 _LONGEST = 1_000
@@ -49,7 +51,7 @@ def in_unit(values: Collection[Value], unit: Unit | None) -> Callable[[Value], s
     return divided
 
 
-def heading(names: SeriesNames, unit: Unit | None) -> str:
+def heading(names: "SeriesNames", unit: Unit | None) -> str:
     """Return the line above the tables: the label that all series share, and what numbers are divided by."""
     return ", ".join(
         filter(None, [shorten(names.heading, _LONGEST), f"whole numbers in {unit}" if unit else ""])

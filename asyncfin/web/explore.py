@@ -15,6 +15,7 @@ import anyio.to_thread
 from attrs import field, frozen
 
 from asyncfin import checks
+from asyncfin.checks import check_entity_id
 from asyncfin.client import Client, reads_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
@@ -36,7 +37,6 @@ from asyncfin.web.download import file_stem, view_csv
 from asyncfin.web.history import History, Marks
 from asyncfin.web.question import RULES, Question, fields_of, problem_of, row_text
 from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, row_of
-from asyncfin.wire.protocol import check_entity_id
 
 library("starlette", "web")
 library("jinja2", "web")

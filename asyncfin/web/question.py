@@ -14,8 +14,9 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Trailing, rule_of
 from asyncfin.model.series import CatalogueSeries, triple
+from asyncfin.model.words import Unit
 from asyncfin.table.panel import Panel
-from asyncfin.table.unit import POWERS, Unit
+from asyncfin.table.unit import POWERS
 from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, series_of, year_before
 
 RULES = {

@@ -20,10 +20,10 @@ from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.scope import parse_path
 from asyncfin.model.series import CatalogueSeries, Series, further_description
 from asyncfin.model.value import Value, shown_text
-from asyncfin.model.words import counted, listed
+from asyncfin.model.words import Unit, counted, listed
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
-from asyncfin.table.unit import POWERS, Unit, in_unit
+from asyncfin.table.unit import POWERS, in_unit
 
 VIEWS = {
     "values": "values",

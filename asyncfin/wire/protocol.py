@@ -19,7 +19,7 @@ from urllib.parse import quote
 from attrs import field, frozen
 
 from asyncfin import errors
-from asyncfin.checks import short_repr
+from asyncfin.checks import check_entity_id
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
@@ -67,25 +67,6 @@ class Response:
 
 # Any 32 characters, except half a surrogate pair, which no URL can contain.
 _SPEC_ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
-# Control characters, and half a surrogate pair.
-_NOT_IN_ENTITY_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-MAX_ENTITY_ID = 512
-
-
-def check_entity_id(entity_id: str) -> None:
-    """Raise SelectionError for what cannot be an entity id. Any other text is sent, whatever its form."""
-    if (
-        not isinstance(entity_id, str)
-        or not 1 <= len(entity_id) <= MAX_ENTITY_ID
-        or entity_id in (".", "..")
-        or _NOT_IN_ENTITY_ID.search(entity_id)
-    ):
-        several = isinstance(entity_id, (list, tuple, set, frozenset))
-        raise errors.SelectionError(
-            f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
-            f" characters and without control characters, not {short_repr(entity_id)}"
-            f"{'; for several entities, write client.compare([...], ...)' if several else ''}"
-        )
 
 
 def has_spec_form(entity_id: str) -> bool:

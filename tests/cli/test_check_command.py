@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from asyncfin import Client, FiscalRange, Panel, Select
-from asyncfin.cli.options import Service
 from asyncfin.cli.record import record
+from asyncfin.cli.service import Service
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade

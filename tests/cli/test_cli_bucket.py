@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from asyncfin import FileBucket, RedisBucket, TokenBucket
+from asyncfin.cli.environment import paced
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import paced
 
 
 def test_a_command_s_bucket_is_its_own_or_the_one_that_the_environment_names(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cli.demo import print_next
 from asyncfin.cli.output import screen
+from asyncfin.cli.tour import print_next
 from tests.cli.conftest import Result, Terminal, finish, start
 
 

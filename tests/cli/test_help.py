@@ -11,7 +11,7 @@ import pytest
 from asyncfin.cli.app import COMMANDS
 from asyncfin.cli.exits import Exit
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import Command, environment
+from tests.cli.conftest import ENTITY, Command, environment
 
 NAMES = [command.partition(":")[2].replace("_", "-") for command in COMMANDS]
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -124,3 +124,71 @@ def test_a_command_imports_only_what_it_needs(service: Sandbox) -> None:
     loaded = set(done.stdout.split())
     assert "asyncfin.cli.account" in loaded
     assert not loaded & {"asyncfin.sandbox", "asyncfin.cli.demo", "pyarrow", "pandas", "numpy", "matplotlib"}
+
+
+HELP = ["--help", "--version", "completion bash", *(f"{name} --help" for name in NAMES)]
+# Each is wrong by itself, without a look at the service.
+WRONG_USAGE = [
+    "queri",
+    "query --metrics",
+    "query",
+    "query apple",
+    f"query {ENTITY} --json --csv",
+    f"query {ENTITY} --last 5",
+    f"query {ENTITY} --exact FY99999",
+    f"query {ENTITY}",
+    f"dataset {ENTITY}",
+    "catalogue",
+    f"catalogue {ENTITY}",
+    f"search words {ENTITY} --limit 0",
+    f"search words {ENTITY}",
+    f"extract {ENTITY} --into here --both --restated",
+    f"extract {ENTITY} --into here",
+    f"extract --ids {__file__}.missing --into here",
+    "record",
+    f"record {ENTITY} --into here",
+    f"check {ENTITY}",
+    "usage --from 2026-02-01 --to 2026-01-01",
+    "limits",
+    f"names {ENTITY}",
+    f"mcp {ENTITY}",
+    f"explore {ENTITY} --root-path explore",
+    "changes folder --last --since 2026-01-01",
+]
+
+
+@pytest.mark.parametrize(("lines", "exit_code"), [(HELP, 0), (WRONG_USAGE, 2)], ids=["help", "wrong usage"])
+def test_what_sends_no_request_imports_no_library_of_one(
+    lines: list[str], exit_code: int, tmp_path: Path
+) -> None:
+    """The help of every command, the version, completion and wrong usage do without HTTP and the client."""
+    code = """
+import sys
+from asyncfin.cli.app import run
+
+for line in sys.argv[1:]:
+    print(line, run(line.split()), *sorted({"aiohttp", "asyncfin.client"} & set(sys.modules)), sep="|")
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", code, *lines], env=environment(), capture_output=True, text=True, cwd=tmp_path
+    )
+    assert child.returncode == 0, child.stderr
+    ended = [line for line in child.stdout.splitlines() if line.partition("|")[0] in lines]
+    assert ended == [f"{line}|{exit_code}" for line in lines]
+    assert not [*tmp_path.iterdir()]
+
+
+def test_the_help_of_a_command_imports_no_tables_and_no_event_loop() -> None:
+    """They would take as long as the help itself."""
+    code = """
+import sys
+from asyncfin.cli.app import run
+
+for line in sys.argv[1:]:
+    run(line.split())
+print(*sorted({"asyncio", "pyarrow", "asyncfin.table.text"} & set(sys.modules)), file=sys.stderr)
+"""
+    child = subprocess.run(
+        [sys.executable, "-c", code, *HELP], env=environment(), capture_output=True, text=True
+    )
+    assert (child.returncode, child.stderr) == (0, "\n")

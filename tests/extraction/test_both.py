@@ -20,7 +20,7 @@ from asyncfin import (
     extract_cost,
     read_entity,
 )
-from asyncfin.cli.extract import document
+from asyncfin.cli.extraction import document
 from asyncfin.sandbox import Sandbox, Switch
 from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, IDS, query

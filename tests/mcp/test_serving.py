@@ -137,7 +137,7 @@ async def test_http_is_not_served_without_a_token_or_beyond_this_machine(
     """The tools can spend the account's allowance."""
     from asyncfin.cli.exits import UsageError
     from asyncfin.cli.mcp import mcp as command
-    from asyncfin.cli.options import Service
+    from asyncfin.cli.service import Service
 
     monkeypatch.setenv("ASYNCFIN_MCP_TOKEN", token)
     monkeypatch.setenv("ASYNCFIN_TOKEN", "t")

@@ -349,7 +349,7 @@ async def test_with_an_example_the_page_opens_on_it(page: Page) -> None:
 
 async def test_the_demo_opens_on_three_companies_without_a_request() -> None:
     """The command reads them before it announces its address."""
-    from asyncfin.cli.explore import worked_example
+    from asyncfin.cli.explorer import worked_example
 
     async with (
         Sandbox.demo() as sandbox,

@@ -256,12 +256,12 @@ def test_a_place_that_is_none_is_refused_at_once(night: Nights) -> None:
 
 async def test_the_command_needs_what_reads_the_feed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one line, before anything is served."""
-    from asyncfin.cli import changes, explore
+    from asyncfin.cli import explore, options
 
     def missing(name: str, extra: str, what: str) -> None:
         if name == "pyarrow.parquet":
             raise UsageError(f"{what} needs more")
 
-    monkeypatch.setattr(changes, "require", missing)
+    monkeypatch.setattr(options, "require", missing)
     with pytest.raises(UsageError, match="the change feed needs more"):
         await explore.explore(history="night")

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import given, strategies as st
 
+from asyncfin.checks import check_entity_id
 from asyncfin.errors import (
     AuthenticationError,
     DatasetChangedError,
@@ -30,7 +31,6 @@ from asyncfin.wire.protocol import (
     Request,
     Response,
     catalogue_request,
-    check_entity_id,
     check_publication,
     dataset_request,
     excessive_wait,

@@ -1,0 +1,96 @@
+"""What the options of a question mean: entities, series and periods."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from attrs import asdict
+
+from asyncfin.cli.entities import Names
+from asyncfin.cli.exits import UsageError, prefix_errors
+from asyncfin.cli.options import choose_one, refuse_bytes
+from asyncfin.cli.question import Periods, Selection
+from asyncfin.model.period import Period, intended_period, period_hint, read_label
+from asyncfin.model.select import Select
+from asyncfin.model.selection import RULES, Exact, FiscalRange, PeriodSelection, Trailing, rule_of
+from asyncfin.model.words import either
+
+
+def entity_ids_of(texts: Sequence[str], names: Names) -> Iterator[str]:
+    """Yield the entity ids of arguments; the error for another word says what it may be meant as."""
+    names.check_known(texts)
+    for place, text in enumerate(texts):
+        try:
+            yield names.entity_id(text)
+            continue
+        except UsageError as error:
+            complaint = str(error)
+        # After an entity, something else is often meant.
+        if place and text.isalpha() and not names.is_close(text):
+            complaint = f"{text!r} is not an entity; a metric is given as --metric {text}"
+        elif intended_period(text):
+            complaint = f"{text!r} is not an entity; a period is given as --exact {intended_period(text)}"
+        elif text.isdigit():
+            complaint = f"{text!r} is not an entity; give the latest years as --annual --last {text}"
+        raise UsageError(complaint)
+
+
+def select_of(options: Selection) -> Select:
+    """Return the Select that the options describe."""
+    for name, given in asdict(options).items():
+        refuse_bytes(f"--{name.replace('_', '-')}", given)
+    return Select(
+        metric_ids=options.metric or None,
+        scope_combinations=options.scope or None,
+        reporting_group_ids=options.group or None,
+        scope_group_ids=options.scope_group or None,
+        basis=options.basis or None,
+        cadence=options.cadence or None,
+        period_meaning=options.period_meaning or None,
+        label=options.label,
+        series_ids=options.series or None,
+    )
+
+
+def selection_of(options: Periods) -> PeriodSelection:
+    """Return the period selection that the options describe."""
+    rules = {f"--{rule.name}": rule.name for rule in RULES}
+    modes = {
+        **{option: getattr(options, name.replace("-", "_")) for option, name in rules.items()},
+        "--exact": bool(options.exact),
+        "--trailing": options.trailing is not None,
+    }
+    mode = choose_one(modes) or "--from"
+    # Options that have no meaning in this mode.
+    if options.last is not None and mode not in rules:
+        raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
+    if mode in ("--exact", "--trailing") and (options.first or options.final):
+        raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
+    start, end = bound("--from", options.first, 1), bound("--to", options.final, 12)
+    if start and end and end.fiscal_end < start.fiscal_start:
+        raise UsageError(f"--to must not be before --from: {options.final} is before {options.first}")
+    if any("," in text for text in options.exact):
+        again = " ".join(f"--exact {part.strip()}" for text in options.exact for part in text.split(","))
+        raise UsageError(f"--exact is repeated: {again}")
+    with prefix_errors(mode if options.last is None else "--last"):
+        if mode in rules:
+            return rule_of(rules[mode], start, end, options.last)
+        if options.trailing is not None:
+            return Trailing(options.trailing)
+        return Exact(options.exact) if options.exact else FiscalRange(start, end)
+
+
+def bound(option: str, text: str | None, month: int) -> Period | None:
+    """Return the period or fiscal end of an option; `month` completes a year."""
+    if text is None:
+        return None
+    day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)
+    with prefix_errors(option):
+        if (period := read_label(text)) is not None:
+            return period
+        if found := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
+            return Period(int(found[1] or found[2]), int(found[3] or month), 0)
+    # Strict, since a typing error must not become another year or period.
+    raise UsageError(
+        f"{option} must be a year, a month such as FY2024-03, or a period such as FY2024-Q1, not {text!r}"
+        + (f": fiscal periods have no days; write FY{day[1]}" if day else period_hint(text))
+    )

@@ -1,0 +1,178 @@
+"""Catalogues, and the series found in them, on standard output: as tables, as JSON, as CSV (docs/cli.md)."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from attrs import evolve
+from rich.console import Console
+
+from asyncfin.cli.entities import Names
+from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
+from asyncfin.cli.several import check_failed
+from asyncfin.cli.streams import print_error
+from asyncfin.errors import SelectionError
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.frame import COLUMNS, LISTS
+from asyncfin.model.judge import complaint, judge, named, unknown_names
+from asyncfin.model.scope import format_path
+from asyncfin.model.search import Found
+from asyncfin.model.select import Select
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.words import counted, listed
+from asyncfin.read.several import Each
+from asyncfin.table.document import to_json
+from asyncfin.table.notes import GAP, entity_names
+from asyncfin.table.text import columns
+
+# How many metrics of several entities are printed.
+_MOST_METRICS = 200
+_FOUND = ("metric_id", "series_label", "scope_path", "reporting_group_ids", "entity_ids")
+_CLOSE = "nothing has all these words; close to them:"
+
+
+def print_selected(
+    whole: Catalogue, select: Select, *, descriptions: bool, json: bool, csv: bool, raw: bool
+) -> None:
+    """Print the selected series of a catalogue; an unknown id is an error with what comes close."""
+    shown = _part(whole, whole.select(select))
+    if json:
+        print_json(shown)
+    elif csv:
+        # One row a series: a spreadsheet filters by the columns that the options are named after.
+        in_csv = [at for at, column in enumerate(COLUMNS) if column.type not in LISTS]
+        rows = [[row[at] for at in in_csv] for row in shown.rows()]
+        print_csv([COLUMNS[at].name for at in in_csv], rows, raw=raw)
+    else:
+        _print_catalogue(shown, len(whole), descriptions, screen())
+
+
+def _part(whole: Catalogue, series: Iterable[CatalogueSeries]) -> Catalogue:
+    """Return a catalogue with only these of its series, and the groups that have some."""
+    chosen = {each.series_id for each in series}
+    groups = (
+        evolve(group, series=tuple(each for each in group.series if each.series_id in chosen))
+        for group in whole.groups
+    )
+    return evolve(whole, groups=tuple(group for group in groups if group.series))
+
+
+def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
+    console.print(f"{shown.name} ({shown.entity_id})", style="bold")
+    for group in shown.groups:
+        words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
+        console.print(f"\n{group.reporting_group_id}: {group.name} ({words})")
+        rows = [
+            (
+                *(series.metric_id, series.label, format_path(series.scopes)),
+                *([series.description] if descriptions else []),
+            )
+            for series in group.series
+        ]
+        heads = ("metric", "label", "scope path", *(["description"] if descriptions else []))
+        print_table(console, columns(heads, rows, console.width))
+    console.print()
+    first, last = (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
+    lines = [
+        f"publication {shown.dataset_id} of {shown.created_timestamp:%Y-%m-%d %H:%M} UTC",
+        f"{len(shown):,} of {counted(of, 'series', 'series')}: {counted(len(shown.by_metric), 'metric')},"
+        f" {counted(len(shown.by_path), 'scope path')}, {counted(len(shown.groups), 'reporting group')}",
+        f"{counted(len(shown.periods), 'period')}: {first} to {last}",
+    ]
+    console.print("\n".join(lines), style="dim")
+
+
+def print_selected_of_several(
+    each: Each[Catalogue], select: Select, count: int, names: Names, *, json: bool, csv: bool, raw: bool
+) -> None:
+    """Print what several entities have of a selection; one that some have is not an error."""
+    judged = {entity_id: judge(whole, select) for entity_id, whole in each.found.items()}
+    parts = [_part(whole, judged[entity_id].series) for entity_id, whole in each.found.items()]
+    missing = unknown_names(select, [of_one.missing for of_one in judged.values()])
+    if judged and not any(map(len, parts)) and any(map(len, each.found.values())):
+        check_failed(each.failed, each.ended, count, names)
+        near = complaint(next(iter(each.found.values())), missing) if missing else ""
+        of_all = f"none of the {len(parts)} entities has {named(missing) or 'anything of the selection'}"
+        raise SelectionError("; ".join(filter(None, [of_all, near])), missing=missing)
+    rows = _metrics(parts)
+    if json:
+        print_text(f"[{','.join(to_json(part, indent=2) for part in parts)}]")
+    elif csv:
+        heads = ("metric_id", "series_label", *each.found)
+        print_csv(heads, [(metric, label, *counts) for metric, label, counts in rows], raw=raw)
+    elif parts:
+        console = screen()
+        texts = [
+            (metric, label, *(f"{number:,}" if number else GAP for number in counts))
+            for metric, label, counts in rows[:_MOST_METRICS]
+        ]
+        heads = ("metric", "label", *entity_names(parts).values())
+        print_table(console, columns(heads, texts, console.width))
+        if (more := len(rows) - _MOST_METRICS) > 0:
+            console.print(f"and {counted(more, 'more metric')}", style="dim")
+    check_failed(each.failed, each.ended, count, names)
+
+
+def _metrics(parts: Sequence[Catalogue]) -> list[tuple[str, str, list[int]]]:
+    """Return the metrics with a label and the number of series of each entity, those that most have first."""
+    labels: dict[str, str] = {}
+    for part in parts:
+        for metric_id, series in part.by_metric.items():
+            labels.setdefault(metric_id, series[0].label)
+    rows = [
+        (metric_id, label, [len(part.by_metric.get(metric_id, ())) for part in parts])
+        for metric_id, label in labels.items()
+    ]
+    return sorted(rows, key=lambda row: row[2].count(0))
+
+
+def print_found(
+    found: Sequence[Found],
+    more: int,
+    catalogues: Sequence[Catalogue],
+    *,
+    close: bool,
+    limit: int,
+    json: bool,
+    csv: bool,
+    raw: bool,
+) -> None:
+    """Print a row for each metric and path that a search has found, and how many more there are.
+
+    Args:
+        close: whether they only come close to the words.
+        limit: how many rows were wanted.
+    """
+    rows = [_row(each, catalogues) for each in found]
+    if json or csv:
+        if close:
+            print_error(f"asyncfin: {_CLOSE}")
+        if json:
+            print_json([dict(zip(_FOUND, row, strict=True)) for row in rows])
+        else:
+            print_csv(_FOUND, [[*row[:3], *map(";".join, row[3:])] for row in rows], raw=raw)
+        if more:
+            print_error(f"asyncfin: and {more:,} more: --limit {limit + more} prints all")
+    elif rows:
+        console = screen()
+        if close:
+            console.print(_CLOSE)
+        called = entity_names(catalogues)
+        heads = ("metric", "label", "scope path", "groups", "entities")
+        print_table(console, columns(heads, [_texts(row, called) for row in rows], console.width))
+        if more:
+            console.print(f"and {more:,} more", style="dim")
+
+
+def _row(found: Found, catalogues: Sequence[Catalogue]) -> tuple[str, str, str, list[str], list[str]]:
+    _, first = found.series[0]
+    groups = dict.fromkeys(series.reporting_group_id for _, series in found.series)
+    having = sorted({place for place, _ in found.series})
+    ids = [catalogues[place].entity_id for place in having]
+    return found.metric_id, first.label, format_path(found.scopes), list(groups), ids
+
+
+def _texts(
+    row: tuple[str, str, str, Collection[str], Sequence[str]], called: Mapping[str, str]
+) -> tuple[str, ...]:
+    metric_id, label, path, groups, ids = row
+    entities = "all" if len(ids) == len(called) else listed([called[each] for each in ids])
+    return metric_id, label, path, ", ".join(groups), entities

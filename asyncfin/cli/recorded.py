@@ -1,0 +1,83 @@
+"""An entity's dataset as it is read from a service, in the form of a file that the sandbox serves."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from asyncfin.client import Client, reads_of
+from asyncfin.clock import utc_text
+from asyncfin.model.period import Period
+from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
+from asyncfin.model.value import Value
+from asyncfin.sandbox.dataset import DatasetFile, Publication
+from asyncfin.table.panel import Panel
+
+
+async def recorded(client: Client, entity_id: str) -> DatasetFile:
+    """Return the current publication of an entity, read as a whole."""
+    async for attempt in reads_of(client).attempts(entity_id, "record"):
+        async with attempt:
+            catalogue = await client.catalogue(entity_id)
+            async with attempt.pinned_to(catalogue.dataset_id):
+                original = await client.query(catalogue, Select(), FiscalRange())
+                restated = await client.query(
+                    catalogue, Select(), FiscalRange(), value_version="latest_restated"
+                )
+    # A value can be at a period that the catalogue does not list.
+    periods = sorted({*catalogue.periods, *original.periods, *restated.periods})
+    publication = Publication(
+        catalogue.entity_id,
+        catalogue.name,
+        catalogue.dataset_id,
+        utc_text(catalogue.created_timestamp),
+        tuple((each.year, each.end_month, each.duration_months) for each in periods),
+        _plain(catalogue.scope_groups),
+        _plain(catalogue.groups),
+        {each.series_id: _rows(each.series_id, periods, original, restated) for each in original},
+    )
+    return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
+
+
+def _plain(objects: Any) -> Any:
+    """Return a catalogue's objects in the shape of the wire, without the fields that are not there."""
+    if isinstance(objects, Mapping):
+        return {name: _plain(each) for name, each in objects.items() if each is not None}
+    if isinstance(objects, list | tuple):
+        return tuple(map(_plain, objects))
+    return objects if isinstance(objects, str | int | float) else _plain(msgspec.to_builtins(objects))
+
+
+def _rows(series_id: str, periods: Sequence[Period], original: Panel, restated: Panel) -> tuple[Any, ...]:
+    """Return the rows of a series: the period's index, the original value, and the restated one."""
+    versions = [dict(panel[series_id].observations()) for panel in (original, restated)]
+    rows = []
+    for index, at in enumerate(periods):
+        first, latest = (_value(values.get(at), at) for values in versions)
+        if first or latest:
+            # The same value in both versions was never restated.
+            rows.append((index, first, None if latest == first else latest or "withdrawn"))
+    return tuple(rows)
+
+
+def _value(value: Value | None, at: Period) -> dict[str, Any] | None:
+    """Return a value in the shape of the wire; what the service does not state is as for a reported value."""
+    if value is None:
+        return None
+    report = value.report_period or Period(at.year, at.end_month, 0)
+    return {
+        "number": value.number,
+        "text": value.text,
+        "number_format": value.number_format,
+        "fill_type": value.fill_type,
+        "report_period": {"year": report.year, "end_month": report.end_month, "duration_months": 0},
+        "sources": [
+            {
+                "item_id": each.item_id,
+                "row_index": each.row_index or 0,
+                "column_index": each.column_index or 0,
+            }
+            for each in value.sources
+        ],
+    }

@@ -37,8 +37,6 @@ from asyncfin.read.many import EntityIds, answers_of
 from asyncfin.read.publications import Publications
 from asyncfin.read.reads import Reads, everything, planned
 from asyncfin.read.run import pieces
-from asyncfin.read.several import SeveralQuestion, check_any, compare
-from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import AsyncBlock, bounded, resumable
 from asyncfin.wire.pages import catalogue_pages, query_pages
@@ -48,6 +46,9 @@ from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import TokenSource
 from asyncfin.wire.transport import Transport
 from asyncfin.wire.values import QueryPage
+
+if TYPE_CHECKING:
+    from asyncfin.table.comparison import Comparison
 
 _cache = checks.instance_of(Cache)
 _count_or_none = checks.positive_int.optional()
@@ -530,6 +531,9 @@ class Client:
                 no entity failed, and none has a series of the question; or a rule selects no period of any.
             AsyncfinError: all entities failed: the error of the first, or what ended the reading.
         """
+        # Here, as few programs compare: it imports the tables for people.
+        from asyncfin.read.several import SeveralQuestion, check_any, compare
+
         checks.several("entity_ids", entity_ids, "entity ids")
         question = SeveralQuestion(tuple(entity_ids), select, periods, value_version, max_age)
         comparison = await compare(self._reads, question)

@@ -26,6 +26,7 @@ from asyncfin.wire.inflate import inflated
 from benchmarks._shapes import REAL, Shape, full, real
 from benchmarks.answers import runs, served
 from benchmarks.bucket import PLENTY
+from benchmarks.imports import CLIENT, FLOOR, HELP, helps, imports
 from benchmarks.request import request
 from benchmarks.stops import stops
 from benchmarks.visits import plain, visit
@@ -204,6 +205,17 @@ async def grants() -> list[str]:
     return [_at_most("a Redis grant, ten waiters: CPU of one without others", each / one, 0.33, "", beside)]
 
 
+def starts() -> list[str]:
+    """Return the rows of a start: the help of commands, and the import of the client."""
+    found, shown = imports(), helps()
+    base = shown.pop(HELP)
+    slowest = max(shown, key=lambda name: shown[name])
+    return [
+        _at_most(f"`{slowest}`, the slowest: CPU of `{HELP}`", shown[slowest] / base, 1.2),
+        _at_most(f"`{CLIENT}`: CPU of its libraries' imports", found[CLIENT] / found[FLOOR], 1.1),
+    ]
+
+
 def run() -> str:
     """Return a table."""
     lines = ["| | found | goal | |", "| --- | --- | --- | --- |", *answers()]
@@ -215,4 +227,4 @@ def run() -> str:
         _at_most(f"24,000 series, longest stop: {name}", found, limits.get(name, 50.0), " ms")
         for name, found in asyncio.run(stops()).items()
     ]
-    return "\n".join([*lines, *asyncio.run(grants())])
+    return "\n".join([*lines, *starts(), *asyncio.run(grants())])

@@ -39,6 +39,9 @@ COMMANDS = {
     "completion:completion": "Print a script that makes a shell complete commands and options.",
 }
 
+# The commands as users write them.
+NAMES = {command: command.partition(":")[2].replace("_", "-") for command in COMMANDS}
+
 _HELP = """Read financial datasets: the series of each, and their values as tables.
 
 Start with real figures from a local service; no account is needed:
@@ -90,7 +93,7 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
         suppress_keyboard_interrupt=False,
     )
     for command, line in COMMANDS.items():
-        if _name(command) == helped:
+        if NAMES[command] == helped:
             module, _, function = command.partition(":")
             only = _Helped(name=helped)
             only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
@@ -98,11 +101,6 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
         else:
             app.command(f"asyncfin.cli.{command}", help=line if listing else None)
     return app
-
-
-def _name(command: str) -> str:
-    """Return the name of a command of COMMANDS, as users write it."""
-    return command.partition(":")[2].replace("_", "-")
 
 
 def commands_with(option: str) -> list[str]:
@@ -122,7 +120,7 @@ def run(arguments: Sequence[str]) -> int:
         match arguments:
             case [] | ["--help" | "-h", *_]:
                 application(listing=True)(arguments)
-            case [name, "--help" | "-h"] if name in map(_name, COMMANDS):
+            case [name, "--help" | "-h"] if name in NAMES.values():
                 application(listing=True, helped=name).help_print([name])
             case _:
                 application()(arguments)

@@ -201,10 +201,8 @@ LEAST_BARE_YEAR = 1000
 _SEPARATOR = r"[\s_./'\u2019-]*"
 _YEAR = rf"(?P<fiscal>FY)?{_SEPARATOR}(?P<year>\d{{4}}|\d\d)(?P<after>{_SEPARATOR}FY)?"
 _PART = r"(?:Q(?P<q>[1-4])|(?P<nq>[1-4])Q|H(?P<h>[12])|(?P<nh>[12])H|(?P<m>3|6|9|12)M)"
-_MISTAKEN = tuple(
-    re.compile(pattern, re.ASCII | re.IGNORECASE)
-    for pattern in (_YEAR, f"{_YEAR}{_SEPARATOR}{_PART}", f"{_PART}{_SEPARATOR}{_YEAR}")
-)
+# Compiled where a mistake is explained, and not for every program.
+_MISTAKEN = (_YEAR, f"{_YEAR}{_SEPARATOR}{_PART}", f"{_PART}{_SEPARATOR}{_YEAR}")
 
 
 def intended_period(value: object) -> Period | None:
@@ -223,7 +221,8 @@ def intended_period(value: object) -> Period | None:
 
 
 def _read_mistaken(text: str) -> Period | None:
-    found = next(filter(None, (pattern.fullmatch(text) for pattern in _MISTAKEN)), None)
+    flags = re.ASCII | re.IGNORECASE
+    found = next(filter(None, (re.fullmatch(pattern, text, flags) for pattern in _MISTAKEN)), None)
     if found is None:
         return None
     given = found.groupdict()

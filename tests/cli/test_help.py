@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cli.app import COMMANDS
+from asyncfin.cli.app import COMMANDS, NAMES as BY_COMMAND
 from asyncfin.cli.exits import Exit
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, Command, environment
 
-NAMES = [command.partition(":")[2].replace("_", "-") for command in COMMANDS]
+NAMES = list(BY_COMMAND.values())
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import REGISTRY, generate_latest
 
 from asyncfin import MemoryCache, TokenBucket, events
-from asyncfin.cli.exits import Exit
+from asyncfin.extraction.exit import Exit
 from asyncfin.telemetry import OpenTelemetryObserver
 
 ROOT = Path(__file__).parents[1]

@@ -9,9 +9,10 @@ from typing import Any
 
 from cyclopts import App, ArgumentCollection, Parameter
 
-from asyncfin.cli.exits import FAILURES, Exit, exit_line
+from asyncfin.cli.exits import FAILURES, exit_line
 from asyncfin.cli.streams import discard_output, print_error, use_utf8
 from asyncfin.errors import own_version
+from asyncfin.extraction.exit import Exit
 
 # A new command: a module with a function, and its line here. The first line of its help is repeated, so that
 # the list of commands imports none of them. The module imports what help and checks of usage need. What the

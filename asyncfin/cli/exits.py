@@ -1,10 +1,9 @@
-"""Exit codes, and the one line that says what went wrong and what to do."""
+"""The one line that says what went wrong and what to do, and its exit code."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from cyclopts import CycloptsError
@@ -27,28 +26,11 @@ from asyncfin.errors import (
     TransportError,
     ValidationFailedError,
 )
+from asyncfin.extraction.exit import Exit
 from asyncfin.model.words import counted, either
 
 if TYPE_CHECKING:
     from asyncfin.extraction.report import Failure
-
-
-class Exit(IntEnum):
-    """The exit codes, as docs/cli.md lists them."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    DENIED = 3
-    NOT_FOUND = 4
-    ALLOWANCE = 5
-    SERVICE = 6
-    LOCAL = 7
-    RUNNING = 8
-    # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13, SIGTERM 15.
-    INTERRUPTED = 130
-    BROKEN_PIPE = 141
-    TERMINATED = 143
 
 
 class UsageError(Exception):
@@ -66,7 +48,7 @@ class EntitiesFailedError(Exception):
     def __init__(self, failed: Sequence[Failure], entities: int) -> None:
         super().__init__(f"{len(failed):,} of {counted(entities, 'entity', 'entities')} failed")
         self.failed = tuple(failed)
-        self.all = len(failed) == entities
+        self.entities = entities
 
 
 class InterruptedRunError(KeyboardInterrupt):
@@ -140,9 +122,9 @@ def exit_line(
     `arguments` are those of the command; `commands_with` returns the commands that have an option.
     """
     if isinstance(failure, EntitiesFailedError):
-        code, advice = _code_of_several(failure)
+        advice = _advice_of_several(failure.failed)
     else:
-        code, advice = exit_code_for(failure), _advice_for(type(failure))
+        advice = _advice_for(type(failure))
     said = described(failure, commands_with) if isinstance(failure, CycloptsError) else str(failure)
     if isinstance(failure, SelectionError):
         said = with_options(failure, arguments)
@@ -157,6 +139,7 @@ def exit_line(
     # One line, whatever the message holds: standard error is read by scripts too.
     line = " ".join(": ".join([*getattr(failure, "__notes__", ()), said]).split())
     # The service's message often ends with a full stop.
+    code = exit_code_for(failure)
     return code, f"asyncfin: {line.removesuffix('.')}; {advice}" if advice else f"asyncfin: {line}"
 
 
@@ -205,23 +188,21 @@ def _repeated(missing: Mapping[str, tuple[str, ...]]) -> str:
     return ""
 
 
-def _code_of_several(failure: EntitiesFailedError) -> tuple[Exit, str]:
-    # If all failed for one reason, its exit code says more than "partial" does.
-    codes = {each.exit_code for each in failure.failed}
-    kinds = dict.fromkeys(getattr(asyncfin.errors, each.error) for each in failure.failed)
-    advice = dict.fromkeys(_advice_for(kind) or "the report says what to correct" for kind in kinds)
-    code = Exit(codes.pop()) if failure.all and len(codes) == 1 else Exit.FAILED
-    return code, "; ".join(advice)
-
-
 def exit_code_for(failure: Exception) -> Exit:
     """Return the exit code of one of FAILURES: those of the library's errors are its own."""
     if isinstance(failure, (UsageError, CycloptsError)):
         return Exit.USAGE
     # Here, since the list of commands needs no report.
-    from asyncfin.extraction.report import exit_code_of
+    from asyncfin.extraction.report import exit_code_of, exit_code_of_failures
 
-    return Exit(exit_code_of(type(failure), getattr(failure, "concerns", None)))
+    if isinstance(failure, EntitiesFailedError):
+        return exit_code_of_failures(failure.failed, failure.entities)
+    return exit_code_of(type(failure), getattr(failure, "concerns", None))
+
+
+def _advice_of_several(failed: Sequence[Failure]) -> str:
+    kinds = dict.fromkeys(getattr(asyncfin.errors, each.error) for each in failed)
+    return "; ".join(dict.fromkeys(_advice_for(kind) or "the report says what to correct" for kind in kinds))
 
 
 def _advice_for(kind: type[Exception]) -> str:

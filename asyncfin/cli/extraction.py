@@ -9,7 +9,7 @@ from typing import Any
 from attrs import asdict, evolve, frozen
 
 from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import EntitiesFailedError, Exit, InterruptedRunError, UsageError
+from asyncfin.cli.exits import EntitiesFailedError, InterruptedRunError, UsageError
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.service import Pace, Service
@@ -18,6 +18,7 @@ from asyncfin.cli.streams import print_error
 from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.cost import ExtractCost, extract_cost
+from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.extract import extract
 from asyncfin.extraction.files import place_of
 from asyncfin.extraction.last import Stop, failures_by_class, read_last

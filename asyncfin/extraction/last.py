@@ -14,9 +14,10 @@ import msgspec
 
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError, own_version, printable, shorten
+from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.prefix import Prefix
-from asyncfin.extraction.report import INTERRUPTED, EntityReport, ExtractReport, Failure, exit_code_of
+from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, exit_code_of
 from asyncfin.extraction.tree import tree_at
 
 _log = logging.getLogger("asyncfin")
@@ -33,7 +34,7 @@ class Stop(asyncio.Event):
         of: when the run began whose failed entities this one reads; None: it was given its entities.
     """
 
-    exit_code = INTERRUPTED
+    exit_code = Exit.INTERRUPTED
     of: str | None = None
 
 
@@ -73,8 +74,9 @@ def last_run(
     stopped = failure or report.stopped
     if failure is not None:
         concerns = failure.concerns if isinstance(failure, AsyncfinError) else None
-        code, outcome = exit_code_of(type(failure), concerns), "stopped"
-        if code == INTERRUPTED:
+        code: int = exit_code_of(type(failure), concerns)
+        outcome = "stopped"
+        if code == Exit.INTERRUPTED:
             code, outcome, stopped = interrupted, "interrupted", None
     else:
         code, outcome = report.exit_code, report.outcome

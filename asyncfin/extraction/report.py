@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal, TypeAlias, get_args
@@ -13,41 +13,50 @@ from attrs import field, frozen
 
 from asyncfin import errors
 from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, Concern, SelectionError, shorten
+from asyncfin.extraction.exit import Exit
 from asyncfin.model.judge import Missing, named
 from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
 
-PARTIAL, USAGE, LOCAL, INTERRUPTED, TERMINATED = 1, 2, 7, 130, 143
 # The exit code of an error: the first class that matches decides, else what it concerns.
-_EXIT_CODES: tuple[tuple[type[BaseException], int], ...] = (
-    (errors.SelectionError, USAGE),
-    (errors.ValidationFailedError, USAGE),
-    (errors.AuthenticationError, 3),
-    (errors.PermissionDeniedError, 3),
-    (errors.NotFoundError, 4),
-    (errors.RateLimitedError, 5),
-    (errors.DatasetChangedError, PARTIAL),
-    (errors.IncompleteResultError, PARTIAL),
-    (errors.RunInProgressError, 8),
-    (errors.ManifestMismatchError, USAGE),
-    (OSError, LOCAL),
-    (KeyboardInterrupt, INTERRUPTED),
-    (asyncio.CancelledError, INTERRUPTED),
+_EXIT_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
+    (errors.SelectionError, Exit.USAGE),
+    (errors.ValidationFailedError, Exit.USAGE),
+    (errors.AuthenticationError, Exit.DENIED),
+    (errors.PermissionDeniedError, Exit.DENIED),
+    (errors.NotFoundError, Exit.NOT_FOUND),
+    (errors.RateLimitedError, Exit.ALLOWANCE),
+    (errors.DatasetChangedError, Exit.FAILED),
+    (errors.IncompleteResultError, Exit.FAILED),
+    (errors.RunInProgressError, Exit.RUNNING),
+    (errors.ManifestMismatchError, Exit.USAGE),
+    (OSError, Exit.LOCAL),
+    (KeyboardInterrupt, Exit.INTERRUPTED),
+    (asyncio.CancelledError, Exit.INTERRUPTED),
 )
-_BY_CONCERN: Mapping[Concern | None, int] = MappingProxyType(
-    {"question": USAGE, "service": 6, "local": LOCAL}
+_BY_CONCERN: Mapping[Concern | None, Exit] = MappingProxyType(
+    {"question": Exit.USAGE, "service": Exit.SERVICE, "local": Exit.LOCAL}
 )
 
 
-def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> int:
+def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
     """Return the exit code of a program that ends with an error of a class (docs/cli.md).
 
     `concerns` is what the error concerns; None: it is not an `AsyncfinError`.
     """
     listed = (code for each, code in _EXIT_CODES if issubclass(kind, each))
-    return next(listed, _BY_CONCERN.get(concerns, PARTIAL))
+    return next(listed, _BY_CONCERN.get(concerns, Exit.FAILED))
+
+
+def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
+    """Return the exit code where entities failed, of so many in all."""
+    # If all failed for one reason, its exit code says more than "partial" does.
+    codes = {exit_code_of(getattr(errors, each.error, AsyncfinError), each.concerns) for each in failures}
+    if len(codes) == 1 and len(failures) == entities:
+        return codes.pop()
+    return Exit.FAILED if codes else Exit.OK
 
 
 # Entities that a notebook shows.
@@ -67,11 +76,6 @@ class Failure:
     status: int | None = None
     code: str | None = None
     request_id: str | None = None
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of a program that ends with this error."""
-        return exit_code_of(getattr(errors, self.error, AsyncfinError), self.concerns)
 
     @classmethod
     def of(cls, error: AsyncfinError) -> Failure:
@@ -208,13 +212,11 @@ class ExtractReport:
         if self.stopped is not None:
             return exit_code_of(type(self.stopped), self.stopped.concerns)
         if self.unknown:
-            return USAGE
+            return Exit.USAGE
         if self.left:
-            return INTERRUPTED
-        # If all failed for one reason, its exit code says more than "partial" does.
-        codes = {each.failure.exit_code for each in self.failed if each.failure is not None}
-        one = len(codes) == 1 and len(self.failed) == len(self.entities)
-        return next(iter(codes)) if one else PARTIAL if codes else 0
+            return Exit.INTERRUPTED
+        failures = [each.failure for each in self.failed if each.failure is not None]
+        return exit_code_of_failures(failures, len(self.entities))
 
     @property
     def resume_at(self) -> datetime | None:

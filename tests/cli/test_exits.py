@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin.cli.exits import Exit, exit_line
+from asyncfin.cli.exits import exit_line
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -31,6 +31,7 @@ from asyncfin.errors import (
     ServerFailureError,
     ServiceError,
 )
+from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.report import ExtractReport, UnknownToAllError
 from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status, Truncate
 from tests.cli.conftest import ENTITY, UNKNOWN_ID, Command, Terminal, environment, finish, start

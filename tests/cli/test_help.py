@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin.cli.app import COMMANDS, NAMES as BY_COMMAND
-from asyncfin.cli.exits import Exit
+from asyncfin.extraction.exit import Exit
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, Command, environment
 

@@ -6,6 +6,7 @@ from attrs import evolve
 from rich.console import Console
 
 from asyncfin.cli.entities import Names
+from asyncfin.cli.form import Form
 from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
 from asyncfin.cli.several import check_failed
 from asyncfin.cli.streams import print_error
@@ -29,18 +30,16 @@ _FOUND = ("metric_id", "series_label", "scope_path", "reporting_group_ids", "ent
 _CLOSE = "nothing has all these words; close to them:"
 
 
-def print_selected(
-    whole: Catalogue, select: Select, *, descriptions: bool, json: bool, csv: bool, raw: bool
-) -> None:
+def print_selected(whole: Catalogue, select: Select, form: Form, *, descriptions: bool) -> None:
     """Print the selected series of a catalogue; an unknown id is an error with what comes close."""
     shown = _part(whole, whole.select(select))
-    if json:
+    if form.json:
         print_json(shown)
-    elif csv:
+    elif form.is_csv:
         # One row a series: a spreadsheet filters by the columns that the options are named after.
         in_csv = [at for at, column in enumerate(COLUMNS) if column.type not in LISTS]
         rows = [[row[at] for at in in_csv] for row in shown.rows()]
-        print_csv([COLUMNS[at].name for at in in_csv], rows, raw=raw)
+        print_csv([COLUMNS[at].name for at in in_csv], rows, raw=form.csv_raw)
     else:
         _print_catalogue(shown, len(whole), descriptions, screen())
 
@@ -81,7 +80,7 @@ def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Con
 
 
 def print_selected_of_several(
-    each: Each[Catalogue], select: Select, count: int, names: Names, *, json: bool, csv: bool, raw: bool
+    each: Each[Catalogue], select: Select, count: int, names: Names, form: Form
 ) -> None:
     """Print what several entities have of a selection; one that some have is not an error."""
     judged = {entity_id: judge(whole, select) for entity_id, whole in each.found.items()}
@@ -93,11 +92,11 @@ def print_selected_of_several(
         of_all = f"none of the {len(parts)} entities has {named(missing) or 'anything of the selection'}"
         raise SelectionError("; ".join(filter(None, [of_all, near])), missing=missing)
     rows = _metrics(parts)
-    if json:
+    if form.json:
         print_text(f"[{','.join(to_json(part, indent=2) for part in parts)}]")
-    elif csv:
+    elif form.is_csv:
         heads = ("metric_id", "series_label", *each.found)
-        print_csv(heads, [(metric, label, *counts) for metric, label, counts in rows], raw=raw)
+        print_csv(heads, [(metric, label, *counts) for metric, label, counts in rows], raw=form.csv_raw)
     elif parts:
         console = screen()
         texts = [
@@ -128,12 +127,10 @@ def print_found(
     found: Sequence[Found],
     more: int,
     catalogues: Sequence[Catalogue],
+    form: Form,
     *,
     close: bool,
     limit: int,
-    json: bool,
-    csv: bool,
-    raw: bool,
 ) -> None:
     """Print a row for each metric and path that a search has found, and how many more there are.
 
@@ -142,13 +139,13 @@ def print_found(
         limit: how many rows were wanted.
     """
     rows = [_row(each, catalogues) for each in found]
-    if json or csv:
+    if form.json or form.is_csv:
         if close:
             print_error(f"asyncfin: {_CLOSE}")
-        if json:
+        if form.json:
             print_json([dict(zip(_FOUND, row, strict=True)) for row in rows])
         else:
-            print_csv(_FOUND, [[*row[:3], *map(";".join, row[3:])] for row in rows], raw=raw)
+            print_csv(_FOUND, [[*row[:3], *map(";".join, row[3:])] for row in rows], raw=form.csv_raw)
         if more:
             print_error(f"asyncfin: and {more:,} more: --limit {limit + more} prints all")
     elif rows:

@@ -4,7 +4,8 @@ from attrs import asdict
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, choose_one
+from asyncfin.cli.form import Form
+from asyncfin.cli.options import AsJson
 from asyncfin.cli.question import Selection
 from asyncfin.cli.service import Service
 
@@ -42,9 +43,7 @@ async def catalogue(
     *entity_ids: str,
     selection: Selection = Selection(),
     descriptions: bool = False,
-    json: AsJson = False,
-    csv: AsCsv = False,
-    csv_raw: AsRawCsv = False,
+    form: Form = Form(),
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -65,7 +64,6 @@ async def catalogue(
     """
     from asyncfin.cli.asked import select_of
 
-    choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
     entities = list(dict.fromkeys(map(names.entity_id, entity_ids)))
     if not entities:
         raise UsageError("no entity is given: give an entity id, or several to compare them")
@@ -79,7 +77,6 @@ async def catalogue(
     from asyncfin.client import reads_of
     from asyncfin.read.several import catalogues_of
 
-    forms = {"json": json, "csv": csv or csv_raw, "raw": csv_raw}
     async with connected(service, "Reading the catalogue", names) as client:
         if several:
             each = await catalogues_of(reads_of(client), entities)
@@ -87,6 +84,6 @@ async def catalogue(
             # The whole one: an unknown id is refused with what comes close, which a part would not know.
             whole = await client.catalogue(entities[0])
     if several:
-        print_selected_of_several(each, select, len(entities), names, **forms)
+        print_selected_of_several(each, select, len(entities), names, form)
     else:
-        print_selected(whole, select, descriptions=descriptions, **forms)
+        print_selected(whole, select, form, descriptions=descriptions)

@@ -42,7 +42,7 @@ def write(table: pyarrow.Table, form: FeedForm) -> bool:
         screen().print(f"{form.to}: {counted(len(table), 'row')}")
     elif form.json:
         print_json(table.to_pylist())
-    elif form.csv or form.csv_raw:
+    elif form.is_csv:
         # Lists are not for lines of comma-separated values.
         names = [each.name for each in table.schema if not str(each.type).startswith("list")]
         rows = table.select(names).to_pylist()

@@ -13,13 +13,6 @@ from asyncfin.optional import library
 
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
-AsCsv = Annotated[
-    bool,
-    Parameter(
-        name="--csv", help="Print comma-separated lines. Texts like formulas get a leading apostrophe."
-    ),
-]
-AsRawCsv = Annotated[bool, Parameter(name="--csv-raw", help="The same, with every text unchanged.")]
 STDIN = Path("-")
 
 entity_group = Group("Which entities", sort_key=0)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from asyncfin.cli.form import Form
+from asyncfin.cli.form import QueryForm
 from asyncfin.cli.output import print_csv, print_table, print_text, screen
 from asyncfin.cli.streams import print_error
 from asyncfin.errors import printable
@@ -20,7 +20,9 @@ from asyncfin.table.unit import heading
 from asyncfin.table.why import why_empty as why_no_value
 
 
-def print_result(result: Panel | Comparison, panels: Sequence[Panel], form: Form, *, latest: bool) -> None:
+def print_result(
+    result: Panel | Comparison, panels: Sequence[Panel], form: QueryForm, *, latest: bool
+) -> None:
     """Print the panel of one entity, or the panels of several, in the form that is wanted.
 
     Args:
@@ -28,7 +30,7 @@ def print_result(result: Panel | Comparison, panels: Sequence[Panel], form: Form
     """
     if form.json:
         print_text(result.to_json(indent=2))
-    elif form.csv or form.csv_raw:
+    elif form.is_csv:
         print_panels_csv(panels, raw=form.csv_raw, empty=form.all, several=isinstance(result, Comparison))
     elif form.plot is not None:
         from asyncfin.cli.picture import draw  # matplotlib, which is an extra

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.form import Form
+from asyncfin.cli.form import QueryForm
 from asyncfin.cli.options import choose_one, require
 from asyncfin.cli.question import Periods, Selection, period_group
 from asyncfin.cli.service import Service
@@ -23,7 +23,7 @@ async def query(
     ttm: Annotated[
         bool, Parameter(group=period_group, help="The last twelve months, added up of published values.")
     ] = False,
-    form: Form = Form(),
+    form: QueryForm = QueryForm(),
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -43,7 +43,7 @@ async def query(
         restated: The latest restated values instead of the original ones.
     """
     # All that can be known before a request is spent is checked first.
-    chosen = form.chosen()
+    form.check()
     if ttm:
         choose_one({"--ttm": True, "--plot": form.plot is not None})
         if periods != Periods():
@@ -82,6 +82,6 @@ async def query(
     else:
         print_result(comparison or panels[0], panels, form, latest=periods == Periods())
     # A table says itself why it is empty.
-    print_missing(panels, comparison.missing if comparison else {}, why_empty=chosen is not None)
+    print_missing(panels, comparison.missing if comparison else {}, why_empty=any(form.options().values()))
     if comparison:
         check_all(comparison, names)

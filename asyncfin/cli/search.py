@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
+from asyncfin.cli.form import Form
 from asyncfin.cli.mistakes import whole
-from asyncfin.cli.options import AsCsv, AsJson, AsRawCsv, choose_one
 from asyncfin.cli.service import Service
 from asyncfin.errors import SelectionError
 
@@ -18,9 +18,7 @@ async def search(
     /,
     *entity_ids: str,
     limit: Annotated[int, Parameter(converter=whole)] = 20,
-    json: AsJson = False,
-    csv: AsCsv = False,
-    csv_raw: AsRawCsv = False,
+    form: Form = Form(),
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -38,7 +36,6 @@ async def search(
         entity_ids: The entities, O- and 32 characters each, or their names.
         limit: How many rows to print.
     """
-    choose_one({"--json": json, "--csv": csv, "--csv-raw": csv_raw})
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, not {limit}")
     if not words.strip():
@@ -63,8 +60,7 @@ async def search(
     if catalogues and not found:
         check_failed(each.failed, each.ended, len(entities), names)
         raise SelectionError(f"no series has the words {words!r}, or comes close to them")
-    forms = {"json": json, "csv": csv or csv_raw, "raw": csv_raw}
-    print_found(found, more, catalogues, close=matches.close, limit=limit, **forms)
+    print_found(found, more, catalogues, form, close=matches.close, limit=limit)
     check_failed(each.failed, each.ended, len(entities), names)
 
 

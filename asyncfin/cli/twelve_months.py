@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
-from asyncfin.cli.form import Form
+from asyncfin.cli.form import QueryForm
 from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.errors import printable
 from asyncfin.model.value import Value
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _SIGNS = {"year to date": ("", "+ ", "- ")}
 
 
-def print_twelve_months(panels: Sequence[Panel], meanings: Sequence[str], form: Form) -> None:
+def print_twelve_months(panels: Sequence[Panel], meanings: Sequence[str], form: QueryForm) -> None:
     """Print the last twelve months of the series of panels, in the form that is wanted.
 
     Args:
         meanings: the period meanings of values that add up. Empty: `OVER_PERIOD`.
     """
     table = last_twelve_months(panels, period_meanings=meanings or OVER_PERIOD)
-    if form.json or form.csv or form.csv_raw:
+    if form.json or form.is_csv:
         _print_all(table, json=form.json, raw=form.csv_raw)
     else:
         _print_latest(table, panels, screen(), form.unit)

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
@@ -17,8 +17,10 @@ from asyncfin.extraction.objects import ObjectFiles
 from asyncfin.extraction.parquet import EntityFile, Found, Written
 from asyncfin.extraction.prefix import SCHEMES, Prefix
 from asyncfin.extraction.question import SharedQuestion, differences
-from asyncfin.read.read import Metadata
 from asyncfin.tasks import bounded
+
+if TYPE_CHECKING:
+    from asyncfin.read.read import Metadata
 
 # Files that are looked for, or deleted, at once.
 _AT_ONCE = 32

@@ -243,14 +243,14 @@ class _Pages:
 
     async def series(self, request: Request) -> Response:
         """Return the series that match the search, and the selected ones. Reads the catalogue."""
-        question, _ = await self._received(request)
+        question, _ = await self._asked(request)
         catalogue = await unless_gone(request, self._client().catalogue(question.companies[0]), _SECONDS)
         self._names[catalogue.entity_id] = catalogue.name
         return await self._page(request, "series.html", lambda: self._series(question, catalogue))
 
     async def cost(self, request: Request) -> Response:
         """Return how many requests the question would spend. Reads catalogues that are not known."""
-        question, _ = await self._received(request)
+        question, _ = await self._asked(request)
         if not question.series:
             return await self._page(request, "cost.html", dict)
         reading = catalogues_of(reads_of(self._client()), question.companies, max_age=_ANY_AGE)
@@ -262,7 +262,7 @@ class _Pages:
 
     async def answer(self, request: Request) -> Response:
         """Return the table, the charts, what was spent, and the Python for the same."""
-        question, _ = await self._received(request)
+        question, _ = await self._asked(request)
         question.check_view()
         # Visitors who request values of one company at the same time all see the progress of the last one.
         progress = self._progress[question.companies[0]] = _Progress(question.companies)
@@ -276,14 +276,14 @@ class _Pages:
         Raises:
             HTTPException: 409: the client has not cached them, or the service has refused a company since.
         """
-        question, form = await self._received(request)
+        question, form = await self._asked(request)
         question.check_view()
         received = await self._seen(request, question, {**form, "spend": []})
         return await self._answered(request, question, received)
 
     async def cell(self, request: Request) -> Response:
         """Return what a value is and where it comes from, or why there is none. No request but `spend`."""
-        question, form = await self._received(request)
+        question, form = await self._asked(request)
         given = [form.get(f"cell_{name}", [""])[-1] for name in ("company", "version", "series", "period")]
         company, version, series_id, label = given
         period = Period.parse(label)
@@ -321,7 +321,7 @@ class _Pages:
 
     async def csv(self, request: Request) -> Response:
         """Return all values of the question in the view of the page, as CSV. No request without `spend`."""
-        question, form = await self._received(request)
+        question, form = await self._asked(request)
         question.check_view()
         received = await self._seen(request, question, form)
 
@@ -515,7 +515,7 @@ class _Pages:
             self._check_offered(each)
         return question
 
-    async def _received(self, request: Request) -> tuple[Question, Mapping[str, Sequence[str]]]:
+    async def _asked(self, request: Request) -> tuple[Question, Mapping[str, Sequence[str]]]:
         """Return the question of a form that the explorer's own page has sent, and the form."""
         self._entity_id(request)
         form = await received_form(request)

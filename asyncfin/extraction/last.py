@@ -70,7 +70,7 @@ def last_run(
         question: the hash of its question.
         stop: the event that ends it early, which may be a `Stop`.
     """
-    interrupted, of = getattr(stop, "exit_code", INTERRUPTED), getattr(stop, "of", None)
+    interrupted, of = getattr(stop, "exit_code", Exit.INTERRUPTED), getattr(stop, "of", None)
     stopped = failure or report.stopped
     if failure is not None:
         concerns = failure.concerns if isinstance(failure, AsyncfinError) else None

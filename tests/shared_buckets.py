@@ -87,7 +87,7 @@ class RedisLine:
         """Return a bucket on the server whose clock is the loop's."""
         from asyncfin import RedisBucket
 
-        return RedisBucket(self.url, account=account, microseconds=microseconds, **settings)
+        return RedisBucket(self.url, **{"account": account, "microseconds": microseconds, **settings})
 
 
 def file_bucket(path: str | Path, *settings: Any, **more: Any) -> Any:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -146,19 +147,28 @@ class Result(NamedTuple):
 Command = Callable[..., Result]
 
 
-@pytest.fixture(scope="session")
-def running() -> Iterator[Sandbox]:
-    """A sandbox of the small dataset, on a separate loop: commands have their own."""
+@contextmanager
+def serving(*sources: Any) -> Iterator[Sandbox]:
+    """Run a sandbox on a separate loop: commands have their own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    sandbox = Sandbox(DOCUMENT, RATIOS, LONG)
+    sandbox = Sandbox(*sources)
     asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
-    yield sandbox
-    asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    try:
+        yield sandbox
+    finally:
+        asyncio.run_coroutine_threadsafe(sandbox.aclose(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture(scope="session")
+def running() -> Iterator[Sandbox]:
+    """A sandbox of the small dataset."""
+    with serving(DOCUMENT, RATIOS, LONG) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

@@ -28,9 +28,11 @@ from tests.cli.conftest import (
     Command,
     Terminal,
     finish,
+    serving,
     start,
 )
 from tests.cli.test_help import section
+from tests.handmade import dataset
 
 
 @pytest.fixture
@@ -305,6 +307,35 @@ def test_sigterm_finishes_what_it_can_within_the_grace_and_leaves_the_outcome(
     service.clear_faults()
     again = finish(start("extract", LONG_ENTITY, ENTITY, "--into", night, "--annual", sandbox=service))
     assert (again.code, "1 done, 1 unchanged" in again.out) == (0, True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send on Windows")
+def test_sigterm_drops_two_hundred_entities_in_progress_and_the_next_run_begins_at_once(
+    night: str, tmp_path: Path
+) -> None:
+    """The files of the last run stay whole, and the lock is gone."""
+    # Seconds of real time: three commands start.
+    ids = [f"O-{number:032d}" for number in range(1, 201)]
+    listed = tmp_path / "ids.txt"
+    listed.write_text("\n".join(ids))
+    arguments = ("extract", "--ids", str(listed), "--into", night, "--annual", "--max-in-flight", "200")
+    numbers = {("Revenue", "all"): {"FY2024": 1.0}}
+    with serving(*(dataset(numbers, entity_id=each) for each in ids)) as service:
+        assert finish(start(*arguments, sandbox=service)).code == 0
+        known = len(service.log)
+        service.inject(Hang())
+        process = start(*arguments, "--grace", "0.5", sandbox=service)
+        while sum(each.operation == "dataset" for each in service.log[known:]) < 200:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert finish(process).code == 143
+        assert count(night) == 200
+        last = json.loads(Path(f"{night}.journal/last.json").read_text())
+        assert (last["outcome"], last["left"], last["failed"]) == ("interrupted", 200, 0)
+        service.clear_faults()
+        again = finish(start(*arguments, sandbox=service))
+        assert (again.code, "200 unchanged" in again.out) == (0, True)
 
 
 def test_the_failed_entities_of_the_last_run_are_read_by_themselves(

@@ -1,6 +1,8 @@
 """Mistakes of a first day in Python: one error that says what to write, and no request is spent."""
 
 import inspect
+from datetime import date
+from typing import Any
 
 import pytest
 
@@ -17,14 +19,19 @@ async def test_a_question_without_periods_says_what_to_write(name: str) -> None:
     async with Client("https://service.example", "token") as client:
         method = getattr(client, name)
         ids = [ENTITY_ID] if name in ("compare", "query_many") else ENTITY_ID
+
+        async def call(*args: object, **kwargs: object) -> None:
+            if inspect.isawaitable(made := method(*args, **kwargs)):
+                await made
+
         with pytest.raises(SelectionError, match=MISSING):
-            method(ids, Select())
+            await call(ids, Select())
         with pytest.raises(SelectionError, match=MISSING):
-            method(ids, select=Select(), value_version="original")
+            await call(ids, select=Select(), value_version="original")
         with pytest.raises(TypeError, match="periodss"):
-            method(ids, Select(), periodss=Annual())
+            await call(ids, Select(), periodss=Annual())
         with pytest.raises(TypeError):
-            method()
+            await call()
         assert inspect.signature(method).parameters["periods"].default is inspect.Parameter.empty
 
 
@@ -53,11 +60,12 @@ async def test_two_versions_are_not_two_publications(versions: tuple[Panel, Pane
     assert 'original.to_pandas("wide").compare(restated.to_pandas("wide"))' in str(caught.value)
 
 
-async def test_a_date_is_not_a_fiscal_period(versions: tuple[Panel, Panel]) -> None:
-    with pytest.raises(
-        SelectionError, match=r"a fiscal period such as FY2023.*as_of\(folder, '2023-06-30'\)$"
-    ):
-        known_by(*versions, "2023-06-30")
+@pytest.mark.parametrize("day", ["2023-06-30", date(2023, 6, 30)], ids=str)
+async def test_a_date_is_not_a_fiscal_period(versions: tuple[Panel, Panel], day: Any) -> None:
+    with pytest.raises(SelectionError) as caught:
+        known_by(*versions, day)
+    assert "a fiscal period such as FY2023" in str(caught.value)
+    assert str(caught.value).endswith('; for a date keep a feed: as_of(folder, "2023-06-30")')
 
 
 async def test_a_period_is_the_second_key_of_a_panel(versions: tuple[Panel, Panel]) -> None:

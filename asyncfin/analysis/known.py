@@ -110,17 +110,17 @@ def _ends(table: Any) -> Any:
     return compute.add(compute.multiply(years, 12), months)
 
 
-def _period(reported: Period | str) -> Period:
+def _period(reported: Any) -> Period:
     """Return the period of a label; a date is refused with what takes one."""
     if isinstance(reported, Period):
         return reported
     try:
-        date.fromisoformat(reported)
-    except (TypeError, ValueError):
+        day = reported if isinstance(reported, date) else date.fromisoformat(str(reported))
+    except ValueError:
         return Period.parse(reported)
     raise SelectionError(
         f"reported must be a fiscal period such as FY2023, not {reported!r}; for a date keep a feed:"
-        f" as_of(folder, {reported!r})"
+        f' as_of(folder, "{day:%Y-%m-%d}")'
     )
 
 

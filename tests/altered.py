@@ -1,12 +1,13 @@
 """Services that pass requests on to the sandbox, and alter its answers or refuse what it accepts."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 from aiohttp import web
+from attrs import evolve, frozen
 
 from asyncfin.sandbox import Sandbox
 
@@ -50,26 +51,77 @@ async def altered(
         yield base_url
 
 
+@frozen
+class Got:
+    """A request that a service with caps has received."""
+
+    operation: str
+    sent: dict[str, Any]  # its body; of another than a query nothing
+    size: int  # the bytes of the body
+    cache_control: str | None
+    status: int
+
+    @property
+    def exact(self) -> int:
+        """How many exact periods it names; 0: none."""
+        return len(self.sent.get("periods", {}).get("exact", ()))
+
+    @property
+    def months(self) -> int:
+        """How many months its range has; 0: it has none."""
+        selection = self.sent.get("periods", {})
+        if selection.get("mode") != "fiscal_range":
+            return 0
+        first, last = (selection[end]["year"] * 12 + selection[end]["end_month"] for end in ("from", "to"))
+        return int(last - first + 1)
+
+    @property
+    def ids(self) -> int:
+        """How many metrics it names, times how many paths."""
+        return len(self.sent.get("metric_ids", ())) * len(self.sent.get("scope_combinations", ()))
+
+
 @asynccontextmanager
-async def capped(sandbox: Sandbox, most: int, *, ranges: bool = True) -> AsyncIterator[tuple[str, list[Any]]]:
-    """Give the base URL of a service that refuses more exact periods than a cap, and what it receives."""
-    received: list[tuple[str, str | None, int]] = []
+async def capped(
+    service: Any,
+    *,
+    exact: int | None = None,
+    months: int | None = None,
+    ids: int | None = None,
+    size: int | None = None,
+    metrics: Container[str] = (),
+) -> AsyncIterator[tuple[str, list[Got]]]:
+    """Give the base URL of a service that refuses what exceeds its caps, and what it receives.
+
+    400: more exact periods, months or ids than the cap (`Got`), and the given metrics; 413: a larger body.
+    """
+
+    def status_of(got: Got) -> int:
+        if size is not None and got.size > size:
+            return 413
+        caps = ((got.exact, exact), (got.months, months), (got.ids, ids))
+        is_refused = any(cap is not None and number > cap for number, cap in caps)
+        return 400 if is_refused or any(each in metrics for each in got.sent.get("metric_ids", ())) else 200
 
     async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
-        sent = await request.json() if request.method == "POST" else {}
-        selection = sent.get("periods", {})
-        exact = len(selection.get("exact", []))
-        operation = request.path.rsplit("/", 1)[-1]
-        received.append((operation, request.headers.get("Cache-Control"), exact))
-        if exact > most or (selection.get("mode") == "fiscal_range" and not ranges):
-            error = {"code": "validation_failed", "message": f"{exact} periods", "request_id": "r"}
-            return web.json_response({"error": error}, status=400)
+        content = await request.read()
+        operation, control = request.path.rsplit("/", 1)[-1], request.headers.get("Cache-Control")
+        got = Got(operation, json.loads(content or b"{}"), len(content), control, 0)
+        if (status := status_of(got)) != 200:
+            received.append(evolve(got, status=status))
+            if status == 413:  # from something in front of the service
+                return web.Response(text="<html>Too large</html>", status=status, content_type="text/html")
+            message = f"{got.exact} periods, {got.months} months, {got.ids} ids, {got.size} bytes"
+            error = {"error": {"code": "validation_failed", "message": message, "request_id": "r"}}
+            return web.json_response(error, status=status)
         headers = {"Authorization": request.headers["Authorization"]}
-        url = f"{sandbox.base_url}{request.path_qs}"
-        async with session.request(request.method, url, json=sent or None, headers=headers) as response:
+        url = f"{service.base_url}{request.path_qs}"
+        async with session.request(request.method, url, json=got.sent or None, headers=headers) as response:
             body = await response.read()
+            received.append(evolve(got, status=response.status))
             return web.Response(status=response.status, body=body, content_type="application/json")
 
+    received: list[Got] = []
     async with aiohttp.ClientSession() as session, _served(pass_on) as base_url:
         yield base_url, received
 

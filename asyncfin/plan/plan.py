@@ -67,7 +67,8 @@ class Plan:
         periods: the question's periods, resolved against this catalogue. None: the catalogue has no series
             or no periods, and there are no batches.
         series: the wanted series, in catalogue order.
-        batches: the queries to send, each with its home series.
+        batches: the queries to send by the documented caps, each with its home series. One that the service
+            refuses as too large is sent in smaller parts.
         cached: the wanted series that are cached, which no batch requests.
     """
 
@@ -80,9 +81,10 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """How many requests the batches take, if none has to be repeated.
+        """How many requests the batches take by the documented caps, if none has to be repeated.
 
-        Without batches, as everything is cached, one for the metadata may be needed (`Client`, `max_age`).
+        A service with others gets more of them, smaller ones, which `Panel.requests` counts. Without batches,
+        as everything is cached, one for the metadata may be needed (`Client`, `max_age`).
         """
         return sum(batch.requests for batch in self.batches)
 

@@ -9,6 +9,7 @@ from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Self
+from weakref import WeakSet
 
 from attrs import evolve
 
@@ -19,6 +20,7 @@ from asyncfin.errors import (
     DatasetChangedError,
     RateLimitedError,
     SelectionError,
+    ServiceError,
     ValidationFailedError,
 )
 from asyncfin.events import Restarted
@@ -26,6 +28,7 @@ from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
+from asyncfin.read.learned import is_repeated
 from asyncfin.read.publications import Publication, Unfinished
 from asyncfin.read.read import Metadata, Read
 from asyncfin.read.turn import is_ended_by_turn
@@ -41,6 +44,8 @@ _GROWTH = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
 _CHANGED_IN_PLACE = "the metadata show that the publication was changed in place"
+# Refusals that are not about a replaced publication; a read of several reads need not check them again.
+_checked: WeakSet[BaseException] = WeakSet()
 
 
 def _is_inconclusive(error: AsyncfinError) -> bool:
@@ -92,7 +97,7 @@ class Attempt:
         self.read = read
         self._records = read.records
         self._committed = False
-        self._checked: ValidationFailedError | None = None  # a refusal that is not about the publication
+        self._is_checked = False  # whether a refusal had the metadata requested
         # When the latest request was sent that has confirmed the publication.
         self.confirmed: datetime | None = None
         self.successor = successor  # the metadata of another publication, which the next attempt begins with
@@ -142,35 +147,34 @@ class Attempt:
                 await self._records.mark_replaced(entity_id, dataset_id)
             raise
         except ValidationFailedError as refusal:
-            if self.read.pinned:
-                raise  # another publication would not do
+            if self.read.pinned or is_repeated(refusal):
+                raise  # another publication would not do, or nothing was sent
             await self._records.mark_replaced(entity_id, dataset_id)
             try:
-                if refusal is not self._checked:
+                if refusal not in _checked:
                     await self.check_refusal(refusal, dataset_id)
             finally:
                 # Whatever the metadata show: what the catalogue lists was refused.
                 publications.drop(entity_id, dataset_id)
             raise
 
-    async def check_refusal(self, refusal: ValidationFailedError, dataset_id: str) -> None:
-        """Find out with one request for the metadata whether a 400 was about a replaced publication.
+    async def check_refusal(self, refusal: ServiceError, dataset_id: str) -> None:
+        """Find out whether a 400 was about a replaced publication: then it is a DatasetChangedError.
 
-        Then it is a DatasetChangedError, or with a Catalogue as the source the refusal itself.
+        The first one costs a request for the metadata, and the others none.
         """
-        current = await self.read.metadata(fresh=True)
-        self._checked = refusal
-        if is_same_publication(current.dataset.dataset_id, dataset_id):
+        if not self._is_checked:
+            current = await self.read.metadata(fresh=True)
+            if not is_same_publication(current.dataset.dataset_id, dataset_id):
+                self.successor = current
+                facts = refusal.facts()
+                facts["message"] = f"the publication has been replaced; the service said: {refusal.message}"
+                raise DatasetChangedError(**facts) from refusal
             if self._is_to_restart(current):
                 self.successor = current
                 raise self._change(f"{_CHANGED_IN_PLACE}; the service said: {refusal.message}") from refusal
-            return
-        if self.read.pinned:
-            raise refusal
-        self.successor = current
-        facts = refusal.facts()
-        facts["message"] = f"the publication has been replaced; the service said: {refusal.message}"
-        raise DatasetChangedError(**facts) from refusal
+            self._is_checked = True
+        _checked.add(refusal)
 
     def _is_to_restart(self, current: Metadata) -> bool:
         """Return whether what is known of a publication was dropped, and this read can still start over."""

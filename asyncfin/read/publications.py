@@ -22,8 +22,8 @@ from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
-from asyncfin.read.cap import ExactCap
 from asyncfin.read.kept import KeptPanels
+from asyncfin.read.learned import LearnedCaps
 from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
@@ -179,8 +179,8 @@ class Publications:
         self.catalogue_reads: SingleFlight[str, Publication] = SingleFlight()
         # The questions in progress, for all that are equal: the result, and whether it is stale.
         self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
-        self.exact_cap = ExactCap()
         self.kept_panels = KeptPanels()
+        self.caps = LearnedCaps()
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES,
             lambda publication: len(publication.catalogue),

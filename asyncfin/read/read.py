@@ -14,6 +14,7 @@ from asyncfin.errors import NotFoundError, PermissionDeniedError
 from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place
 from asyncfin.plan.question import Question
 from asyncfin.read.in_place import Heads, log_changed_in_place
+from asyncfin.read.learned import Refusals
 from asyncfin.read.publications import Publications
 from asyncfin.read.span import QuestionSpan, current_span
 from asyncfin.read.turn import Turn, taken
@@ -95,6 +96,7 @@ class Read:
         self.stats = ReadStats()
         self._send = partial(sender.send, on_attempt=self.stats.count, max_outage=max_outage)
         self.heads = Heads() if self.stats.span is None else self.stats.span.heads
+        self.refusals = Refusals(limit)
 
     @property
     def is_unauthorized(self) -> bool:

@@ -6,16 +6,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from typing import TypeAlias
 
 from attrs import evolve
 
-from asyncfin.errors import IncompleteResultError, ValidationFailedError, error_context
-from asyncfin.model.selection import FiscalRange, Resolved, Trailing, resolve
+from asyncfin.errors import IncompleteResultError
+from asyncfin.model.selection import FiscalRange, Trailing, resolve
 from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts
-from asyncfin.read.cap import count_exact
+from asyncfin.read.batch import Page, read_part
 from asyncfin.read.publications import Received
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
@@ -23,11 +22,6 @@ from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import merged
-from asyncfin.wire.pages import planned_pages
-from asyncfin.wire.values import PlannedPage
-
-# The wanted series of a page, and the foreign ones where they are kept.
-_Page: TypeAlias = tuple[Block, Block | None]
 
 
 async def answer(read: Read, plan: Plan | None = None) -> Panel:
@@ -201,89 +195,23 @@ async def _request(attempt: Attempt, asking: Stitch, series_ids: Collection[str]
 @asynccontextmanager
 async def _pages(
     attempt: Attempt, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
-) -> AsyncIterator[AsyncIterator[_Page]]:
+) -> AsyncIterator[AsyncIterator[Page]]:
     """Yield the pages of all batches in the order in which they are received, and cache them.
 
     With `prefetch` a batch's next page is requested while one is read. It does not count as held until then,
     so a stream, which bounds what it holds, must not prefetch.
     """
     read, writer = attempt.read, None
-    async with AsyncExitStack() as open_writer:
+    async with AsyncExitStack() as opened:
         if batches and read.cache is not None and read.fills_cache:
             dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
-            writer = await open_writer.enter_async_context(CacheWriter(put))
-        jobs = [partial(_read_batch, attempt, stitch, batch, writer, prefetch=prefetch) for batch in batches]
+            writer = await opened.enter_async_context(CacheWriter(put))
+        opened.enter_context(read.publications.caps.learning(read))
+        parts = read.publications.caps.parts(batches, stitch.plan.catalogue)
+        jobs = [partial(read_part, attempt, stitch, part, writer, prefetch=prefetch) for part in parts]
         async with merged(jobs, read.limit) as pages:
             yield pages
-
-
-async def _read_batch(
-    attempt: Attempt, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
-) -> AsyncGenerator[_Page, None]:
-    """Yield each page of a batch that has series which are at home in the batch."""
-    read, catalogue = attempt.read, stitch.plan.catalogue
-    cap = read.publications.exact_cap
-    received: set[str] = set()
-    restarted = False
-    refusal: ValidationFailedError | None = None  # of the exact periods: then a range is tried
-    while True:
-        sent, began, begun = cap.sendable(batch, catalogue), read.publications.clock(), False
-        try:
-            async with AsyncExitStack() as trial:
-                if refusal is not None:
-                    sent = await trial.enter_async_context(
-                        cap.trial(batch, catalogue, refusal, attempt.check_refusal)
-                    )
-                pages = planned_pages(
-                    read.send,
-                    read.entity_id,
-                    sent,
-                    wanted=batch.home - received,
-                    matched=batch.matched,
-                    keep_foreign=writer is not None,
-                    prefetch=prefetch,
-                )
-                async with aclosing(pages):
-                    async for page in pages:
-                        await trial.aclose()  # its outcome is known with the first page
-                        begun = True
-                        # It was pinned and not refused: its publication was current when it was sent.
-                        attempt.record_confirmation(began)
-                        # With `prefetch` the next request may have left as soon as this page was there.
-                        left = page.at if prefetch else None
-                        wanted, foreign = await _added(attempt, stitch, page, sent.periods, writer)
-                        # While the blocks wait to be taken, they alone are held, and not the page's bytes.
-                        del page
-                        if wanted is not None:
-                            received.update(wanted.series_ids)
-                            yield wanted, foreign
-                        began = left or read.publications.clock()
-            return
-        except ValidationFailedError as refused:
-            if not begun:
-                if refusal is not None or count_exact(sent) < 2:  # with one, their number is not the reason
-                    raise
-                refusal = refused
-            elif restarted:
-                raise
-            else:
-                # A cursor was refused, of a page that may have been sent long ago. The chain starts over,
-                # once, without the series that were received.
-                restarted, refusal = True, None
-
-
-async def _added(
-    attempt: Attempt, stitch: Stitch, page: PlannedPage, asked: Resolved, writer: CacheWriter | None
-) -> tuple[Block | None, Block | None]:
-    """Add a page to the answer and to what is cached; `asked` are the periods that were requested."""
-    attempt.read.stats.received_at = page.at
-    await attempt.read.received(page)
-    with error_context("query", page.entity_id, page):
-        both = await stitch.add(page, asked=asked)
-    if writer is not None:
-        await writer.add(filter(None, both))
-    return both
 
 
 async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Block]:

@@ -150,9 +150,16 @@ def planned_pages(
 
     Its query selects the `matched` series; a page with any other is refused. With `keep_foreign` the numbers
     of those that are not wanted are read too, if they are valid.
+
+    If a cursor is refused, the chain starts over from its first page, once: the page of the cursor may have
+    been sent long ago. Series that were received are not wanted the second time.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)
+
+    def start_over() -> None:
+        nonlocal trail, wanted
+        trail, wanted = _Trail(entity_id, query.expected_dataset_id), wanted - trail.series_ids
 
     async def read(response: Response) -> PlannedPage:
         page = await read_planned_page(
@@ -171,7 +178,7 @@ def planned_pages(
         trail.follow(page, series_ids)
         return page
 
-    return _pages(send, request_for, read, prefetch=prefetch)
+    return _pages(send, request_for, read, prefetch=prefetch, start_over=start_over)
 
 
 def _origin(response: Response) -> dict[str, Any]:
@@ -179,14 +186,31 @@ def _origin(response: Response) -> dict[str, Any]:
 
 
 async def _pages(
-    send: Send, request_for: _RequestFor, read: Callable[[Response], Awaitable[Page]], *, prefetch: bool
+    send: Send,
+    request_for: _RequestFor,
+    read: Callable[[Response], Awaitable[Page]],
+    *,
+    prefetch: bool,
+    start_over: Callable[[], None] | None = None,
 ) -> AsyncGenerator[Page, None]:
-    """Follow the cursor until the last page; with `prefetch` request a page ahead."""
+    """Follow the cursor until the last page; with `prefetch` request a page ahead.
+
+    `start_over` is called once if a cursor is refused, and the first page is requested again; None: it is an
+    error.
+    """
     # At most one request is ahead of the consumer, who sets the pace.
-    request, ahead = request_for(cursor=None), None
+    first = request = request_for(cursor=None)
+    ahead: asyncio.Task[Response] | None = None
     try:
         while True:
-            response, ahead = await (ahead or send(request)), None
+            try:
+                response, ahead = await (ahead or send(request)), None
+            except ValidationFailedError:
+                if start_over is None or request is first:
+                    raise
+                start_over()
+                request, ahead, start_over = first, None, None
+                continue
             async with decoding_lock():
                 with reading(request, response):
                     page = await read(response)

@@ -370,7 +370,7 @@ async def test_a_cap_on_exact_periods_is_a_limit_and_no_break(most: int, refused
     thirty_years = dataset({("Sales", "all"): {f"FY{year}": year for year in range(1990, 2020)}})
     async with (
         Sandbox(thirty_years) as sandbox,
-        capped(sandbox, most) as (url, _),
+        capped(sandbox, exact=most) as (url, _),
         Client(url, sandbox.token) as client,
     ):
         report = await check(client, ENTITY_ID)

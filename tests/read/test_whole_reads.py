@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from asyncfin import (
     Client,
@@ -168,26 +169,38 @@ async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
 async def test_a_400_of_the_current_publication_is_raised_and_its_catalogue_read_again() -> None:
     """The question itself is wrong, or the catalogue: the next question begins afresh."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        await client.query(ENTITY_ID, Select(), Annual(last=1))
+        sandbox.inject(evolve(REFUSED, nth=(1, 2)))
+        spent = len(sandbox.log)
+        with pytest.raises(ValidationFailedError):
+            await client.query(ENTITY_ID, Select(), Annual(last=1))
+        await client.query(ENTITY_ID, Select(), FiscalRange())
+        operations = [served.operation for served in list(sandbox.log)[spent:]]
+    assert operations == ["query", "dataset", "query", "catalogue", "query"]
+
+
+async def test_a_400_that_an_equal_request_does_not_get_was_a_fault() -> None:
+    """The smallest batch is sent again, and nothing is learned of it."""
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         await client.query(ENTITY_ID, Select(), FiscalRange())
         sandbox.inject(REFUSED)
         spent = len(sandbox.log)
-        with pytest.raises(ValidationFailedError):
+        for _ in range(2):
             await client.query(ENTITY_ID, Select(), FiscalRange())
-        await client.query(ENTITY_ID, Select(), FiscalRange())
         operations = [served.operation for served in list(sandbox.log)[spent:]]
-    assert operations == ["query", "dataset", "catalogue", "query"]
+    assert operations == ["query", "dataset", "query", "query", "query"]
 
 
-async def test_a_400_with_a_catalogue_as_the_source_is_raised_as_it_is() -> None:
-    """No other publication would do, so nothing is asked about it."""
+async def test_a_400_of_a_replaced_publication_is_a_change_with_a_catalogue_as_the_source_too() -> None:
+    """No other publication would do, and no smaller request is sent."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogue = await client.catalogue(ENTITY_ID)
         sandbox.publish(NEW)
         sandbox.inject(REFUSED)
         spent = len(sandbox.log)
-        with pytest.raises(ValidationFailedError):
+        with pytest.raises(DatasetChangedError):
             await client.query(catalogue, Select(), FiscalRange())
-        assert [served.operation for served in list(sandbox.log)[spent:]] == ["query"]
+        assert [served.operation for served in list(sandbox.log)[spent:]] == ["query", "dataset"]
 
 
 async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
@@ -305,7 +318,7 @@ async def test_exact_periods_that_the_service_refuses_are_requested_as_a_range(s
     async with (
         Sandbox(large) as sandbox,
         Client(sandbox.base_url, sandbox.token) as plain,
-        capped(sandbox, 3) as (base_url, received),
+        capped(sandbox, exact=3) as (base_url, received),
         Client(base_url, sandbox.token) as client,
     ):
         catalogue = await client.catalogue(entity_id)
@@ -317,7 +330,7 @@ async def test_exact_periods_that_the_service_refuses_are_requested_as_a_range(s
         right = await plain.query(entity_id, Select(), periods)
         assert panel.periods == right.periods
         assert content(panel) == content(right)
-        refused = sum(exact > 3 for _, _, exact in received)
+        refused = sum(got.exact > 3 for got in received)
         assert 1 <= refused <= min(8, plan.requests)
         assert len(received) == refused + 1 + plan.requests
         assert panel.requests == len(received)
@@ -326,7 +339,7 @@ async def test_exact_periods_that_the_service_refuses_are_requested_as_a_range(s
         assert len(received) == plan.requests, "learned for the life of the client"
         received.clear()
         few = await client.query(asked, Select(), Exact(catalogue.periods[:2]))
-        assert {exact for _, _, exact in received} == {2}
+        assert {got.exact for got in received} == {2}
         assert len(few.periods) == 2
         query = Query(*a_query(catalogue), Exact(catalogue.periods[:5]))
         with pytest.raises(ValidationFailedError):
@@ -341,7 +354,7 @@ async def test_what_a_range_has_shown_is_known_with_its_first_page() -> None:
         each["scopes"] = series[0]["scopes"]
     async with (
         Sandbox(chain) as sandbox,
-        capped(sandbox, 1) as (base_url, received),
+        capped(sandbox, exact=1) as (base_url, received),
         Client(base_url, sandbox.token, max_in_flight=1) as client,
     ):
         periods = Exact(["FY2023", "FY2024"])
@@ -349,7 +362,7 @@ async def test_what_a_range_has_shown_is_known_with_its_first_page() -> None:
             await anext(pieces)
             received.clear()
             assert len(await client.query(ENTITY_ID, Select(), periods)) == 300
-            assert not any(exact for _, _, exact in received)
+            assert not any(got.exact for got in received)
 
 
 def a_query(catalogue: Catalogue) -> tuple[list[str], list[Any]]:
@@ -357,20 +370,22 @@ def a_query(catalogue: Catalogue) -> tuple[list[str], list[Any]]:
     return [catalogue.series[0].metric_id], [catalogue.series[0].scopes]
 
 
-async def test_a_refusal_that_is_not_about_the_number_of_periods_is_raised_as_it_was_received() -> None:
-    """The range is refused too: nothing is learned, and the first refusal is raised."""
+async def test_a_refusal_that_is_not_about_a_size_is_raised_as_it_was_received() -> None:
+    """The smallest request is refused too: the first refusal is raised, and an equal batch is not sent."""
     async with (
         Sandbox(OLD) as sandbox,
-        capped(sandbox, 0, ranges=False) as (base_url, received),
+        capped(sandbox, exact=0, months=0) as (base_url, received),
         Client(base_url, sandbox.token) as client,
     ):
         for _ in range(2):
             with pytest.raises(ValidationFailedError, match="2 periods"):
                 await client.query(ENTITY_ID, Select(), Exact(["FY2023", "FY2024"]))
-        operations = [operation for operation, _, _ in received]
-        assert operations == ["catalogue", "query", "dataset", "query"] * 2
-        checks = [header for operation, header, _ in received if operation == "dataset"]
-        assert checks == ["no-cache"] * 2
+        operations = [got.operation for got in received]
+        # The exact periods and the range, for one series, which is all there is, too; 7, 4, 2 and 1 months.
+        refused = ["query", "dataset", "query", *["query"] * 2, *["query"] * 4]
+        assert operations == ["catalogue", *refused, "catalogue"]
+        checks = [got.cache_control for got in received if got.operation == "dataset"]
+        assert checks == ["no-cache"]
 
 
 async def test_the_metadata_of_a_restart_are_not_those_of_a_cache_on_the_way() -> None:
@@ -379,11 +394,11 @@ async def test_the_metadata_of_a_restart_are_not_those_of_a_cache_on_the_way() -
     old, new = (DatasetFile(both.entity_id, both.name, (each,)) for each in both.publications)
     async with (
         Sandbox(old) as sandbox,
-        capped(sandbox, 99) as (base_url, received),
+        capped(sandbox, exact=99) as (base_url, received),
         Client(base_url, sandbox.token) as client,
     ):
         await client.query(both.entity_id, Select(), FiscalRange())
         sandbox.publish(new)
         panel = await client.query(both.entity_id, Select(), FiscalRange())
     assert panel.dataset.dataset_id == both.publications[1].dataset_id
-    assert [header for operation, header, _ in received if operation == "dataset"] == ["no-cache"]
+    assert [got.cache_control for got in received if got.operation == "dataset"] == ["no-cache"]

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 from attrs import define, field, frozen
 
@@ -188,6 +189,8 @@ class Publications:
         )
         # When publications were last read again since they were changed in place, by entity, in loop time.
         self._read_again: LeastRecentlyUsed[str, float] = LeastRecentlyUsed(MAX_RECORDS)
+        # Of catalogues that are not kept, while a question uses them; by the id of the object.
+        self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
         # The catalogues read in part.
         self.unfinished: LeastRecentlyUsed[str, Unfinished] = LeastRecentlyUsed(
             _MAX_UNFINISHED_PAGES, lambda unfinished: len(unfinished.responses)
@@ -200,10 +203,12 @@ class Publications:
             await leave(self)
 
     def of(self, catalogue: Catalogue) -> Publication:
-        """Return the kept publication of a catalogue, or a new one that only the caller keeps."""
+        """Return the kept publication of a catalogue, or one that its questions at one time share."""
         kept = self.kept.get(catalogue.entity_id)
         # The same object: what responses have shown is not mixed with a catalogue that the caller has made.
-        return kept if kept is not None and kept.catalogue is catalogue else Publication(catalogue)
+        if kept is not None and kept.catalogue is catalogue:
+            return kept
+        return self._unkept.setdefault(id(catalogue), Publication(catalogue))
 
     def kept_as(self, entity_id: str, dataset_id: str) -> Publication | None:
         """Return the kept publication of an entity if it is this one."""

@@ -1,6 +1,7 @@
 """Questions of a client with a cache: what was read once is not asked for again, and nothing is mixed."""
 
 import asyncio
+import pickle
 import random
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -617,14 +618,26 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
 
 @virtual
 async def test_the_first_questions_of_a_process_ask_for_no_series_twice(tmp_path: Path) -> None:
-    """Each of them reads the catalogue from the cache; the smaller one waits for the series of the larger."""
-    async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
+    """Each of them reads the catalogue from the cache; one requests the series, longer than a claim lasts."""
+    async with service(faults=[Latency(operation="query", seconds=20)]) as sandbox:
         async with client(sandbox, FileCache(tmp_path)) as earlier:
             catalogue = await earlier.catalogue(ENTITY)
         spent = len(sandbox.log)
         async with client(sandbox, FileCache(tmp_path), max_age=3600) as later:
-            selects = [Select.of(catalogue.series[:count]) for count in (40, 30, 20)]
-            await asyncio.gather(*(later.query(ENTITY, each, FiscalRange()) for each in selects))
+            some, several = Select.of(catalogue.series[:40]), (FiscalRange(), Annual(), Trailing(12))
+            await asyncio.gather(*(later.query(ENTITY, some, each) for each in several))
+        assert asked(sandbox, spent) == ["query"]
+
+
+@virtual
+async def test_questions_about_a_catalogue_of_the_caller_ask_for_no_series_twice() -> None:
+    """The client does not keep this object, and its questions at one time share what is pending."""
+    async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
+        async with client(sandbox, MemoryCache()) as cached:
+            own = pickle.loads(pickle.dumps(await cached.catalogue(ENTITY)))
+            spent = len(sandbox.log)
+            some, several = Select.of(own.series[:40]), (FiscalRange(), Annual(), Trailing(12))
+            await asyncio.gather(*(cached.query(own, some, each) for each in several))
         assert asked(sandbox, spent) == ["query"]
 
 

@@ -113,3 +113,29 @@ async def streaming(question: Question) -> tuple[int, Held]:
             async for _ in panels:
                 pass
     return peak() - before, None
+
+
+async def prefetched(question: Question) -> tuple[int, Held]:
+    """Read the pages of one query, the next one requested while one is read; none is kept."""
+    from asyncfin import Client
+
+    entity_id, (query,) = question.plan.catalogue.entity_id, question.plan.batches
+    async with (
+        Client(question.url, question.token) as client,
+        aclosing(client.query_pages(entity_id, query, prefetch=True)) as pages,
+    ):
+        return sum([100 async for _ in pages]), None
+
+
+async def prefetched_values(question: Question) -> tuple[int, Held]:
+    """Read the same, and look at every Value, without a wait in between."""
+    from asyncfin import Client
+
+    entity_id, (query,), count = question.plan.catalogue.entity_id, question.plan.batches, 0
+    async with (
+        Client(question.url, question.token) as client,
+        aclosing(client.query_pages(entity_id, query, prefetch=True)) as pages,
+    ):
+        async for page in pages:
+            count += sum(value is not None for series in page.series for value in series.values)
+    return count, None

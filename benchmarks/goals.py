@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -23,11 +23,15 @@ from asyncfin.sandbox import Sandbox
 from asyncfin.table.document import to_json
 from asyncfin.web import reply
 from asyncfin.wire.inflate import inflated
-from benchmarks._shapes import REAL, Shape, full, real
+from benchmarks._hand import KINDS
+from benchmarks._shapes import REAL, Shape, full, one_chain, real
 from benchmarks.answers import runs, served
 from benchmarks.bucket import PLENTY
+from benchmarks.extraction import USUAL, measured, night
 from benchmarks.imports import CLIENT, FLOOR, HELP, helps, imports
+from benchmarks.planner import figures
 from benchmarks.request import request
+from benchmarks.sandbox import HTTP_GOAL, over_http
 from benchmarks.stops import stops
 from benchmarks.visits import plain, visit
 
@@ -59,11 +63,38 @@ def answers() -> list[str]:
             _at_most("full shape: longest stop of the loop", stop, 10, " ms", looked),
         ]
         if REAL.exists():
-            found = _medians(["handwritten", "numbers", "every_value"], real(), Path(folder))
-            for name, way, goal in (("numbers", "numbers", 0.8), ("every Value", "every_value", 1.2)):
-                ratio = found[way]["cpu"] / found["handwritten"]["cpu"]
-                lines.append(_at_most(f"real pages, {name}: CPU of dicts by hand", ratio, goal))
-    return lines
+            lines += _real(Path(folder))
+        chain = {
+            name: each["wall"] for name, each in _medians(list(_CHAIN), one_chain(), Path(folder)).items()
+        }
+    floor = chain.pop("floor")
+    return lines + [
+        _at_most(
+            f"1 query x 40 pages, prefetched, {_CHAIN[way][0]}: wall of bytes", wall / floor, _CHAIN[way][1]
+        )
+        for way, wall in chain.items()
+    ]
+
+
+# One query of 40 pages, and its limits.
+_CHAIN = {"floor": ("", 0.0), "prefetched": ("pages", 1.2), "prefetched_values": ("every Value", 1.25)}
+# Reading real pages, and the limits, of a first read and of another one in the same process.
+_REAL = {
+    "numbers": ("numbers", 0.88, 0.8),
+    "every_value": ("every Value", 1.35, 1.25),
+    "arrow": ("Arrow", 1.9, 1.7),
+}
+
+
+def _real(folder: Path) -> Iterator[str]:
+    """Yield the rows of reading real pages."""
+    for again in ("", " again"):
+        ways = {way: f"{way}{again}" for way in ("handwritten", *_REAL)}
+        found = _medians(list(ways.values()), real(), folder)
+        by_hand = found[ways["handwritten"]]["cpu"]
+        for way, (name, *limits) in _REAL.items():
+            ratio, which = found[ways[way]]["cpu"] / by_hand, ", read again" if again else ""
+            yield _at_most(f"real pages{which}, {name}: CPU of dicts by hand", ratio, limits[bool(again)])
 
 
 def _medians(names: list[str], shape: Shape, folder: Path) -> dict[str, dict[str, float]]:
@@ -216,6 +247,37 @@ def starts() -> list[str]:
     ]
 
 
+def extractions(entities: int = 24) -> list[str]:
+    """Return the rows of extracting companies: of a program by hand, and of runs of ten times as many."""
+    ratios: dict[str, list[float]] = {"command": [], "extracted": [], "memory": []}
+    with tempfile.TemporaryDirectory() as folder:
+        with night(USUAL) as url:
+            measured("extracted", url, KINDS, Path(folder) / "warm")
+            for number in range(ROUNDS):
+                place = Path(folder) / str(number)
+                hand, command, call = (
+                    measured(way, url, entities, place / way) for way in ("by_hand", "command", "extracted")
+                )
+                ratios["command"].append(command["cpu"] / hand["cpu"])
+                ratios["extracted"].append(call["cpu"] / hand["cpu"])
+                ratios["memory"].append(call["memory"] / hand["memory"])
+        with night(200) as url:
+            few, many = (
+                measured("extracted", url, count, Path(folder) / str(count)) for count in (200, 2000)
+            )
+    a_company = many["cpu"] / few["cpu"] / 10
+    name = f"{entities} companies of {USUAL:,} series"
+    return [
+        _at_most(f"`asyncfin extract`, {name}: CPU of by hand", median(ratios["command"]), 1.3),
+        _at_most(f"`extract`, {name}: CPU of by hand", median(ratios["extracted"]), 1.35),
+        _at_most(f"`extract`, {name}: peak memory of by hand", median(ratios["memory"]), 1.0),
+        _at_most(
+            "`extract`, 2,000 companies of 200 series: CPU a company, of 200 companies", a_company, 1.15
+        ),
+        _at_most("the same: peak memory", many["memory"] / few["memory"], 1.25),
+    ]
+
+
 def run() -> str:
     """Return a table."""
     lines = ["| | found | goal | |", "| --- | --- | --- | --- |", *answers()]
@@ -227,4 +289,8 @@ def run() -> str:
         _at_most(f"24,000 series, longest stop: {name}", found, limits.get(name, 50.0), " ms")
         for name, found in asyncio.run(stops()).items()
     ]
+    lines += [_at_most(f"plans of {name}", found, limit) for name, found, limit in figures()]
+    ours, plain_server, size = asyncio.run(over_http())
+    name = f"sandbox, query page of {size / 1000:,.0f} kB: CPU of aiohttp.web that sends the same bytes"
+    lines += [_at_most(name, ours / plain_server, HTTP_GOAL), *extractions()]
     return "\n".join([*lines, *starts(), *asyncio.run(grants())])

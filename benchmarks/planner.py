@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from itertools import product
+from itertools import islice, product
 from math import ceil
 from pathlib import Path
 from random import Random
@@ -35,6 +35,13 @@ from tests.plan.tables import TABLES, Triples
 REAL = Path(__file__).parents[2] / "shared" / "data"
 YEARS = FiscalRange(2020, 2024)
 SUBSETS_OF_EACH = 3
+# The made tables whose limits differ, and what the others are.
+_KINDS = {
+    "crosses": list(TABLES)[:3],
+    "blocks": list(TABLES)[3:5],
+    "cells of 60 and 34 groups": list(TABLES)[5:9],
+}
+_FRIENDLY = "9 friendly tables"
 ROUNDS = 3
 
 
@@ -206,6 +213,37 @@ def lines() -> Iterator[str]:
         row = Row()
         row.add(*_planned_and_grid(of_triples(triples)))
         yield f"| made: {name} | {row} |"
+
+
+def figures() -> Iterator[tuple[str, float, float]]:
+    """Yield figures of plans and their limits: requests as multiples of the lower bound, and CPU time."""
+    found: dict[str, list[tuple[Plan, float]]] = {}
+    for name, (triples, _) in TABLES.items():
+        known = of_triples(triples)
+        kinds = (kind for kind in _KINDS if name in _KINDS[kind])
+        found.setdefault(next(kinds, _FRIENDLY), []).append(measured(known, known.series))
+    friendly = [*islice(dense(1.0, 1), 1), *islice(dense(0.5, 1), 1), *islice(dense(0.9, 3), 1)]
+    friendly.append(catalogue(generate(1, series=3_000, publications=1).publications[-1].groups))
+    found[_FRIENDLY] += [measured(known, known.series) for known in friendly]
+    for kind, plans in found.items():
+        most = max(made.requests / made.lower_bound for made, _ in plans)
+        yield f"{kind}: requests, of the lower bound", most, 1.25 if "groups" in kind else 1.1
+    made = [each for plans in found.values() for each in plans]
+    yield "made tables, slowest plan: us of CPU a series", _slowest(made), 150
+    by_question: dict[str, list[tuple[Plan, float]]] = {}
+    for known in real() if REAL.is_dir() else ():
+        for what, wanted in wanted_of(known):
+            by_question.setdefault(what, []).append(measured(known, wanted))
+    for what, limit in (("all series", 1.03), ("30 % at random", 1.31)) if by_question else ():
+        requests, bounds = zip(*((m.requests, m.lower_bound) for m, _ in by_question[what]), strict=True)
+        yield f"real companies, {what}: requests, of the lower bound", sum(requests) / sum(bounds), limit
+    if by_question:
+        plans = [each for several in by_question.values() for each in several]
+        yield "real companies, slowest plan: us of CPU a series", _slowest(plans), 150
+
+
+def _slowest(plans: Iterable[tuple[Plan, float]]) -> float:
+    return max(seconds / len(made.series) for made, seconds in plans) * 1e6
 
 
 def run() -> str:

@@ -9,40 +9,33 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
+import attrs
 from attrs import define, field
+from msgspec import Struct
 
-from asyncfin.model.series import PAGE_FIELDS, SERIES_FIELDS
+from asyncfin.model.catalogue import CataloguePage, Dataset
+from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries
+from asyncfin.model.value import Value
 
-_PERIOD: Mapping[str, Any] = dict.fromkeys(("year", "end_month", "duration_months"))
-_SCOPE_REF = dict.fromkeys(("scope_group_id", "scope_id"))
-_HEAD = dict.fromkeys(("entity_id", "name", "dataset_id", "created_timestamp"))
-_SERIES = dict.fromkeys(SERIES_FIELDS) | {"scopes": _SCOPE_REF}
-_PAGE_SERIES = {name: _SERIES[name] for name in PAGE_FIELDS}
-_SCOPE = dict.fromkeys(("scope_id", "name", "description", "role", "aliases")) | {
-    "active_start": _PERIOD,
-    "active_end": _PERIOD,
-}
-_SCOPE_GROUP = dict.fromkeys(("scope_group_id", "name", "description")) | {"scopes": _SCOPE}
-_GROUP = dict.fromkeys(("reporting_group_id", "name", "description", "basis", "cadence")) | {
-    "series": _SERIES
-}
-_VALUE = dict.fromkeys(("number", "text", "number_format", "fill_type", "value_version")) | {
-    "report_period": _PERIOD,
-    "sources": dict.fromkeys(("item_id", "row_index", "column_index")),
-}
-DATASET: Mapping[str, Any] = _HEAD
-CATALOGUE: Mapping[str, Any] = _HEAD | {
+
+def _fields_of(kind: Any) -> Any:
+    """Return the fields of a class of the model with theirs, as dicts; None: the type has no class."""
+    if isinstance(kind, type) and (attrs.has(kind) or issubclass(kind, Struct)):
+        hints = get_type_hints(kind)
+        return {name: _fields_of(hints[name]) for name in hints if name != "deviations"}
+    return next(filter(None, map(_fields_of, get_args(kind))), None)
+
+
+DATASET: Mapping[str, Any] = _fields_of(Dataset)
+CATALOGUE: Mapping[str, Any] = _fields_of(CataloguePage)
+_SERIES = _fields_of(CatalogueSeries)
+QUERY: Mapping[str, Any] = {
+    **DATASET,
     "next_cursor": None,
-    "periods": _PERIOD,
-    "scope_groups": _SCOPE_GROUP,
-    "groups": _GROUP,
-}
-QUERY: Mapping[str, Any] = _HEAD | {
-    "next_cursor": None,
-    "periods": _PERIOD,
-    "series": _PAGE_SERIES | {"values": _VALUE},
+    "periods": CATALOGUE["periods"],
+    "series": {name: _SERIES[name] for name in PAGE_FIELDS} | {"values": _fields_of(Value)},
 }
 
 # The fields whose words are an open set (spec 2.3, 2.4).

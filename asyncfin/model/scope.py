@@ -33,12 +33,14 @@ AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
 AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
 
 # Only the characters of the text form itself, and the one that escapes: other ids stay readable.
-_ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}
+_ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}  # first the one that escapes
 _ESCAPED = "(?i)%(?:25|3D|7C)"
 
 
 def _escaped(text: str) -> str:
-    return re.sub(r"[%=|]", lambda found: _ESCAPES[found[0]], text)
+    for character, escape in _ESCAPES.items():  # a pattern takes five times as long
+        text = text.replace(character, escape)
+    return text
 
 
 def _unescaped(text: str, whole: str) -> str:

@@ -120,12 +120,12 @@ class _Observations:
         if by is by_id:
             return self._grid.series, self._series
         if by not in self._by_key:
-            keys = list(map(by, self._grid.series))
-            # The first series of each key, in their order.
-            examples = dict(zip(reversed(keys), reversed(self._grid.series), strict=True))
-            places = {key: at for at, key in enumerate(dict.fromkeys(keys))}
-            rows = _buffer(array("i", map(places.__getitem__, keys)), "int32").take(self._series)
-            self._by_key[by] = [examples[key] for key in places], rows
+            series, places = self._grid.series, dict[Hashable, int]()
+            indices = array("i", [places.setdefault(by(each), len(places)) for each in series])
+            # Reversed: the first series of each key stays.
+            examples = dict(zip(reversed(indices), reversed(series), strict=True))
+            rows = _buffer(indices, "int32").take(self._series)
+            self._by_key[by] = [examples[at] for at in range(len(places))], rows
         return self._by_key[by]
 
     def decoded(self, columns: list[Column]) -> dict[str, Any]:
@@ -190,19 +190,25 @@ def _array(entries: list[Any], type_name: str) -> Any:
                 return _buffer(array("i" if type_name == "int32" else "q", entries), type_name)
         case "sources":
             return _sources(entries)
+        case "scopes":
+            groups, scopes = zip(*chain.from_iterable(entries), strict=True) if any(entries) else ((), ())
+            return _lists(type_name, entries, [pa.array(groups, pa.string()), pa.array(scopes, pa.string())])
     return pa.array(entries, arrow_type(type_name))
 
 
 def _sources(entries: list[Any]) -> Any:
-    """Return the column of sources, built from its children: many times faster than from objects."""
+    """Return the column of sources."""
     sources = list(chain.from_iterable(entries))
     items = pa.array([source.item_id for source in sources], pa.string())
     rows = _array([source.row_index for source in sources], "int64")
     columns = _array([source.column_index for source in sources], "int64")
-    structs = pa.StructArray.from_arrays(
-        [items, rows, columns], fields=list(arrow_type("sources").value_type)
-    )
-    offsets = array("i", list(accumulate(map(len, entries), initial=0)))
+    return _lists("sources", entries, [items, rows, columns])
+
+
+def _lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
+    """Return a column of lists of structs, built from their fields: many times faster than from objects."""
+    structs = pa.StructArray.from_arrays(children, fields=list(arrow_type(type_name).value_type))
+    offsets = array("i", accumulate(map(len, entries), initial=0))
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
 
 

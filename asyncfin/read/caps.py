@@ -221,6 +221,8 @@ def _is_smaller(part: Part, other: Part) -> bool:
 
 def cut(part: Part, caps: Caps, catalogue: Catalogue) -> list[Part]:
     """Return the parts of a part, in order, of which none is larger than what may be sent."""
+    if not caps:
+        return [part]
     exact = part.size(Kind.EXACT)
     if exact > 1:
         refused = caps[Kind.EXACT].refused if Kind.EXACT in caps else None

@@ -103,7 +103,7 @@ class LearnedCaps:
         """Return what to send for batches; raise the refusal that an equal one has received."""
         known = self.known
         parts = [part for each in batches for part in cut(Part.of(each, catalogue), known, catalogue)]
-        for part in parts:
+        for part in parts if self._refused.total else ():
             if (refusal := self._refused.get(_key(part.batch))) is not None:
                 error = type(refusal)(**refusal.facts())
                 for note in getattr(refusal, "__notes__", ()):

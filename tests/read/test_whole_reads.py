@@ -347,22 +347,25 @@ async def test_exact_periods_that_the_service_refuses_are_requested_as_a_range(s
 
 
 async def test_what_a_range_has_shown_is_known_with_its_first_page() -> None:
-    """Other questions do not wait until a stream has taken the other pages."""
-    chain = dataset({("m", f"s{at}"): {"FY2023": at, "FY2024": at} for at in range(300)})
+    """Other questions, and other searches, do not wait until a stream has taken the other pages."""
+    cells = {("m", f"s{at}"): {"FY2023": at, "FY2024": at} for at in range(300)}
+    chain = dataset({**cells, ("n", "s0"): {"FY2024": 0}})
     series = chain["publications"][0]["groups"][0]["series"]
     for each in series:  # one metric on one path, which takes three pages
         each["scopes"] = series[0]["scopes"]
     async with (
         Sandbox(chain) as sandbox,
-        capped(sandbox, exact=1) as (base_url, received),
+        capped(sandbox, exact=1, metrics=["n"]) as (base_url, received),
         Client(base_url, sandbox.token, max_in_flight=1) as client,
     ):
-        periods = Exact(["FY2023", "FY2024"])
-        async with client.stream(ENTITY_ID, Select(), periods) as pieces, asyncio.timeout(30):
+        select, periods = Select(metric_ids="m"), Exact(["FY2023", "FY2024"])
+        async with client.stream(ENTITY_ID, select, periods) as pieces, asyncio.timeout(30):
             await anext(pieces)
             received.clear()
-            assert len(await client.query(ENTITY_ID, Select(), periods)) == 300
+            assert len(await client.query(ENTITY_ID, select, periods)) == 300
             assert not any(got.exact for got in received)
+            with pytest.raises(ValidationFailedError):
+                await client.query(ENTITY_ID, Select(metric_ids="n"), Annual(last=1))
 
 
 def a_query(catalogue: Catalogue) -> tuple[list[str], list[Any]]:

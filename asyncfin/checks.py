@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import lru_cache, wraps
 from inspect import Signature, iscoroutinefunction, signature
 from math import inf
 from typing import Any, ParamSpec, TypeAlias, TypeVar
@@ -144,14 +144,15 @@ def short_repr(value: object) -> str:
     return shorten(repr(value), 200)
 
 
+@lru_cache(1024)  # of one request it is checked several times
+def _is_entity_id(text: str) -> bool:
+    is_possible = 1 <= len(text) <= MAX_ENTITY_ID and text not in (".", "..")
+    return is_possible and _NOT_IN_ENTITY_ID.search(text) is None
+
+
 def check_entity_id(entity_id: str) -> None:
     """Raise SelectionError for what cannot be an entity id. Any other text is sent, whatever its form."""
-    if (
-        not isinstance(entity_id, str)
-        or not 1 <= len(entity_id) <= MAX_ENTITY_ID
-        or entity_id in (".", "..")
-        or _NOT_IN_ENTITY_ID.search(entity_id)
-    ):
+    if not isinstance(entity_id, str) or not _is_entity_id(entity_id):
         several = isinstance(entity_id, (list, tuple, set, frozenset))
         raise SelectionError(
             f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"

@@ -94,20 +94,20 @@ class LeastRecentlyUsed(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Return the value of a key, which counts as its use; None if there is none."""
-        with self._lock:
-            try:
-                self._values.move_to_end(key)
-            except KeyError:
-                return None
+        try:
+            self._values.move_to_end(key)
             return self._values[key]
+        except KeyError:  # in between too: another thread may have evicted it
+            return None
 
     def put(self, key: K, value: V) -> None:
         """Store the value of a key, in place of the one it had."""
         with self._lock:
-            self.pop(key)
+            if key in self._values:
+                self.pop(key)
             self._values[key] = value
-            self._sizes[key] = max(1, self._size(value))  # so that no number of empty ones stays
-            self.total += self._sizes[key]
+            size = self._sizes[key] = max(1, self._size(value))  # so that no number of empty ones stays
+            self.total += size
             if self.total > self._bound:
                 self._evict()
 

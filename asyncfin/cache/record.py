@@ -54,6 +54,8 @@ class EntityRecord:
 
     def clipped(self, now: datetime) -> EntityRecord:
         """Return the record with times in the future counted as now: after the clock was set back."""
+        if self.replaced is None and self.refused is None:
+            return self
         if max(self.replaced or now, self.refused or now) <= now:
             return self
         replaced, refused = (moment and min(moment, now) for moment in (self.replaced, self.refused))

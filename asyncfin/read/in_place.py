@@ -29,7 +29,11 @@ class Heads:
         """Add a head, and return whether it is the first one that differs from those before it."""
         key, created = (head.entity_id, publication_id(head.dataset_id)), head.created_timestamp
         first = self._first.setdefault(key, created)
-        if first is None or first.replace(microsecond=0) == created.replace(microsecond=0):
+        if (
+            first is None
+            or first is created
+            or first.replace(microsecond=0) == created.replace(microsecond=0)
+        ):
             return False
         self._first[key] = None
         return True

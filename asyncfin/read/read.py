@@ -140,12 +140,14 @@ class Read:
 
     async def _drop_if_changed(self, current: Dataset) -> bool:
         """Drop what is known of a publication if that is older than these metadata; at most once an hour."""
-        known = [self.publications.kept_as(self.entity_id, current.dataset_id)]
-        catalogues = [each.catalogue for each in known if each is not None]
+        kept = self.publications.kept_as(self.entity_id, current.dataset_id)
+        catalogues = [] if kept is None else [kept.catalogue]
         if self.cache is not None:
             cached = await self.cache.catalogue(self.entity_id, current.dataset_id)
             catalogues += [cached] if cached is not None else []
-        oldest = min((each.created_timestamp for each in catalogues), default=current.created_timestamp)
+        if not catalogues:
+            return False
+        oldest = min(each.created_timestamp for each in catalogues)
         if not is_changed_in_place(oldest, current.created_timestamp):
             return False
         if not self.publications.may_read_again(self.entity_id):

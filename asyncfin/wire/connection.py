@@ -14,9 +14,10 @@ Three things are needed, each tried through a public interface first:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import aiohttp
+from aiohttp.hdrs import AUTHORIZATION
 
 HeaderValue: TypeAlias = str | Callable[[], str]
 
@@ -30,20 +31,22 @@ class _StaleError(Exception):
 
 
 class LateHeadersRequest(aiohttp.ClientRequest):
-    """A request whose header values may be functions, which are called as the headers are written."""
+    """A request whose Authorization may be a function, which is called as the headers are written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         # `should_close` is true if a whole message, or what is not HTTP, has arrived on the idle connection.
         # A part of a response, or one still on the way, can't be distinguished from this request's.
         if conn.protocol is None or conn.protocol.should_close:
             raise _StaleError
-        secret = {name: value for name, value in self.headers.items() if callable(value)}
-        self.headers.update((name, value()) for name, value in secret.items())
+        bearer: HeaderValue | None = self.headers.get(AUTHORIZATION)
+        if callable(bearer):
+            self.headers[AUTHORIZATION] = bearer()
         try:
             return await super().send(conn)  # writes the headers before it waits for anything
         finally:
-            # Before an error's frames can be looked at, and before aiohttp can log the request.
-            self.headers.update(secret)
+            if callable(bearer):
+                # Before an error's frames can be looked at, and before aiohttp can log the request.
+                self.headers[AUTHORIZATION] = cast("str", bearer)
 
 
 async def without_resending(

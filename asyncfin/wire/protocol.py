@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
@@ -69,6 +68,7 @@ class Response:
 _SPEC_ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
 
 
+@lru_cache(1024)
 def has_spec_form(entity_id: str) -> bool:
     """Return whether an entity id is ``O-`` followed by 32 characters (spec 2.2)."""
     return _SPEC_ENTITY_ID.fullmatch(entity_id) is not None
@@ -140,8 +140,9 @@ def ends_within_json(response: Response) -> bool:
     Where no header says how long a body is, it ends with the connection (RFC 9112, section 6.3), and only the
     body itself can show that it is incomplete. A 204 has none.
     """
-    known = response.status == 204 or response.headers.keys() & {"content-length", "transfer-encoding"}
-    return not known and 200 <= response.status < 300 and codec.is_truncated(response.body)
+    if "content-length" in response.headers or "transfer-encoding" in response.headers:
+        return False
+    return 200 <= response.status < 300 and response.status != 204 and codec.is_truncated(response.body)
 
 
 _HEAD = ("entity_id", "name", "dataset_id", "created_timestamp")
@@ -173,18 +174,27 @@ def without_object(request: Request, response: Response) -> errors.MalformedAnsw
     )
 
 
-@contextmanager
-def reading(request: Request, response: Response) -> Iterator[None]:
+class reading:  # noqa: N801  it is called as a function, as `error_context` is
     """Complete an error about a 2xx, which says so if the response does not have the requested object."""
-    with errors.error_context(request.operation, request.entity_id, response):
-        try:
-            yield
-        except errors.MalformedAnswerError:
+
+    __slots__ = ("_context", "_request", "_response")
+
+    def __init__(self, request: Request, response: Response) -> None:
+        self._request, self._response = request, response
+        self._context = errors.error_context(request.operation, request.entity_id, response)
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, errors.MalformedAnswerError):
             # A page of something in front of the service, with status 200, is best described by what it is.
-            is_page = response.status == 200 and not_json(response.body)
-            if is_page or (missing := without_object(request, response)) is None:
-                raise
-            raise missing from None
+            is_page = self._response.status == 200 and not_json(self._response.body)
+            missing = None if is_page else without_object(self._request, self._response)
+            if missing is not None:
+                self._context.__exit__(type(missing), missing, None)
+                raise missing from None
+        self._context.__exit__(kind, error, trace)
 
 
 def read_dataset(request: Request, response: Response) -> Dataset:

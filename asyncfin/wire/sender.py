@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from functools import lru_cache
 from itertools import count
 from typing import TypeAlias
 
@@ -54,6 +55,8 @@ _log = logging.getLogger("asyncfin")
 RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
 # Unique in the process, so that one observer may watch several clients.
 _serials = count(1)
+# Of how many operations and entities the tolerance is kept.
+_KNOWN_ENTITIES = 1024
 
 
 def _error_of(request: Request, response: Response) -> RequestError | None:
@@ -159,6 +162,7 @@ class Sender:
         self._warnings = WarningLog()
         self.announce = Announcer(self._tally, log, self._warnings, observers=observers)
         self.tolerance = Tolerance(checks.flag("strict", strict), self._announce_deviation)
+        self._tolerance_of = lru_cache(_KNOWN_ENTITIES)(self.tolerance.of)
         self._waiting = Waits(self.announce, self._tally, transport.clock, bucket).of
 
     def _new_shared(self) -> _Shared:
@@ -221,7 +225,7 @@ class Sender:
                             continue
                         self._record(sending, None)
                         self._quota.earn()
-                        tolerance = self.tolerance.of(request.operation, request.entity_id)
+                        tolerance = self._tolerance_of(request.operation, request.entity_id)
                         return response.completed(sending.attempts, tolerance)
                     # Out here, so that it is raised without a context.
                     sending.error = error
@@ -326,8 +330,7 @@ class Sender:
             self.announce(RequestStarted(*identity, method=request.method, url=url))
         try:
             # The method itself: the transport calls it as it writes the headers.
-            headers: dict[str, HeaderValue] = dict(request.headers)
-            headers["Authorization"] = token.bearer
+            headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
             response = await self._transport.send(request, headers, url=url)
             if not isinstance(response, Response):  # an error, whose traceback begins here
                 raise response
@@ -357,10 +360,7 @@ class Sender:
                     request_id=error.request_id if error else None,
                 )
             )
-        if response.status < 300:
-            self.tokens.record_accepted(token)
-        elif response.status == 401:
-            self.tokens.record_401(token)
+        self.tokens.record(token, response.status)
         if error is None:
             return response
         sending.retry_after = _requested_wait(response)

@@ -77,8 +77,9 @@ class Secret:
         for form in self._forms:
             for text in texts:
                 # In a large one its characters first: five times faster for a text without one of them.
-                is_possible = len(text) < _SMALL or all(character in text for character in set(form))
-                if is_possible and form in text:
+                if len(text) >= _SMALL and not all(character in text for character in set(form)):
+                    continue
+                if form in text:
                     return True
         return False
 
@@ -127,19 +128,19 @@ class Tokens:
         """Whether a refused token can be replaced."""
         return self._ask is not None
 
-    def record_401(self, token: Secret) -> None:
-        """Record that the service refused `token`, so that another one is obtained."""
-        # Only the token held now: a late 401 to the one before it says nothing about its successor.
-        if token is self.held:
-            self.refused = True
-            # A new object, so that later responses to the old one are recognized: see `record_accepted`.
-            self.held = None if self.renewable else Secret(token._text)
+    def record(self, token: Secret, status: int) -> None:
+        """Record what the status of a response shows of the token that was sent.
 
-    def record_accepted(self, token: Secret) -> None:
-        """Record that the service accepted `token`."""
-        # A response to an earlier request may be received after the 401; it proves nothing.
-        if token is self.held:
+        Only of the token held now: a late response says nothing about its successor.
+        """
+        if token is not self.held:
+            return
+        if status < 300:
             self.refused = False
+        elif status == 401:  # another one is obtained
+            self.refused = True
+            # A new object, so that later responses to the old one are recognized.
+            self.held = None if self.renewable else Secret(token._text)
 
     async def current(self) -> Secret:
         """Return the token to send; AuthenticationError: the callable raised, or returned no token."""
@@ -156,6 +157,8 @@ class Tokens:
         # Searching for escaped tokens takes longer than all other work on a large response. So the texts are
         # searched without their escapes first.
         plain = [response.body, "\n".join(response.headers.values()).encode()]
+        if len(response.body) < _SMALL:
+            plain = [b"\n".join(plain)]  # which no token contains
         plain += [_unescaped(text) for text in plain if b"%" in text or b"\\" in text]
         echoed = [each for each in self._remembered if each.occurs_in(*plain)]
         if not echoed:

@@ -21,7 +21,7 @@ from msgspec import UNSET, UnsetType
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.events import Deviated, Event
 from asyncfin.model.deviation import Counts, Deviation
-from asyncfin.wire.strict import JsonBytes, decode
+from asyncfin.wire.strict import JsonBytes, decode, json_text
 
 T = TypeVar("T")
 
@@ -87,6 +87,13 @@ class TolerantDecoder(Generic[T]):
     @cached_property
     def _lenient(self) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(lenient(self._kind))
+
+    def valid(self, body: bytes) -> T | None:
+        """Return what a body contains; None: it is not valid, and `decode` finds out why."""
+        try:
+            return self._strict.decode(json_text(body))
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
 
     def decode(self, body: JsonBytes, at: str = "$", counts: Counts | None = None, path: str = "$") -> T:
         """Return what JSON contains, or raise MalformedAnswerError.

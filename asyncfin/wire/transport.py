@@ -62,10 +62,10 @@ class _UntilClosed:
         self._transport = transport
 
     async def __aenter__(self) -> None:
-        self._scopes = (await self._transport.opened()).scopes
+        self._scopes = (self._transport.open_here or await self._transport.opened()).scopes
         # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
         # and to distinguish it from a cancellation of the task.
-        self._scope = asyncio.timeout(None)
+        self._scope = asyncio.Timeout(None)
         self._scopes.add(self._scope)
         await self._scope.__aenter__()
 
@@ -136,10 +136,10 @@ class Transport:
         The error is for the caller to raise: raised here, its context and its frames would lead to aiohttp,
         whose exceptions contain the request's headers.
 
-        Headers are sent in addition to those of every request. A value may be a function that returns it: it
-        is called as the headers are written, so that no waiting frame contains a secret.
+        Headers are sent in addition to those of every request. Authorization may be a function that returns
+        the value: it is called as the headers are written, so that no waiting frame contains a secret.
         """
-        session = (await self.opened()).session
+        session = (self.open_here or await self.opened()).session
         url = url or self.url(request)
         content_type = {} if request.body is None else {"Content-Type": "application/json"}
         status, received, at = 0, dict[str, str](), None
@@ -184,11 +184,15 @@ class Transport:
                 scope.reschedule(state.loop.time())
             await state.closing.aclose()
 
+    @property
+    def open_here(self) -> _LoopState | None:
+        """What is open in this loop; None: nothing is."""
+        state = self._open
+        return state if state is not None and state.loop is running_loop() else None
+
     async def opened(self) -> _LoopState:
         """Return what is open in this loop; open it first if nothing is."""
         loop = running_loop()
-        if (state := self._open) is not None and state.loop is loop:
-            return state
         await self._state_of_this_loop()
         if self._closed:
             raise RuntimeError(CLOSED)
@@ -234,11 +238,12 @@ class Transport:
         )
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        if response.content_length is not None and response.content_length <= _INLINE_BYTES:
+        length = response.content_length  # which is read from the headers each time
+        if length is not None and length <= _INLINE_BYTES:
             return await response.content.read()
         # As large as the body will be, so that each piece is released once it is written, and none is copied
         # again. (Zeros take no memory until they are overwritten, whatever length a header claims.)
-        body = BytesIO(bytes(min(response.content_length or 0, self._max_body_bytes)))
+        body = BytesIO(bytes(min(length or 0, self._max_body_bytes)))
         async for piece in response.content.iter_any():
             body.write(piece)
             if body.tell() > self._max_body_bytes:

@@ -142,7 +142,7 @@ async def test_former_tokens_are_hidden_too(caplog: pytest.LogCaptureFixture) ->
 
     async with sending(judge, token) as (sender, _, _events):
         await sender.send(READ)
-        sender.tokens.record_401(await sender.tokens.current())
+        sender.tokens.record(await sender.tokens.current(), 401)
         with pytest.raises(AuthenticationError) as caught:
             await sender.send(READ)
     assert caught.value.message == "(secret) (secret) (secret) (secret)"

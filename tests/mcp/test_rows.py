@@ -1,18 +1,21 @@
 """Which series of a company are one row of a result, and what notes call the rows."""
 
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncfin import Client, FiscalRange, Select
+from asyncfin import Client, FiscalRange, Panel, Select
 from asyncfin.analysis.lines import lines_of
 from asyncfin.sandbox import Sandbox, load
 from tests.handmade import dataset, series_id
 from tests.mcp.assistant import assistant, rows_of, text_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+DATA = sorted((Path(__file__).parents[3] / "shared" / "data").glob("*.json.gz"))
 
 IFRS = {"FY2023": 5, "FY2024": 6}
 PRO_FORMA = {"FY2021": 3000, "FY2022": 4000}
@@ -82,6 +85,95 @@ async def test_series_with_different_numbers_are_a_row_each() -> None:
         f"ifrs, {series_id('Revenue', 'ifrs/2')}",
     ]
     assert found[0][1] == f"Whole company [{found[0][2]}]"
+
+
+TEXTS = ("label", "description", "basis", "number_format", "period_meaning")
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_row_joins_only_what_is_equal_in_all_its_texts_and_numbers(seed: int) -> None:
+    """Of two to four series at random, against plain comparison; a row shows no number of another one."""
+    rng = random.Random(seed)
+    names = ["ifrs", "gaap", "proforma", "segments"][: rng.randint(2, 4)]
+    labels = [f"FY{year}" for year in range(2019, 2025)]
+    numbers = {name: {label: rng.randint(1, 3) for label in rng.sample(labels, 3)} for name in names}
+    if rng.random() < 0.5:  # without a conflict
+        numbers = {name: {label: int(label[-1]) for label in found} for name, found in numbers.items()}
+    file = company(numbers)
+    (publication,) = file["publications"]
+    for group in publication["groups"]:
+        for text in TEXTS:
+            if rng.random() < 0.12:
+                group["series"][0][text] = f"another {text}"
+    async with (
+        Sandbox(load(file)) as sandbox,
+        assistant(sandbox) as call,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        answer = await call("query", entities=sandbox.entities, series=["Revenue"], periods="all periods")
+        panel = await client.query(sandbox.entities[0], Select(), FiscalRange())
+    check_rows(rows_of(answer), panel)
+
+
+def check_rows(shown: Sequence[Mapping[str, Any]], panel: Panel) -> int:
+    """Check the rows of a company against the series of its panel, and return how many are of several."""
+    joined = 0
+    by_meaning: dict[tuple[str, str], list[Any]] = {}
+    for series in panel:
+        if any(True for _ in series.observations()):
+            scopes = " / ".join(panel.catalogue.scope_names(series.scopes))
+            by_meaning.setdefault((series.metric_id, scopes), []).append(series)
+    for (metric, scopes), several in by_meaning.items():
+        rows = [
+            row for row in shown if row["metric"] == metric and row["scopes"].partition(" [")[0] == scopes
+        ]
+        texts = {
+            tuple(getattr(panel.catalogue[series.series_id], text) for text in TEXTS) for series in several
+        }
+        numbers: dict[Any, set[float]] = {}
+        for series in several:
+            for period, value in series.observations():
+                numbers.setdefault(period, set()).add(value.number)
+        is_one = len(texts) == 1 and all(len(each) == 1 for each in numbers.values())
+        assert len(rows) == (1 if is_one else len(several)), (metric, scopes)
+        joined += is_one and len(several) > 1
+        for row, found in zip(rows, [several] if is_one else [[each] for each in several], strict=True):
+            wanted = {period.label: str(value) for each in found for period, value in each.observations()}
+            assert row["values"] == wanted
+            first = panel.catalogue[found[0].series_id]
+            assert row["label"] == first.label
+            assert (row["group"] == "") == is_one or len(several) == 1
+    return joined
+
+
+@pytest.mark.skipif(not DATA, reason="../shared/data is not there")
+async def test_no_row_of_a_real_company_joins_what_differs() -> None:
+    """Of random metrics; the annual and the quarterly group of most are one row."""
+    rng = random.Random(20)
+    files = rng.sample(DATA, 3)
+    joined = 0
+    async with Sandbox(*map(load, files)) as sandbox:
+        offered = dict.fromkeys(sandbox.entities, "")
+        async with (
+            assistant(sandbox, offered=offered, max_requests=1_000, max_age=3600) as call,
+            Client(sandbox.base_url, sandbox.token) as client,
+        ):
+            for entity_id in sandbox.entities:
+                catalogue = await client.catalogue(entity_id)
+                for metric in rng.sample(sorted(catalogue.by_metric), 12):
+                    answer = await call("query", entities=entity_id, series=metric, periods="all periods")
+                    if answer.is_error or "omitted" in text_of(answer):
+                        continue
+                    panel = await client.query(entity_id, Select(metric_ids=metric), FiscalRange())
+                    meant = {each["scopes"].partition(" [")[0] for each in rows_of(answer)}
+                    ids = [
+                        each.series_id
+                        for each in panel
+                        if " / ".join(catalogue.scope_names(each.scopes)) in meant
+                    ]
+                    panel = await client.query(entity_id, Select(series_ids=ids), FiscalRange())
+                    joined += check_rows(rows_of(answer), panel)
+    assert joined > 0
 
 
 async def test_notes_name_a_row_by_its_handle_and_group() -> None:

@@ -33,7 +33,7 @@ VIEWS = {
 }
 SCALES = {"linear": "linear", "log": "logarithmic"}
 UNITS: dict[str, str] = {"": "as published", **{str(unit): unit for unit in POWERS}}
-ORDERS = {"": "charts as usual", "metric": "a chart for each metric", "company": "a chart for each company"}
+ORDERS = {"": "as usual", "metric": "one for each metric", "company": "one for each company"}
 VERSIONS = {**VERSION_WORDS, "both": "both, side by side"}
 NOT_ABOVE_ZERO = "not above zero"
 # Ratios of a chart below this are percentages.

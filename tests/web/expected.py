@@ -9,6 +9,7 @@ from typing import Any, Literal
 from attrs import field, frozen
 
 from asyncfin import Catalogue, Client, Exact, FiscalRange, Panel, Period, Select, Trailing
+from asyncfin.errors import printable
 from asyncfin.model.scope import format_path
 from asyncfin.model.value import Value
 
@@ -145,8 +146,17 @@ def row_of(panel: Panel, every: Panel, series: Any, divisor: Any) -> Row:
     listed = catalogue[series.series_id]
     (group,) = (each for each in catalogue.groups if each.reporting_group_id == series.reporting_group_id)
     scopes = " / ".join(catalogue.scope_names(series.scopes))
-    names = (catalogue.name, series.label, scopes, group.name, WORDS[panel.value_version], series.series_id)
-    description = "" if listed.description == series.label else listed.description
+    company, label, scopes, name, description = (
+        printable(each)
+        for each in (
+            catalogue.name,
+            series.label,
+            scopes,
+            group.name,
+            "" if listed.description == series.label else listed.description,
+        )
+    )
+    names = (company, label, scopes, name, WORDS[panel.value_version], series.series_id)
     return Row(
         panel,
         dict(every[series.series_id].observations()),
@@ -174,7 +184,9 @@ class Group:
         if value is None:
             was_asked = period in row.panel.periods_asked or period not in row.panel.catalogue.periods
             if not was_asked:
-                return just("?")
+                # For growth the year before was read too, so it is known of some that they have no value.
+                known = {""} if self.view == "growth" and period not in row.every else set()
+                return Cell(frozenset({"?", *known}))
             return just("·" if self.view in ("values", "index") else "")
         number = Fraction(value.number)
         if self.view == "growth":

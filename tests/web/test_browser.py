@@ -403,6 +403,27 @@ async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: An
     assert await tab.inner_text(".legend .value") == readings[-1]
 
 
+async def test_reading_values_does_not_move_the_page(explored: Any, tab: Any) -> None:
+    """Texts of the legend have different lengths, and a chart must stay below the cursor."""
+    base_url, _, entities = explored
+    series = "".join(f"&series={demo_id(f'{each}/quarterly')}" for each in ("Revenue", "NetIncome", "Cash"))
+    await tab.goto(f"{base_url}/company/{entities[0]}?rule=trailing&last=24{series}")
+    await tab.click("#ask")
+    await tab.wait_for_selector(".chart canvas")
+    widths = await tab.evaluate(
+        """() => {
+            const { plot } = document.querySelector(".chart");
+            const values = [...document.querySelector("figure").querySelectorAll(".legend .value")];
+            return plot.data[0].map((end) => {
+                plot.setCursor({ left: plot.valToPos(end, "x"), top: 20 });
+                return values.map((value) => value.offsetWidth).join();
+            });
+        }"""
+    )
+    assert len(widths) > 4
+    assert len(set(widths)) == 1
+
+
 async def test_a_cell_opens_to_its_number_and_sources(explored: Any, tab: Any) -> None:
     """By click or Enter; Escape closes it, and the focus returns; an empty cell says why it is empty."""
     base_url, client, entities = explored

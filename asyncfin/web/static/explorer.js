@@ -42,6 +42,11 @@
     for (const [at, swatch] of figure.querySelectorAll(".legend .swatch").entries()) {
       swatch.style.background = colours[at % colours.length];
     }
+    // As wide as its longest text: the page must not move while a cursor reads.
+    values.forEach((value, at) => {
+      const { readings, latest: last } = chart.lines[at];
+      value.style.minWidth = `${Math.min(32, Math.max(last.length, ...readings.map((each) => each.length)))}ch`;
+    });
     const latest = () => values.forEach((value, at) => { value.textContent = chart.lines[at].latest; });
     const options = {
       width: place.clientWidth,
@@ -232,39 +237,59 @@
   function picture(figure) {
     const place = figure.querySelector(".chart");
     const drawn = place.querySelector("canvas");
-    const scale = drawn.width / place.clientWidth;
+    const width = place.clientWidth;
+    const scale = drawn.width / width;
     const style = getComputedStyle(document.documentElement);
     const colours = isDark.matches ? dark : light;
-    const text = (selector) => figure.querySelector(selector).textContent.trim();
-    const legend = [...figure.querySelectorAll(".legend li")].map((item) => `${item.querySelector("bdi").textContent}   ${item.querySelector(".value").textContent}`);
+    const plain = "12px system-ui, sans-serif";
     const canvas = document.createElement("canvas");
-    const top = 62;
-    const height = drawn.height / scale;
-    canvas.width = drawn.width;
-    canvas.height = (height + top + legend.length * 20 + 52) * scale;
     const pen = canvas.getContext("2d");
+    // Lines as wide as the picture, each with its place, and the height of all of them.
+    const wrapped = (texts) => texts.flatMap(({ text, font = plain, x = 12, colour }) => {
+      pen.font = font;
+      const lines = [];
+      for (const word of text.trim().split(/\s+/).filter(Boolean)) {
+        const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
+        if (lines.length && pen.measureText(longer).width <= width - x - 8) lines[lines.length - 1] = longer;
+        else lines.push(word);
+      }
+      return lines.map((line, at) => ({ line, font, x, colour: at ? undefined : colour }));
+    });
+    const text = (selector) => figure.querySelector(selector).textContent;
+    const above = wrapped([
+      { text: text("figcaption strong"), font: "600 15px system-ui, sans-serif" },
+      { text: text("figcaption .unit") },
+      { text: text(".viewed") },
+    ]);
+    const legend = wrapped([...figure.querySelectorAll(".legend li")].map((item, at) => ({
+      text: `${item.querySelector("bdi").textContent} ${item.querySelector(".value").textContent}`,
+      x: 34,
+      colour: colours[at % colours.length],
+    })));
+    const below = wrapped([{ text: text(".below") }, { text: text(".credit") }]);
+    const step = 18;
+    const top = 12 + above.length * step;
+    const legendTop = top + drawn.height / scale + 16;
+    const belowTop = legendTop + legend.length * step + 6;
+    canvas.width = drawn.width;
+    canvas.height = (belowTop + below.length * step) * scale;
     pen.fillStyle = style.getPropertyValue("--bg").trim();
     pen.fillRect(0, 0, canvas.width, canvas.height);
     pen.drawImage(drawn, 0, top * scale);
     pen.scale(scale, scale);
-    const ink = style.getPropertyValue("--fg").trim();
-    const write = (line, x, y, font) => {
-      pen.fillStyle = ink;
-      pen.font = font ?? "12px system-ui, sans-serif";
-      pen.fillText(line, x, y, canvas.width / scale - x - 8);
-    };
-    write(text("figcaption strong"), 12, 20, "600 15px system-ui, sans-serif");
-    write(text("figcaption .unit"), 12, 38);
-    write(text(".viewed"), 12, 54);
-    for (const [at, line] of legend.entries()) {
-      const y = height + top + 12 + at * 20;
-      pen.fillStyle = colours[at % colours.length];
-      pen.fillRect(12, y - 5, 14, 4);
-      write(line, 34, y);
-    }
-    const bottom = height + top + legend.length * 20 + 18;
-    write(text(".below"), 12, bottom);
-    write(figure.querySelector(".credit").textContent, 12, bottom + 18);
+    const write = (lines, first) => lines.forEach(({ line, font, x, colour }, at) => {
+      const y = first + at * step;
+      if (colour) {
+        pen.fillStyle = colour;
+        pen.fillRect(12, y - 6, 14, 4);
+      }
+      pen.fillStyle = style.getPropertyValue("--fg").trim();
+      pen.font = font;
+      pen.fillText(line, x, y, width - x - 8);
+    });
+    write(above, 20);
+    write(legend, legendTop);
+    write(below, belowTop);
     return new Promise((resolve) => { canvas.toBlob(resolve); });
   }
   async function copyPicture(button) {

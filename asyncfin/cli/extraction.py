@@ -153,6 +153,7 @@ async def interruptible(stop: Stop, grace: float) -> AsyncIterator[asyncio.Event
         # Kept in a flag: other code may cancel the task too, and that is not a signal.
         if stop.is_set() and task is not None:
             ended = True
+            drop.set()  # for what is done in threads, which can't be cancelled
             task.cancel()
             return
         if received == signal.SIGTERM:

@@ -205,7 +205,7 @@ async def extract(
         clock=clock,
     )
     place = await checked_place(to)
-    ending = asyncio.ensure_future(_announce_end(options))
+    ending = asyncio.ensure_future(_announce_end(options, place))
     try:
         report = await _run(client, executor, ids, question, place, options)
     finally:
@@ -214,12 +214,15 @@ async def extract(
     return report
 
 
-async def _announce_end(options: Options) -> None:
-    """Set `ending` when one of the caller's events is set."""
+async def _announce_end(options: Options, place: Folder | Prefix) -> None:
+    """Set `ending` when one of the caller's events is set; with `drop`, end the retries of a store."""
     waits = [asyncio.ensure_future(each.wait()) for each in (options.stop, options.drop)]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         options.ending.set()
+        await waits[1]
+        if isinstance(place, Prefix):
+            place.retries.end()
     finally:
         await cancel_and_wait(waits)
 
@@ -241,6 +244,9 @@ async def _run(
         return report
     except BaseException as error:
         failure = error
+        # What follows must not wait for a store for minutes, as after a second signal.
+        if isinstance(place, Prefix) and not isinstance(error, Exception):
+            place.retries.end()
         raise
     finally:
         try:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeGuard
 
 from asyncfin.errors import ArgumentError, RunInProgressError
 from asyncfin.extraction.holder import RENEW_SECONDS, Holder, holder_in
-from asyncfin.extraction.prefix import Content, NoConditionsError, Objects, Prefix, waits
+from asyncfin.extraction.prefix import Content, NoConditionsError, Objects, Prefix
 from asyncfin.model.words import lasting
 from asyncfin.tasks import cancel_and_wait, in_thread
 
@@ -83,7 +83,7 @@ class PrefixLock:
 
     async def _claim(self, tag: str | None) -> bool:
         """Write the lock if there is none, or if its tag is the given one; return whether it is held."""
-        for seconds in waits():
+        for seconds in self._prefix.retries.waits():
             sent = self._time()
             if await self._put("create" if tag is None else {"e_tag": tag}):
                 return True

@@ -7,17 +7,19 @@ import errno
 import os
 import random
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from io import BufferedReader, RawIOBase
+from itertools import count
+from math import inf
 from tempfile import TemporaryFile
+from time import monotonic, sleep
 from typing import IO, Any, Literal, TypeVar
 from urllib.parse import unquote
 
-from attrs import frozen
+from attrs import define, field, frozen
 
 from asyncfin.checks import without_password
 from asyncfin.errors import ArgumentError, shorten
@@ -29,15 +31,45 @@ from asyncfin.tasks import in_thread
 # Bytes of a range; most files of a change feed are smaller.
 _READ_AT_ONCE = 1 << 20
 SCHEMES = ("s3", "gs", "az")
-# Never reached: the time bounds the attempts.
-_ATTEMPTS = 1_000
-# The store's own client retries for a minute: a store that fails must not fail an entity that cost requests.
+# A call is repeated for a minute: a store that fails must not fail an entity that cost requests.
+RETRY_SECONDS = 60.0
+# All calls together, once what is in progress is dropped.
+LAST_SECONDS = 5.0
+# The store's own client repeats the requests of a call, of which a large file takes many. It can't know that
+# the run is to end, so it gives up early, and the call is repeated.
 RETRY: dict[str, Any] = {
-    "max_retries": _ATTEMPTS,
-    "retry_timeout": timedelta(seconds=60),
-    "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=5), "base": 2},
+    "max_retries": 1_000,  # never reached: the time bounds the attempts
+    "retry_timeout": timedelta(seconds=LAST_SECONDS),
+    "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=2), "base": 2},
 }
 T = TypeVar("T")
+
+
+@define
+class Retries:
+    """For how long the calls of a run to its store are repeated."""
+
+    # By the monotonic clock: calls are repeated in threads too, which have no loop.
+    _until: float = inf
+
+    @property
+    def are_ending(self) -> bool:
+        return self._until < inf
+
+    def end(self) -> None:
+        """Let calls be repeated for 5 s from now, all together, also those that have begun."""
+        self._until = min(self._until, monotonic() + LAST_SECONDS)
+
+    def waits(self, now: Callable[[], float] = monotonic) -> Iterator[float]:
+        """Yield the seconds to wait after each failed attempt, growing and jittered; at least one."""
+        began = now()
+        for attempt in count():
+            left = min(began + RETRY_SECONDS, self._until) - now()
+            if left <= 0 and attempt:
+                return
+            longest = min(0.1 * 2 ** min(attempt, 6), 5.0)
+            seconds = random.uniform(longest / 2, longest)  # noqa: S311  a wait needs no secret
+            yield max(0.0, min(seconds, left))
 
 
 @frozen
@@ -46,6 +78,7 @@ class Prefix:
 
     bucket: str
     prefix: str
+    retries: Retries = field(factory=Retries, eq=False, repr=False)
 
     @classmethod
     def at(cls, address: str) -> Prefix:
@@ -98,18 +131,6 @@ class Content:
     modified: datetime
 
 
-def waits() -> Iterator[float]:
-    """Yield the seconds to wait after each refused attempt: growing, jittered, for a minute in all."""
-    left = RETRY["retry_timeout"].total_seconds()
-    for attempt in range(_ATTEMPTS):
-        longest: float = min(0.1 * 2 ** min(attempt, 6), 5.0)
-        seconds = random.uniform(longest / 2, longest)  # noqa: S311  a wait needs no secret
-        yield min(seconds, left)
-        left -= seconds
-        if left <= 0:
-            return
-
-
 class NoConditionsError(Exception):
     """The store cannot write under conditions."""
 
@@ -130,7 +151,7 @@ class Objects:
         self._errors = library("obstore.exceptions", "store")
         from_url = library("obstore.store", "store").from_url
         try:
-            self._store = from_url(prefix.bucket, retry_config=RETRY)
+            self._patient = from_url(prefix.bucket, retry_config=RETRY)
             # Whoever writes under a condition must look at the object before the next attempt.
             self._once = from_url(prefix.bucket, retry_config=RETRY | {"max_retries": 0})
         except Exception as error:  # noqa: BLE001  of any class, about the configuration
@@ -138,6 +159,10 @@ class Objects:
         else:
             return
         raise ArgumentError(f"to: {prefix}: {message}")
+
+    @property
+    def _store(self) -> Any:
+        return self._once if self._prefix.retries.are_ending else self._patient
 
     async def keys(self) -> list[str]:
         """Return the keys below the prefix."""
@@ -195,19 +220,18 @@ class Objects:
         except (FileNotFoundError, self._errors.BaseError) as error:
             if "status code: 501 " in str(error):
                 raise NoConditionsError from None
-            if not re.search(r"error sending request|status code: 5\d\d ", str(error)):
-                self._final_failure(error)
+            self._final_failure(error)
             return None
 
     async def delete(self, key: str) -> None:
         """Delete an object, if it exists."""
 
         with suppress(FileNotFoundError):  # a repeated attempt finds what the first has done
-            await self._retried(partial(self._obstore.delete, self._store, key))
+            await self._retried(lambda: self._obstore.delete(self._store, key))
 
     async def _retried(self, call: Callable[[], T]) -> T:
-        """Return what a call without a condition returns; repeat it if it is refused for one (409, 412)."""
-        for seconds in waits():
+        """Return what a call without a condition returns; repeat it if that may help."""
+        for seconds in self._prefix.retries.waits():
             try:
                 return await in_thread(call)
             except (FileNotFoundError, self._errors.BaseError) as error:
@@ -217,20 +241,21 @@ class Objects:
 
     def _retried_here(self, call: Callable[[], T]) -> T:
         """Do the same as `_retried`, blocking."""
-        for seconds in waits():
+        for seconds in self._prefix.retries.waits():
             try:
                 return call()
             except (FileNotFoundError, self._errors.BaseError) as error:
                 failure = self._final_failure(error)
-            time.sleep(seconds)
+            sleep(seconds)
         raise failure
 
     def _final_failure(self, error: Exception) -> OSError:
         """Return the failure that an error means, if repeating the call may help; else raise it."""
         failure = self._as_os_error(error)
         refused = isinstance(error, (self._errors.AlreadyExistsError, self._errors.PreconditionError))
-        # obstore has no class for these, and repeats neither: refusals of listings, and cut responses.
-        if refused or re.search(r"status code: (409|412|429) |response body", str(error)):
+        # obstore has no class for these. It does not repeat refusals of listings and cut responses itself.
+        failed = r"status code: (409|412|429|5\d\d) |response body|error sending request"
+        if refused or re.search(failed, str(error)):
             return failure
         raise failure from None
 
@@ -280,7 +305,7 @@ class Objects:
     def remove(self, key: str) -> None:
         """Delete an object, if it exists."""
         with suppress(FileNotFoundError):
-            self._retried_here(partial(self._obstore.delete, self._store, key))
+            self._retried_here(lambda: self._obstore.delete(self._store, key))
 
     def sweep(self, folder: str) -> None:
         """Do nothing: an object is never there in part."""

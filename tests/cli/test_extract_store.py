@@ -62,6 +62,7 @@ def test_a_store_that_fails_is_one_line_with_what_to_do(
     from tests.storm import failing
 
     monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
+    monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.2)
     with failing(s3) as proxy:
         proxy.choose = lambda *_: status  # type: ignore[method-assign]
         if status is None:

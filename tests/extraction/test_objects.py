@@ -344,6 +344,7 @@ async def test_a_store_that_is_away_is_one_clear_error(
     """A store that is away is one error that names the place and says why in one line."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
+    monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.2)
     with pytest.raises(OSError, match=r"the store failed.*s3://figures/night") as raised:
         await extract(client, IDS, Select(), Annual(), to=TO)
     assert "\n" not in str(raised.value)
@@ -355,6 +356,7 @@ async def test_a_store_that_goes_away_loses_nothing(
 ) -> None:
     """One clear error; the same call goes on when the store is back and the lock is stale."""
     monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
+    monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.2)
 
     def leave(progress: ExtractProgress) -> None:
         if progress.done == 3:

@@ -1,6 +1,7 @@
 """An object store that refuses requests, loses responses, or resets connections."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -63,7 +64,7 @@ async def test_a_write_that_is_always_refused_is_one_error_that_names_the_prefix
     s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An OSError after a minute, which is shortened here; the next run continues."""
-    monkeypatch.setattr("asyncfin.extraction.prefix._ATTEMPTS", 3)
+    monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.3)
     fail(proxy, "PUT", ".parquet", *[409] * 100)
     with pytest.raises(OSError, match=r"409 Conflict.*s3://figures/night"):
         await extract(client, IDS, Select(), Annual(), to=TO)
@@ -86,12 +87,50 @@ async def test_retries_are_bounded_by_their_time_alone(
     assert [each.requests for each in report.done] == [2]
 
 
-def test_refused_requests_are_repeated_for_a_minute() -> None:
+@pytest.mark.parametrize("seed", range(20))
+def test_refused_requests_are_repeated_for_a_minute(seed: int) -> None:
     """Whatever the waits are; each is at most five seconds."""
-    for _ in range(20):
-        waits = list(prefix.waits())
-        assert sum(waits) == pytest.approx(60)
-        assert max(waits) <= 5
+    random.seed(seed)
+    now = 0.0
+    for seconds in prefix.Retries().waits(lambda: now):
+        assert seconds <= 5
+        now += seconds
+    assert now == pytest.approx(60)
+
+
+async def test_a_store_that_fails_for_longer_than_its_own_client_retries_fails_no_entity(
+    s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client of the store gives up early, and then the call is repeated."""
+    monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
+    fail(proxy, "PUT", IDS[0], *[503, "reset", 500] * 2)
+    report = await extract(client, IDS[:1], Select(), Annual(), to=TO)
+    assert proxy.failed == {503: 2, "reset": 2, 500: 2}
+    assert [each.requests for each in report.done] == [2]
+
+
+@pytest.mark.parametrize("way", ["drop", "cancel"])
+async def test_retries_end_soon_after_what_is_in_progress_is_dropped(
+    s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Those of all calls together: of files, of the outcome and of the lock, which is left to become stale."""
+    monkeypatch.setattr(prefix, "LAST_SECONDS", 0.2)
+    monkeypatch.setitem(prefix.RETRY, "retry_timeout", timedelta(seconds=0.2))
+    drop, is_away = asyncio.Event(), False
+
+    def choose(_: str, path: str) -> int | None:
+        return 503 if is_away or ".parquet" in path else None
+
+    proxy.choose = choose  # type: ignore[method-assign]
+    running = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO, drop=drop))
+    await wait_for(lambda: proxy.failed[503])
+    is_away = True
+    _ = drop.set() if way == "drop" else running.cancel()
+    async with asyncio.timeout(30):
+        await asyncio.wait([running])
+    assert running.cancelled() if way == "cancel" else len(running.result().left) == len(IDS)
+    proxy.choose = lambda *_: None  # type: ignore[method-assign]
+    assert s3.names() == ["night.journal/lock"]
 
 
 async def test_a_store_that_refuses_conditions_as_not_implemented_is_refused_at_once(

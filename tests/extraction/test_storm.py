@@ -113,7 +113,7 @@ async def test_a_store_that_fails_for_longer_than_its_own_client_retries_fails_n
 async def test_retries_end_soon_after_what_is_in_progress_is_dropped(
     s3: S3, proxy: FailingProxy, client: Client, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """Those of all calls together: of files, of the outcome and of the lock, which is left to become stale."""
+    """Those of all calls together: of files, of the outcome and of the lock, which becomes stale."""
     monkeypatch.setattr(prefix, "LAST_SECONDS", 0.2)
     monkeypatch.setitem(prefix.RETRY, "retry_timeout", timedelta(seconds=0.2))
     drop, is_away = asyncio.Event(), False

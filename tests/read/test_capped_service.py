@@ -164,7 +164,7 @@ async def test_the_client_learns_for_its_life_and_for_every_entity() -> None:
         assert refused(received), "nothing is shared"
 
 
-async def test_a_metric_that_is_refused_in_itself_is_no_cap() -> None:
+async def test_a_metric_that_is_refused_in_itself_is_not_a_cap() -> None:
     """Its refusal is raised, an equal question sends no query, and batches of another entity are not cut."""
     other = generate(18, series=60, publications=1)
     async with Sandbox(SMALL, other) as sandbox, Client(sandbox.base_url, sandbox.token) as plain:

@@ -104,8 +104,7 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
     if date in kinds:
         return f"{option} must be a day, written YYYY-MM-DD, such as 2026-01-31, not {value!r}"
     if bool in kinds:
-        last = f" --last {value}" if value.isdigit() and option in ("--annual", "--quarterly") else ""
-        return f"{option} has no value: write {option}{last}"
+        return f"{option} has no value: write {option}{_last(option, value)}"
     if float in kinds:
         return f"{option} must be a number, such as 2.5, not {value!r}"
     if words := [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]:
@@ -116,18 +115,22 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
     return str(error).strip().rstrip(".")
 
 
-def _number(option: str, value: str) -> str:
-    from asyncfin.model.selection import (
-        intended_count,
-        is_ttm,
-    )  # here, since the list of commands needs no model
+# The model is imported where a mistake concerns periods: neither help nor the list of commands needs it.
 
-    count = intended_count(value, months=option == "--trailing")
-    adds = (
-        "; a window lists periods and adds nothing up (--ttm does)"
-        if option == "--trailing" and is_ttm(value)
-        else ""
-    )
+
+def _last(option: str, value: str) -> str:
+    """Return what is added to a rule of periods that was given a number: a blank and ``--last 5``."""
+    from asyncfin.model.selection import RULES
+
+    return f" --last {value}" if value.isdigit() and option in [f"--{rule.name}" for rule in RULES] else ""
+
+
+def _number(option: str, value: str) -> str:
+    from asyncfin.model.selection import intended_count, is_ttm
+
+    is_window = option == "--trailing"
+    count = intended_count(value, months=is_window)
+    adds = "; a window lists periods and adds nothing up (--ttm does)" if is_window and is_ttm(value) else ""
     return adds if count is None else f"{adds}: write {option} {count}"
 
 

@@ -42,6 +42,7 @@ MISTAKES = [
     ("query E --annual 5", "'5' is not an entity; give the latest years as --annual --last 5"),
     ("query E --annual 2024", "'2024' is not an entity; a period is given as --exact FY2024"),
     ("query E --annual=5", "--annual has no value: write --annual --last 5"),
+    ("query E --half-yearly=4", "--half-yearly has no value: write --half-yearly --last 4"),
     ("query E FY2024", "a period is given as --exact FY2024"),
     ("query E --quarters", "write --quarterly"),
     ("query E --annual --quarterly", "--annual and --quarterly exclude each other: choose one"),
@@ -182,3 +183,8 @@ def test_a_port_in_use_is_one_line(command: Command) -> None:
         result = command("explore", ENTITY, "--port", str(port))
     assert result.code == 2
     assert result.line.startswith(f"asyncfin: --port {port} can't be used (Address already in use): choose")
+
+
+def test_a_number_for_another_option_without_a_value_is_not_one_of_periods(command: Command) -> None:
+    """Only the rules of periods go with --last."""
+    assert command("query", ENTITY, "--restated=4").line.endswith("no value: write --restated; see --help")

@@ -14,6 +14,7 @@ from asyncfin.model.selection import FiscalRange
 from asyncfin.optional import library
 from asyncfin.table.columns import COLUMNS
 from asyncfin.table.panel import Panel, concat
+from asyncfin.wire.tolerance import Tolerance
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 pa = pytest.importorskip("pyarrow")
@@ -171,6 +172,18 @@ async def test_a_column_decodes_its_own_field_and_no_other(field: str, to: Any, 
     assert panel.to_arrow(columns=untouched).num_rows == 1
     with pytest.raises(MalformedAnswerError):
         panel.to_arrow()
+
+
+async def test_a_value_without_a_report_period_leaves_that_of_the_others() -> None:
+    """A service that is read with tolerance may not state it of some values: they have null there."""
+    document = page_json([FY23, FY24], {"a.annual": {FY23: 1, FY24: 2}})
+    document["series"][0]["values"][0]["report_period"] = None
+    catalogue = catalogue_of(["a.annual"], [FY23, FY24])
+    stitched = Stitched(catalogue, catalogue.series, EVER, tolerance=Tolerance())
+    await stitched.add(encoded(document), home=frozenset({"a.annual"}), asked=EVER)
+    names = ["report_year", "report_end_month", "report_duration_months"]
+    rows = stitched.panel().to_arrow(columns=names).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [(None, None, None), (2024, 12, 0)]
 
 
 def test_wide_has_a_row_a_period_and_a_column_a_series(panel: Panel) -> None:

@@ -19,6 +19,7 @@ from asyncfin import (
     ServiceError,
     Trailing,
     ValidationFailedError,
+    extract,
 )
 from asyncfin.events import RequestStarted
 from asyncfin.model.selection import PeriodSelection
@@ -424,3 +425,18 @@ async def test_a_413_without_an_error_object_is_one_too() -> None:
     assert caught.value.status == 413
     assert [got.operation for got in received].count("dataset") == 0
     assert len(refused(received)) <= 8 + 16
+
+
+async def test_a_run_counts_what_was_sent_and_learns_with_the_first_value_version(
+    tmp_path: Path,
+) -> None:
+    async with (
+        Sandbox(SMALL) as sandbox,
+        capped(sandbox, ids=300, months=60) as (base_url, received),
+        Client(base_url, sandbox.token) as client,
+    ):
+        report = await extract(client, [ENTITY_ID], Select(), ALL, value_version="both", to=tmp_path)
+    assert [each.entity_id for each in report.done] == [ENTITY_ID]
+    assert report.requests == len(received)
+    versions = [got.sent["value_version"] for got in refused(received)]
+    assert {*versions} == {"original"}

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
+from itertools import groupby
 from typing import Any, Literal
 
 from attrs import field, frozen
@@ -98,7 +99,18 @@ class Answers:
         """The columns of the table."""
         shown = {id(row.panel) for row in self.rows}
         panels = [panel for panel in self.panels if id(panel) in shown]
-        return sorted({period for panel in panels for period in (*panel.periods, *panel.gaps)})
+        return sorted({period for panel in panels for period in (*panel.periods, *gaps_shown(panel))})
+
+
+def gaps_shown(panel: Panel) -> Iterator[Period]:
+    """Yield the gaps of a panel, but those of more than 40 in a row."""
+    gaps = set(panel.gaps)
+    for months in {each.duration_months for each in gaps}:
+        ends = sorted(each for each in {*panel.periods, *gaps} if each.duration_months == months)
+        for is_gap, run in groupby(ends, gaps.__contains__):
+            found = list(run)
+            if is_gap and len(found) <= 40:
+                yield from found
 
 
 async def answers(client: Client, question: Drawn) -> Answers | None:

@@ -32,8 +32,9 @@ from benchmarks.imports import CLIENT, FLOOR, HELP, helps, imports
 from benchmarks.planner import figures
 from benchmarks.request import request
 from benchmarks.sandbox import HTTP_GOAL, over_http
+from benchmarks.several import COMPANIES, SMALL, VISITED, cold, many, memory
 from benchmarks.stops import stops
-from benchmarks.visits import plain, visit
+from benchmarks.visits import plain, visit, warm
 
 ROUNDS = 5
 VISITS = 200
@@ -284,6 +285,20 @@ def run() -> str:
     page = max(full(queries=1).answers.values(), key=len)
     lines += [*shown(asyncio.run(_panel())), unpacked(page), *asyncio.run(handlers())]
     lines.append(_at_most("`client.dataset`: CPU of aiohttp", asyncio.run(request()), 2.0))
+    for way, (ratio, bare) in asyncio.run(warm()).items():
+        beside = f" ({bare:.2f} without parameters)"
+        limit = 2.5 if "example" in way else 2.0
+        lines.append(
+            _at_most(f"warm visit, {way}: CPU of FastAPI with constant bytes", ratio, limit, "", beside)
+        )
+    name = f"`query_many`, {COMPANIES} companies of {SMALL} series: CPU of by hand, orjson dicts"
+    lines += [
+        _at_most(f"cold visit, {VISITED} series: CPU of a backend by hand", asyncio.run(cold()), 1.8),
+        _at_most(
+            "memory of a cached company of the demo: of its response bodies", asyncio.run(memory()), 1.15
+        ),
+        _at_most(name, asyncio.run(many()), 2.2),
+    ]
     limits = {"all series": 15.0}
     lines += [
         _at_most(f"24,000 series, longest stop: {name}", found, limits.get(name, 50.0), " ms")

@@ -1,22 +1,24 @@
-"""500 warm visits to the FastAPI example, beside a backend that builds each body at each visit."""
+"""Warm visits to the FastAPI example, beside one that builds each body at each visit, and constant bytes."""
 
 import asyncio
 import io
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from statistics import median
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import pyarrow
-from fastapi import FastAPI, Query, Request
+from fastapi import Depends, FastAPI, Header, Query, Request
 from fastapi.responses import Response
 
 from asyncfin import Annual, Client, MemoryCache, Select
 from asyncfin.sandbox import Sandbox
-from asyncfin.web import unless_gone
+from asyncfin.web import reply, unless_gone
 
 VISITS = 500
+ROUNDS, A_ROUND = 15, 100
 FORMATS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
 plain = FastAPI()
 
@@ -37,6 +39,40 @@ async def values(request: Request, entity_id: str, metric: list[str] = Query()) 
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return Response(sink.getvalue(), media_type="application/vnd.apache.arrow.stream")
+
+
+@plain.get("/replies/{entity_id}/values")
+async def replies(request: Request, entity_id: str, metric: str, years: int) -> Response:
+    """Return the reply to a question, and do no more."""
+    panel = await plain.state.client.query(entity_id, Select(metric_ids=[metric]), Annual(last=years))
+    status, headers, body = await reply(panel, accept=request.headers.get("accept"), max_age=60)
+    return Response(body, status, headers)
+
+
+@plain.get("/bare/{entity_id}/values")
+async def bare(entity_id: str) -> Response:
+    """Return constant bytes."""
+    return Response(plain.state.body, 200, {"Content-Type": FORMATS["json"]})
+
+
+async def _constant(
+    request: Request,
+    entity_id: str,
+    metric: Annotated[list[str], Query()],
+    years: Annotated[int, Query(ge=1, le=50)] = 5,
+) -> bytes:
+    body: bytes = plain.state.body
+    return body
+
+
+@plain.get("/constant/{entity_id}/values", response_class=Response)
+async def constant(
+    body: Annotated[bytes, Depends(_constant)],
+    accept: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Return constant bytes, with the parameters and the dependency of the example."""
+    return Response(body, 200, {"Content-Type": accept or FORMATS["json"]})
 
 
 async def visit(
@@ -113,6 +149,45 @@ async def _table() -> str:
                     for name, app in (("without `reply`", plain), ("the example", fastapi_app.app)):
                         lines.append(await measured(name + note, app, path, query, accept))
     return "\n".join(lines)
+
+
+async def warm() -> dict[str, tuple[float, float]]:
+    """Return the CPU time of visits that need no request, without a server.
+
+    By way, as multiples of FastAPI with constant bytes: with the example's parameters, and without any.
+    """
+    async with Sandbox.demo() as sandbox:
+        os.environ |= {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+        from examples import fastapi_app
+
+        entity_id = sandbox.entities[0]
+        question = entity_id, Select(metric_ids=["NetIncome"]), Annual(last=20)
+        async with (
+            Client.from_env(cache=MemoryCache(), max_age=3600) as plain.state.client,
+            fastapi_app.lifespan(fastapi_app.app),
+        ):
+            plain.state.body = (await reply(await plain.state.client.query(*question), accept=None)).body
+            ways: dict[str, tuple[Any, str]] = {
+                "`examples/fastapi_app.py`": (fastapi_app.app, "entities"),
+                "`query` and `reply` in a plain endpoint": (plain, "replies"),
+                "constant": (plain, "constant"),
+                "bare": (plain, "bare"),
+            }
+            rounds: list[dict[str, float]] = []
+            for _ in range(ROUNDS + 1):
+                rounds.append({})
+                for name, (app, at) in ways.items():
+                    begin = time.process_time()
+                    for _ in range(A_ROUND):
+                        path, headers = f"/{at}/{entity_id}/values", {"host": "127.0.0.1"}
+                        status, _, _ = await visit(app, path, "metric=NetIncome&years=20", headers)
+                        assert status == 200
+                    rounds[-1][name] = time.process_time() - begin
+    first, second = (
+        {name: median(each[name] / each[base] for each in rounds[1:]) for name in list(ways)[:2]}
+        for base in ("constant", "bare")
+    )
+    return {name: (first[name], second[name]) for name in first}
 
 
 def run() -> str:

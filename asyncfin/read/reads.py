@@ -28,7 +28,9 @@ from asyncfin.wire.sender import Sender
 
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
 _EVERYTHING = {
-    each.name: getattr(Question("any", _EVERY_SERIES, _EVERY_PERIOD), each.name) for each in fields(Question)
+    each.name: getattr(Question("any", _EVERY_SERIES, _EVERY_PERIOD), each.name)
+    for each in fields(Question)
+    if each.name not in ("source", "max_age")  # which differ
 }
 
 

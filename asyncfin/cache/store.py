@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from hashlib import blake2b
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from attrs import frozen
 
 from asyncfin.cache.record import EntityRecord, Pointer
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block
 from asyncfin.wire.token import TokenSource
 
@@ -99,10 +99,6 @@ class Partition(Protocol):
         """Record that a response has just refused the entity (403, 404)."""
         ...
 
-    async def mark_differing(self, entity_id: str) -> None:
-        """Record that responses to one read differed in the `created_timestamp` of one publication."""
-        ...
-
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         """Return the catalogue of a publication."""
         ...
@@ -126,10 +122,6 @@ class Partition(Protocol):
         """Store blocks of series with all their periods; a series that is known already stays as it is."""
         ...
 
-    async def drop_older(self, current: Dataset) -> None:
-        """Drop what is kept of a publication, unless its catalogue is as new as these metadata of it."""
-        ...
-
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
         """Make other processes wait that are about to request the same entity, while the block lasts.
 
@@ -142,10 +134,13 @@ class Partition(Protocol):
         ...
 
 
-def of_question(partition: Partition) -> Partition:
+P = TypeVar("P", bound=Partition)
+
+
+def of_question(partition: P) -> P:
     """Return a partition as one question sees it: our own bound how long that waits for their store."""
     bounded = getattr(partition, "of_question", None)
-    return partition if bounded is None else cast("Partition", bounded())
+    return partition if bounded is None else cast("P", bounded())
 
 
 def partition_key(base_url: str, kind: str, account: bytes) -> bytes:

@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 from attrs import define, field, frozen
 
 from asyncfin.cache.base import MAX_RECORDS, LeastRecentlyUsed, Memory, MemoryRecords
+from asyncfin.cache.completed import CompletePartition, completed
 from asyncfin.cache.store import Partition
 from asyncfin.errors import AsyncfinError
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
@@ -165,13 +166,14 @@ class Publications:
         stale_if_error: float = 0.0,
     ) -> None:
         self.clock = clock
-        self.cache = cache  # the client's part of its cache; None: it has none
+        # The client's part of its cache; None: it has none.
+        self.cache = None if cache is None else completed(cache)
         # A user's own cache need not know its clients.
         if (join := getattr(cache, "join", None)) is not None:
             join(self)
         # Which publication of an entity is current: those of the cache, if there is one.
-        self.records: Partition | MemoryRecords = (
-            MemoryRecords(Memory(0), b"", clock) if cache is None else cache
+        self.records: CompletePartition | MemoryRecords = (
+            MemoryRecords(Memory(0), b"", clock) if self.cache is None else self.cache
         )
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.

@@ -146,13 +146,13 @@ def short_repr(value: object) -> str:
 
 @lru_cache(1024)  # of one request it is checked several times
 def _is_entity_id(text: str) -> bool:
-    is_possible = 1 <= len(text) <= MAX_ENTITY_ID and text not in (".", "..")
-    return is_possible and _NOT_IN_ENTITY_ID.search(text) is None
+    return text not in (".", "..") and _NOT_IN_ENTITY_ID.search(text) is None
 
 
 def check_entity_id(entity_id: str) -> None:
     """Raise SelectionError for what cannot be an entity id. Any other text is sent, whatever its form."""
-    if not isinstance(entity_id, str) or not _is_entity_id(entity_id):
+    is_possible = isinstance(entity_id, str) and 1 <= len(entity_id) <= MAX_ENTITY_ID
+    if not is_possible or not _is_entity_id(entity_id):  # which keeps no longer texts
         several = isinstance(entity_id, (list, tuple, set, frozenset))
         raise SelectionError(
             f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"

@@ -1,5 +1,6 @@
 """Services that pass requests on to the sandbox, and alter its answers or refuse what it accepts."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 from contextlib import asynccontextmanager
@@ -90,11 +91,14 @@ async def capped(
     ids: int | None = None,
     size: int | None = None,
     metrics: Container[str] = (),
+    slow: float = 0.0,
 ) -> AsyncIterator[tuple[str, list[Got]]]:
     """Give the base URL of a service that refuses what exceeds its caps, and what it receives.
 
     400: more exact periods, months or ids than the cap (`Got`), and the given metrics; 413: a larger body.
+    The first refusal takes `slow` seconds.
     """
+    waits = [slow]
 
     def status_of(got: Got) -> int:
         if size is not None and got.size > size:
@@ -108,6 +112,7 @@ async def capped(
         operation, control = request.path.rsplit("/", 1)[-1], request.headers.get("Cache-Control")
         got = Got(operation, json.loads(content or b"{}"), len(content), control, 0)
         if (status := status_of(got)) != 200:
+            await asyncio.sleep(waits.pop() if waits else 0)
             received.append(evolve(got, status=status))
             if status == 413:  # from something in front of the service
                 return web.Response(text="<html>Too large</html>", status=status, content_type="text/html")

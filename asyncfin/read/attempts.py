@@ -120,7 +120,10 @@ class Attempt:
     @property
     def _is_final(self) -> bool:
         """Whether no other attempt may follow."""
-        return self._committed or self.read.pinned or self.read.stats.restarts == MAX_RESTARTS
+        if self._committed or self.read.pinned:
+            return True
+        # Where no more requests may be refused as too large, none may be sent.
+        return self.read.stats.restarts == MAX_RESTARTS or self.read.refusals.are_too_many
 
     def commit(self) -> None:
         """Make this attempt the last one: from now on a change is an error."""

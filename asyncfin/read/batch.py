@@ -64,7 +64,8 @@ async def read_part(
                 if cutting.part is not part or not is_about_size(refusal):
                     raise
                 refusals.append(refusal)
-                if not cutting.searches:
+                # The search of another batch may wait for this request.
+                if not cutting.searches and not read.refusals.are_too_many:
                     await search.enter_async_context(caps.searching())
                 if refusal.status != TOO_LARGE:
                     await attempt.check_refusal(refusal, stitch.plan.catalogue.dataset_id)

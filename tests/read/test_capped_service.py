@@ -217,6 +217,20 @@ async def test_a_search_that_takes_too_long_raises_the_first_refusal_and_keeps_w
         assert len(refused(received)) < 5
 
 
+async def test_a_search_ends_although_a_batch_in_flight_is_the_last_that_may_be_refused() -> None:
+    """It waits for the search, and the search for the place of a request."""
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, exact=1, months=4, ids=1, slow=10) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=2) as client,
+        asyncio.timeout(100),
+    ):
+        with pytest.raises(ValidationFailedError, match="9 periods, 0 months"):
+            await client.query(LARGE.entity_id, Select(), YEARS)
+        assert len(refused(received)) == 2 + 16
+        assert refused(received)[-1].exact == 9, "the slow one was the last"
+
+
 @pytest.mark.parametrize("form", ["entity", "catalogue", "plan"])
 async def test_a_service_that_refuses_every_query_receives_a_bounded_number(form: str) -> None:
     """The first refusal is raised; one request has shown that the publication was not replaced."""

@@ -131,12 +131,12 @@ def texts(name: str, values: str | Iterable[str], of: str) -> tuple[str, ...]:
     if isinstance(values, str):
         return (values,)
     several(name, values, f"{of}s")
-    found = tuple(dict.fromkeys(values))
-    for each in found:
+    given = tuple(values)
+    for each in given:  # first of all, since others may not be hashable
         instance_of(str)(f"each of {name}", each)
-    if not found:
+    if not given:
         raise SelectionError(f"{name} must name at least one {of}")
-    return found
+    return tuple(dict.fromkeys(given))
 
 
 def short_repr(value: object) -> str:

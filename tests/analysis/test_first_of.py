@@ -123,7 +123,7 @@ async def test_what_is_no_list_of_metrics_is_refused() -> None:
         first_of(panel, [])
     with pytest.raises(SelectionError, match="no panel has the metric 'b', 'c'"):
         first_of(panel, ["b", "c"])
-    for wrong in (5, [5]):
+    for wrong in (5, [5], [["a"]]):
         with pytest.raises(ArgumentError, match="metric_ids"):
             first_of(panel, wrong)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="each of panels must be a Panel"):

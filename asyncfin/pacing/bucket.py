@@ -20,7 +20,7 @@ from asyncfin.clock import later, utc_now
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget, Tuning
+from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget
 from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
@@ -438,10 +438,3 @@ class TokenBucket(Bucket):
             return self._budget.refusal(resume_at, today)
 
         self._lanes.reject(refusal)
-
-
-def simulated_bucket(tuning: Tuning) -> TokenBucket:
-    """Return a bucket whose learned rate moves as fast as a simulation says."""
-    bucket = TokenBucket()
-    bucket._adaptive = AdaptiveRate(tuning)
-    return bucket

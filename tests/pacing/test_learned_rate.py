@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from asyncfin.pacing.bucket import TokenBucket, simulated_bucket
-from asyncfin.pacing.pace import Tuning
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.pacing.pace import AdaptiveRate, Tuning
 from tests.conftest import VirtualTimeLoop
 from tests.throttles import (
     Broken,
@@ -234,7 +234,8 @@ async def test_a_simulation_can_vary_the_tuning() -> None:
     """A slow start that is twice as fast learns twice as much from each grant."""
     climbs = []
     for start in (0.2, 0.4):
-        bucket = simulated_bucket(Tuning(start=start, step=9))
+        bucket = TokenBucket()
+        bucket._adaptive = AdaptiveRate(Tuning(start=start, step=9))
         for _ in range(50):
             await bucket.acquire()
         await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)

@@ -63,8 +63,10 @@ class Turns:
             raise
         finally:
             self._sending[number] -= 1
-            idle = not self._sending[number] and number not in self._kept
-            if idle and self._waiting and self._waiting[0][0] > number:
+            is_idle = not self._sending[number]
+            if is_idle:
+                del self._sending[number]
+            if is_idle and number not in self._kept and self._waiting and self._waiting[0][0] > number:
                 loop = asyncio.get_running_loop()
                 self._kept[number] = loop.call_later(_KEPT_SECONDS, self.end, number)
             else:

@@ -29,7 +29,7 @@ Cell: TypeAlias = tuple[int, int]
 SeriesByCell: TypeAlias = dict[Cell, list[CatalogueSeries]]
 CountsByLine: TypeAlias = tuple[dict[int, dict[int, int]], dict[int, dict[int, int]]]
 
-
+# What one set of groups more must save, as a share of a page for each cell.
 _FURTHER_SET = 0.002
 
 
@@ -252,7 +252,7 @@ def _sizes(count: int) -> tuple[int, ...]:
     """Return the sizes of the sets into which that many groups of a cell are cut, the largest first.
 
     A page has room for `page // size` cells with a set of that size. The sizes are those that take the least
-    of a page in all; one set more must save more than `_FURTHER_SET` of a page for each cell.
+    of a page in all; one set more must save something.
     """
     if not count:
         return ()

@@ -8,10 +8,10 @@ uncached series.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from itertools import chain
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from attrs import evolve
 
@@ -107,7 +107,7 @@ def _add(
     chosen: dict[L, None],
     most: int,
     series: Iterable[CatalogueSeries],
-    line_of: Any,
+    line_of: Callable[[CatalogueSeries], L],
     uncached: Collection[str],
     room: int,
 ) -> int:

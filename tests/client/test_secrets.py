@@ -5,12 +5,14 @@ import copy
 import io
 import json
 import logging
+import os
 import pickle
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import quote
@@ -19,15 +21,18 @@ import pytest
 from rich.console import Console
 from rich.traceback import Traceback
 
+from asyncfin import FileBucket, FileCache, FiscalRange, Select, extract
 from asyncfin.client import Client
 from asyncfin.errors import AuthenticationError, DatasetChangedError, MalformedAnswerError, ServiceError
 from asyncfin.events import Event
 from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.sandbox import Sandbox
 from asyncfin.wire.protocol import Request, Response, read_dataset
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Secret, Tokens
 from asyncfin.wire.transport import Transport
+from tests.generate import generate
 from tests.scripted import (
     Received,
     answer,
@@ -213,6 +218,26 @@ async def test_nothing_that_holds_the_token_shows_or_pickles_it() -> None:
         for thing in things:
             assert not leaks(f"{thing!r} {thing!s} {pickled(thing)}")
         await client.aclose()
+
+
+async def test_no_file_that_is_left_contains_the_token(tmp_path: Path) -> None:
+    """SECURITY.md: not those of a cache, a bucket or an extraction; the first two are closed to others."""
+    pytest.importorskip("pyarrow")
+    bucket = FileBucket(tmp_path / "account.bucket", rate=1e6)
+    cache = FileCache(tmp_path / "cache")
+    async with Sandbox(generate(1, series=3, publications=1)) as sandbox:
+        source = sandbox.issue_token()
+        async with Client(sandbox.base_url, source, bucket=bucket, cache=cache) as client:
+            await client.query(sandbox.entities[0], Select(), FiscalRange())
+            folder = tmp_path / "night"
+            await extract(client, sandbox.entities, Select(), FiscalRange(), to=folder, history=True)
+        await bucket.aclose()
+        await cache.aclose()
+    files = [Path(folder, name) for folder, _, names in os.walk(tmp_path) for name in names]
+    assert {path.suffix for path in files} >= {".bucket", ".sqlite", ".parquet", ".json"}
+    assert not [path for path in files if source.encode() in path.read_bytes()]
+    closed = [path for path in files if path.suffix in (".bucket", ".sqlite")]
+    assert {path.stat().st_mode & 0o777 for path in closed} == {0o600}
 
 
 def test_a_secret_gives_nothing_away() -> None:

@@ -61,6 +61,15 @@ async def test_no_dialect_of_the_spec_is_a_break_and_all_requests_are_counted(di
     assert report.requests <= 60
 
 
+async def test_a_check_costs_25_requests_and_one_for_each_100_series() -> None:
+    """The documents say "about", since a dataset without some forms of periods takes fewer."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        for entity_id in sandbox.entities:
+            pages = -(-len(await client.catalogue(entity_id)) // 100)
+            report = await check(client, entity_id)
+            assert report.requests == 25 + pages
+
+
 async def test_what_a_service_chooses_is_named() -> None:
     """The choices of the sandbox's dialects are readings, each with its section."""
     found = {}

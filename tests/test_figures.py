@@ -1,0 +1,140 @@
+"""The documents state the numbers that the code has: limits, waits and defaults."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mcp")
+pytest.importorskip("opentelemetry.sdk")
+pytest.importorskip("pyarrow")
+pytest.importorskip("redis")
+pytest.importorskip("starlette")
+
+from asyncfin import Client, Retry
+from asyncfin.cache.availability import CLOSED_SECONDS, QUESTION_SECONDS, SLOW_SECONDS
+from asyncfin.cache.tiered import CLAIM_SECONDS
+from asyncfin.extraction.lock import STALE_SECONDS
+from asyncfin.extraction.parquet import ROWS_A_GROUP
+from asyncfin.extraction.prefix import RETRY_SECONDS
+from asyncfin.extraction.refusals import _ASKED_FIRST, _IN_A_ROW
+from asyncfin.mcp.results import MAX_CHARACTERS
+from asyncfin.mcp.tools import MAX_ENTITIES, MAX_REQUESTS
+from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_SCOPE_COMBINATIONS
+from asyncfin.pacing.bucket import _BULK_TURN
+from asyncfin.pacing.redis import _AWAY, _FIRST_CONNECTION
+from asyncfin.read.attempts import MAX_RESTARTS
+from asyncfin.read.kept import MAX_PANELS, MAX_VALUES
+from asyncfin.read.learned import _MOST_SMALLER
+from asyncfin.read.publications import _READ_AGAIN_SECONDS, MAX_KEPT_SERIES
+from asyncfin.table.gaps import MOST_ROWS
+from asyncfin.telemetry import _EVERY, _VALID
+from asyncfin.web.answer import MAX_CHARTS, MAX_COLUMNS, MAX_LINES, MAX_ROWS
+from asyncfin.web.backend import _OUTAGE, _RETRY_AFTER
+from asyncfin.web.guard import _FORM_SECONDS
+from asyncfin.web.question import MAX_COMPANIES, MAX_FIELD, MAX_FIELDS, MAX_SERIES
+from asyncfin.web.response import _ALL_KEPT_BYTES, _BUILT_INLINE, _KEPT_BYTES
+from asyncfin.wire.outage import _ALONE_SECONDS, _DELAYS, _FAILURES, _LONGEST
+
+ROOT = Path(__file__).parent.parent
+WORDS = {2: "two", 3: "three", 5: "five", 8: "eight", 10: "ten"}
+IN_FLIGHT = inspect.signature(Client).parameters["max_in_flight"].default
+
+
+def word(number: float) -> str:
+    return WORDS[int(number)]
+
+
+def minutes(seconds: float) -> str:
+    return word(seconds / 60)
+
+
+STATED = [
+    (
+        "README.md",
+        f"at most {MAX_METRIC_IDS} metrics and {MAX_SCOPE_COMBINATIONS} scope paths, a page has at most"
+        f" {MAX_PAGE_SIZE} series",
+    ),
+    (
+        "docs/caching.md",
+        f"the panels of the last {MAX_PANELS} questions that needed no request, apart from those of more than"
+        f" {MAX_VALUES:,} values",
+    ),
+    ("docs/caching.md", f"never delays it by more than {QUESTION_SECONDS:.0f} seconds in all"),
+    ("docs/caching.md", "takes more than a second closes the file or server" * (SLOW_SECONDS == 1)),
+    ("docs/caching.md", f"to this process for {CLOSED_SECONDS:.0f} seconds"),
+    ("docs/caching.md", f"one waits up to {word(CLAIM_SECONDS)} seconds for the other"),
+    ("docs/caching.md", "At most once an hour for each entity and client" * (_READ_AGAIN_SECONDS == 3600)),
+    ("docs/extraction.md", f"row groups of at most {ROWS_A_GROUP:,} rows"),
+    ("docs/extraction.md", f"if it is not renewed for {minutes(STALE_SECONDS)} minutes"),
+    ("docs/extraction.md", "OSError after trying for a minute" * (RETRY_SECONDS == 60)),
+    ("docs/extraction.md", f"`client.max_in_flight` of those ({IN_FLIGHT} by default)"),
+    ("docs/extraction.md", f"its entity starts over, at most {word(MAX_RESTARTS)} times"),
+    ("docs/how/exactness.md", f"After {word(MAX_RESTARTS)} restarts"),
+    ("docs/how/exactness.md", f"at most `max_in_flight` + {_MOST_SMALLER} refused requests"),
+    ("docs/how/pacing.md", f'`"bulk"` gets every {"tenth" * (_BULK_TURN == 9)} grant'),
+    (
+        "docs/how/pacing.md",
+        f"After {word(_FAILURES)} failures in a row that concern the service (5xx, 408, no connection, no"
+        " complete response), and that concern several entities or"
+        f" {'half' * (_ALONE_SECONDS == 30)} a minute",
+    ),
+    (
+        "docs/how/pacing.md",
+        "{:.0f} second after the beginning, then {:.0f}, {:.0f}, {:.0f}, {:.0f} and every {:.0f}".format(
+            *_DELAYS
+        ),
+    ),
+    ("docs/how/pacing.md", f"up to {minutes(_LONGEST)} minutes"),
+    ("docs/operations.md", f"{word(_FAILURES)} failures in a row"),
+    ("docs/operations.md", f"Visitors get 503 with `Retry-After: {_OUTAGE}`"),
+    ("docs/operations.md", f"Visitors get 503 with `Retry-After: {_RETRY_AFTER}`"),
+    (
+        "docs/operations.md",
+        f"after {_IN_A_ROW} to {_IN_A_ROW + _ASKED_FIRST} companies",
+    ),
+    ("docs/operations.md", f"up to {MAX_KEPT_SERIES:,} series"),
+    ("docs/operations.md", f"a visitor does not wait for {word(Retry().attempts)} attempts"),
+    ("docs/operations.md", f"at most `max_in_flight` ({IN_FLIGHT}) of each client"),
+    ("docs/cli.md", f"a 403 (3) for the first {_IN_A_ROW} entities, if {word(_ASKED_FIRST)} of the others"),
+    ("docs/cli.md", f"in which the service has failed (default {Retry().max_outage:.0f})"),
+    ("docs/pacing.md", f"retried in the background, at most every {_AWAY:.0f} seconds"),
+    ("docs/pacing.md", f"requests wait up to {_FIRST_CONNECTION:.0f} seconds for the first connection"),
+    ("docs/schema.md", f"a run of more than {MOST_ROWS} has none"),
+    ("docs/reference/events.md", f"at most every {_EVERY:.0f} seconds"),
+    ("docs/reference/events.md", f"a state of more than {_VALID:.0f} seconds ago"),
+    ("docs/web.md", f"Up to {MAX_COMPANIES} companies are compared"),
+    (
+        "docs/web.md",
+        f"At most {MAX_CHARTS} charts of {MAX_LINES} lines, {MAX_ROWS} rows and"
+        f" {MAX_COLUMNS} periods are shown",
+    ),
+    (
+        "docs/web.md",
+        f"A form has {_FORM_SECONDS} seconds to arrive, at most {MAX_FIELDS:,} fields of {MAX_FIELD:,}"
+        f" characters, and {MAX_SERIES} series",
+    ),
+    ("docs/web.md", f"Bodies above {_BUILT_INLINE // 1024} KiB are built in a thread"),
+    (
+        "docs/web.md",
+        f"A body of at most {_KEPT_BYTES // 1024} KiB is kept with its panel, all of a process up to"
+        f" {_ALL_KEPT_BYTES // 1024**2} MiB",
+    ),
+    ("docs/web.md", f"`entities` are at most {word(MAX_ENTITIES)} ids"),
+    ("docs/web.md", f"No call sends more than `--max-requests` ({MAX_REQUESTS})"),
+    ("docs/web.md", f"Every result has at most {MAX_CHARACTERS:,} characters"),
+]
+
+
+@pytest.mark.parametrize(("page", "sentence"), STATED)
+def test_a_page_states_the_number_that_the_code_has(page: str, sentence: str) -> None:
+    assert sentence
+    assert sentence in " ".join((ROOT / page).read_text().split())
+
+
+def test_each_session_of_nox_is_named_for_contributors() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Structure")[0]
+    sessions = re.findall(r"@nox\.session.*?\ndef (\w+)", (ROOT / "noxfile.py").read_text(), re.DOTALL)
+    assert len(sessions) > 15
+    assert not [name for name in sessions if not re.search(rf"`{name}`|nox -s {name}\b", text)]

@@ -37,7 +37,7 @@ def view_csv(groups: Sequence[Group]) -> str:
                     group.described,
                     group.unit_of(row) or "",
                     "" if value is None else exact(value.number),
-                    "" if cell.number is None else f"{cell.number:.{_SIGNIFICANT}g}",
+                    "" if cell.number is None else exact(float(f"{cell.number:.{_SIGNIFICANT}g}")),
                     "" if cell.text == GAP else cell.text,
                 ]
                 writer.writerow([csv_cell(each) if isinstance(each, str) else each for each in line])

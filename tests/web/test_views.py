@@ -1,5 +1,7 @@
 """The views of the explorer: each number and text against plain code over the values."""
 
+import csv
+import io
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -11,6 +13,7 @@ import pytest
 
 from asyncfin import Client, FiscalRange, Panel, Period, Select
 from asyncfin.sandbox import Sandbox
+from asyncfin.web.download import view_csv
 from asyncfin.web.views import Cell, Chart, Group, bodies_of, chart_of, groups_of, lines_of
 from tests import handmade
 
@@ -302,3 +305,11 @@ async def test_a_chart_in_which_nothing_is_divided_does_not_say_so() -> None:
     ):
         (chart,) = charts(await panels_of(numbers), unit="millions")
         assert (chart.viewed, chart.lines[0]["numbers"], [*chart.as_published]) == (said, [drawn], [])
+
+
+async def test_large_and_small_negative_numbers_are_numbers_in_a_file_too() -> None:
+    """A spreadsheet takes what has an apostrophe before it for a text."""
+    numbers = [-1_500_000_000_000.0, -0.000012, 1_234_567_890_123.0, 2.5]
+    panels = await panels_of(of_one(**dict(zip(YEARS, numbers, strict=False))))
+    file = csv.DictReader(io.StringIO(view_csv(groups_of(panels, view="values", order="metric"))))
+    assert [row["shown"] for row in file] == ["-1500000000000", "-1.2e-05", "1234567890120", "2.5"]

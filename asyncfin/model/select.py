@@ -114,7 +114,7 @@ class Select:
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))
     """
 
-    # `asyncfin.model.catalogue.CRITERIA` defines what a field means in a catalogue.
+    # `asyncfin.model.judge.CRITERIA` defines what a field means in a catalogue.
     metric_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(default=None, converter=_paths)
     reporting_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)

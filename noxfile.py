@@ -281,6 +281,6 @@ def dask(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure, as ratios against other ways in the same run; prints the tables of benchmarks/RESULTS.md."""
+    """Measure, as ratios within a run; `nox -s bench -- goals` prints the table of benchmarks/RESULTS.md."""
     install(session, "bench")
     session.run("python", "-m", "benchmarks", *session.posargs)

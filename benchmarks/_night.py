@@ -1,8 +1,9 @@
-"""A service of many companies that costs next to nothing: ``python -m benchmarks._night SERIES KINDS FAIL``.
+"""A service of many companies that costs next to nothing.
 
-A few generated companies represent all; each distinct request is answered by the sandbox once, then by its
-bytes with the entity's id put in. Every FAIL-th entity is unknown; 0 for none. It prints its port, and ends
-with its standard input. GET /requests/ENTITY_ID returns what has been asked of a company of that kind.
+``python -m benchmarks._night SERIES KINDS FAIL LATENCY`` starts it. A few generated companies represent all;
+each distinct request is answered by the sandbox once, then by its bytes with the entity's id put in. Every
+FAIL-th entity is unknown; 0 for none. Each answer leaves after LATENCY milliseconds. It prints its port, and
+ends with its standard input. GET /requests/ENTITY_ID returns what has been asked of a company of that kind.
 """
 
 import asyncio
@@ -63,8 +64,8 @@ class Companies:
 class Connection(asyncio.Protocol):
     """Requests one after another."""
 
-    def __init__(self, companies: Companies) -> None:
-        self._companies, self._received = companies, b""
+    def __init__(self, companies: Companies, latency: float) -> None:
+        self._companies, self._latency, self._received = companies, latency, b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -80,6 +81,8 @@ class Connection(asyncio.Protocol):
             self._task = asyncio.ensure_future(self._answer(method, path, body))
 
     async def _answer(self, method: str, path: str, body: bytes) -> None:
+        if self._latency:
+            await asyncio.sleep(self._latency)
         status, answer = await self._companies.answer(method, path, body)
         head = (
             f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(answer)}\r\n\r\n"
@@ -88,12 +91,12 @@ class Connection(asyncio.Protocol):
         self._transport.write(head.encode() + answer)
 
 
-async def serve(series: int, kinds: int, fail: int) -> None:
+async def serve(series: int, kinds: int, fail: int, latency: int) -> None:
     made = [generate(seed, series=series, publications=1) for seed in range(kinds)]
     async with Sandbox(*made) as sandbox, aiohttp.ClientSession() as session:
         companies = Companies(sandbox, session, fail)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(companies), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: Connection(companies, latency / 1000), "127.0.0.1", 0)
         print(server.sockets[0].getsockname()[1], flush=True)
         await asyncio.to_thread(sys.stdin.read)
         server.close()

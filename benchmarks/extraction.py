@@ -35,9 +35,9 @@ USUAL = 1171  # series of a company, the median of real ones
 
 
 @contextmanager
-def night(series: int, fail: int = 0) -> Iterator[str]:
-    """Give the address of a replaying service."""
-    arguments = map(str, (series, KINDS, fail))
+def night(series: int, fail: int = 0, latency: int = 0) -> Iterator[str]:
+    """Give the address of a replaying service, which answers after so many milliseconds."""
+    arguments = map(str, (series, KINDS, fail, latency))
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks._night", *arguments],
         stdin=subprocess.PIPE,

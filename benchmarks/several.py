@@ -7,11 +7,11 @@ import asyncio
 import gc
 import multiprocessing
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from multiprocessing.connection import Connection
 from statistics import median
-from time import process_time
+from time import perf_counter, process_time
 from typing import Any
 
 import aiohttp
@@ -29,7 +29,7 @@ from benchmarks.extraction import night
 
 ROUNDS = 5
 SMALL, COMPANIES = 60, 300
-VISITED, VISITS = 206, 60
+VISITED, VISITS, FIRST = 206, 60, 12
 
 Requests = list[tuple[str, str, str]]
 
@@ -45,7 +45,9 @@ async def _asked(url: str, ask: Callable[[int], Awaitable[object]]) -> AsyncIter
         yield session, [await requests_of(session, kind) for kind in range(KINDS)]
 
 
-async def _bodies(session: aiohttp.ClientSession, requests: list[Requests], number: int) -> list[bytes]:
+async def _bodies(
+    session: aiohttp.ClientSession, requests: Mapping[int, Requests] | list[Requests], number: int
+) -> list[bytes]:
     bodies, kind = [], number % KINDS
     for method, path, body in requests[kind]:
         at = path.replace(entity_id(kind), entity_id(number))
@@ -71,15 +73,17 @@ def _numbers(page: Any) -> dict[str, dict[tuple[int, ...], float]]:
     }
 
 
-async def _ratio(works: list[Callable[[], Awaitable[None]]]) -> float:
-    """Return the CPU time of the first work as a multiple of the second's: the median of rounds in turn."""
+async def _ratio(
+    works: list[Callable[[], Awaitable[None]]], clock: Callable[[], float] = process_time
+) -> float:
+    """Return the time of the first work as a multiple of the second's: the median of rounds in turn."""
     ratios = []
     for _ in range(ROUNDS):
         seconds = []
         for work in works:
-            began = process_time()
+            began = clock()
             await work()
-            seconds.append(process_time() - began)
+            seconds.append(clock() - began)
         ratios.append(seconds[0] / seconds[1])
     return median(ratios)
 
@@ -140,6 +144,45 @@ async def cold() -> float:
 
             async with _asked(url, visit) as (session, requests):
                 return await _ratio([ours, by_hand])
+
+
+async def first() -> tuple[float, float, float]:
+    """Return what a first question to a company of 206 series takes: requests, wall and CPU time.
+
+    Requests are those besides the pages of the catalogue and the queries. By hand the pages are requested one
+    after the other and the queries at once, and numbers are put into dicts.
+    """
+    with night(VISITED, latency=20) as url:
+        beyond = 0
+
+        async def ours(count: int = FIRST) -> None:
+            nonlocal beyond
+            for number in range(count):
+                async with Client(url, TOKEN, bucket=TokenBucket(PLENTY, PLENTY)) as client:
+                    panel = await client.query(entity_id(number), Select(), FiscalRange())
+                    for series in panel.series_ids:
+                        panel._grid.observations(series)
+                operations = client.stats().by_operation
+                beyond += sum(each.requests for each in operations.values())
+                beyond -= operations["catalogue"].requests + operations["query"].requests
+
+        async def by_hand() -> None:
+            for number in range(FIRST):
+                asked = requests[number % KINDS]
+                pages = [each for each in asked if each[0] == "GET"]
+                queries = [each for each in asked if each[0] == "POST"]
+                headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+                async with aiohttp.ClientSession(url, headers=headers) as session:
+                    for page in pages:
+                        orjson.loads((await _bodies(session, {number % KINDS: [page]}, number))[0])
+                    for (body,) in await asyncio.gather(
+                        *(_bodies(session, {number % KINDS: [query]}, number) for query in queries)
+                    ):
+                        _numbers(orjson.loads(body))
+
+        async with _asked(url, lambda kind: ours(KINDS) if not kind else asyncio.sleep(0)) as (_, requests):
+            wall = await _ratio([ours, by_hand], perf_counter)
+            return beyond, wall, await _ratio([ours, by_hand])
 
 
 def _serve_demo(port: Connection) -> None:

@@ -111,7 +111,7 @@ async def test_what_is_not_a_pair_of_one_publication_is_refused(what: str) -> No
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"{Path('../shared/data')} is not there")
 async def test_earlier_publications_of_real_companies_are_rebuilt() -> None:
-    """Of a few companies; the benchmark rebuilds all, with the figures in RESULTS.md."""
+    """Of a few companies; `python -m benchmarks history` rebuilds all."""
     found: Rebuilt = await rebuilt(sorted(REAL.glob("[bt]*.json.gz")))
     assert found.publications >= 4
     assert found.wrong <= 2

@@ -32,6 +32,7 @@ nitpicky = False
 html_theme = "furo"
 html_title = "asyncfin"
 html_static_path = ["_static", "_generated"]
+html_css_files = ["tables.css"]
 html_show_sphinx = False
 html_copy_source = False
 

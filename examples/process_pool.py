@@ -15,7 +15,7 @@ SELECT = Select(metric_ids=["Revenue", "NetIncome"])
 
 
 def make_executor() -> ProcessPoolExecutor:
-    """A pool whose processes begin afresh: a fork would take over threads and connections."""
+    """Return a pool whose processes are spawned: a fork would take over threads and connections."""
     return ProcessPoolExecutor(4, mp_context=get_context("spawn"))
 
 

@@ -507,7 +507,7 @@ class Visitor:
 
     tab: Any
     base_url: str
-    library: Client
+    client: Client
     catalogues: Mapping[str, Catalogue]
 
     async def ask(self, question: Drawn, rng: random.Random) -> Differences:
@@ -515,7 +515,7 @@ class Visitor:
         form = form_of(question, self.catalogues)
         refusal = "no company has one of these series"
         try:
-            found = await answers(self.library, question)
+            found = await answers(self.client, question)
         except SelectionError as error:
             found, refusal = None, str(error)
         shows_later = rng.random() < 0.4

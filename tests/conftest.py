@@ -201,8 +201,9 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(autouse=True)
 def _only_the_handlers_of_pytest() -> None:
-    """Remove log handlers that other libraries have added: their streams ended with an earlier test."""
-    for logger in (logging.root, logging.getLogger("asyncfin")):
+    """Reset levels that other libraries set, and remove their handlers, whose streams end with a test."""
+    for logger, level in ((logging.root, logging.WARNING), (logging.getLogger("asyncfin"), logging.NOTSET)):
+        logger.setLevel(level)
         for handler in logger.handlers[:]:
             if not type(handler).__module__.startswith("_pytest"):
                 logger.removeHandler(handler)

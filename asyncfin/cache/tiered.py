@@ -181,7 +181,7 @@ class TieredPartition(Recorder):
     def confirmed_here(self, entity_id: str) -> Pointer | None:
         """Return the publication that this process has confirmed last, unless it was refused since.
 
-        Another process may know better, so it is no more than a stale result.
+        Another process may know better, so it counts for a stale result only.
         """
         own = self._own.get(entity_id)
         return None if own is None else own.current

@@ -66,7 +66,7 @@ def check_known(option: str, given: Sequence[str], known: Mapping[str, str], pla
 
 
 def filtered(table: pyarrow.Table, wanted: Mapping[str, Sequence[str]]) -> pyarrow.Table:
-    """Return the rows with one of the wanted entries in each column; no entry is no condition."""
+    """Return the rows with one of the wanted entries in each column; a column without entries keeps all."""
     for name, entries in wanted.items():
         if entries:
             table = table.filter(is_in(table.column(name).cast("string"), value_set=pyarrow.array(entries)))

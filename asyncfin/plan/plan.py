@@ -216,7 +216,7 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
 def _homes(cells: Cells, wanted: SeriesByCell, bound: int, fewest: int) -> list[Sequence[CatalogueSeries]]:
     """Return the home series of batches of a page each: the fewest of several ways, until they are close.
 
-    There is no way with less than `fewest`.
+    None of them has less than `fewest`.
     """
     homes: list[Sequence[CatalogueSeries]] | None = None
     few = bound + bound // _FEW

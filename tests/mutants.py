@@ -1,8 +1,8 @@
 """Plant known defects one at a time: the tests of their room must fail. `nox -s mutants [NAME ...]`.
 
 The defects are in mutants.toml. Each is planted in a copy of the project, where `pytest tests/ROOM -x` must
-find it. A defect whose text does not occur exactly once in its file fails the run too: it tests nothing.
-What follows `--` goes to pytest.
+find it. The file that an entry names as `first` runs before the others of its room. A defect whose text does
+not occur exactly once in its file fails the run too: it tests nothing. What follows `--` goes to pytest.
 """
 
 import os
@@ -31,6 +31,7 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
+    first: str = ""
 
 
 def planted(project: Path, mutant: Mutant) -> str | None:
@@ -58,9 +59,12 @@ def judged(project: Path, mutant: Mutant, options: Sequence[str] = ()) -> str | 
             (copy.parent / "shared").symlink_to(shared.resolve())
         if problem := planted(copy, mutant):
             return problem
-        # The copy comes first on the path of `python -m`, before the installed project.
-        command = [sys.executable, *PYTEST, *options, f"tests/{mutant.room}"]
-        ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+        for tests in dict.fromkeys((mutant.first, "")):
+            # The copy comes first on the path of `python -m`, before the installed project.
+            command = [sys.executable, *PYTEST, *options, f"tests/{mutant.room}/{tests}"]
+            ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+            if ended.returncode != MISSED:
+                break
     if ended.returncode == FOUND:
         last = [line for line in ended.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
         print(f"found: {mutant.name}: {last[-1][:160] if last else ''}", flush=True)

@@ -41,6 +41,23 @@ def test_a_defect_must_apply_once_and_be_found(
     assert (project / "code.py").read_text() == before
 
 
+def test_the_file_that_an_entry_names_runs_first_and_the_room_after_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So the others are not run for a defect that it finds, and find what it does not."""
+    (project / "tests" / "room" / "test_broken.py").write_text("raise RuntimeError('never collected')\n")
+    (project / "tests" / "room" / "test_two.py").write_text(
+        "from code import two\n\n\ndef test_two():\n    assert two == 2\n"
+    )
+    defects = project / "mutants.toml"
+    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_code.py"\n')
+    assert main([], project=project, defects=defects) == 0
+    (project / "tests" / "room" / "test_broken.py").unlink()
+    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_two.py"\n')
+    assert main([], project=project, defects=defects) == 0
+    assert "test_code.py::test_one" in capsys.readouterr().out.splitlines()[-2]
+
+
 def test_tests_that_do_not_run_find_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A room without tests, or an option that pytest does not have, is not a finding."""
     defects = project / "mutants.toml"
@@ -63,5 +80,6 @@ def test_each_listed_defect_has_a_name_a_room_and_a_file() -> None:
     assert len({entry["name"] for entry in entries}) == len(entries)
     for mutant in (Mutant(**entry) for entry in entries):
         assert (PROJECT / "tests" / mutant.room).is_dir(), mutant.name
+        assert (PROJECT / "tests" / mutant.room / mutant.first).exists(), mutant.name
         assert (PROJECT / mutant.file).is_file(), mutant.name
         assert mutant.old != mutant.new

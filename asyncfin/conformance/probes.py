@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 
 from asyncfin.clock import utc_now
 from asyncfin.conformance.bodies import CATALOGUE, DATASET
-from asyncfin.conformance.reader import TOLERANT, IncompleteError, Reader
+from asyncfin.conformance.reader import TOLERANT, IncompleteError, Reader, is_refusal
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import (
     DatasetChangedError,
@@ -275,13 +275,13 @@ class Probe(Reader):
 
     async def _read_exact(self) -> tuple[Rows, Exact] | None:
         """Read all periods as exact ones, or fewer if so many are refused: the spec states no cap."""
-        refusal: ValidationFailedError | None = None
+        refusal: ServiceError | None = None
         refused = 0
         for count in sorted({len(self._periods), min(len(self._periods), _FEW_PERIODS), 1}, reverse=True):
             periods = Exact(self._periods[-count:])
             query = self._query(periods)
             found = await self._response(self._request(query))
-            if count > 1 and isinstance(found, ValidationFailedError):
+            if count > 1 and is_refusal(found):
                 refused, refusal = count, found
                 continue
             read = self._rows(found, query, "exact")
@@ -343,13 +343,17 @@ class Probe(Reader):
             self._find("break", "2.3", what, unlisted, len(periods))
 
     async def _check_cell(self) -> None:
-        """Read one cell as exact, alone: if possible where another duration ends in the same month."""
-        ends = Counter(each.fiscal_end for each in self._periods)
+        """Read one cell as exact, alone: if possible one whose query has another duration of the same end."""
         cells = [(one, at) for version, one, at in self._numbers if version == "original"]
         known = [(self._series[one], at) for one, at in cells if one in self._series]
         if not known:
             return
-        series, period = next((cell for cell in known if ends[cell[1].fiscal_end] > 1), known[0])
+        # In the response are all series of the metric and the path, of every group.
+        periods = {(one.metric_id, one.scopes, at) for one, at in known}
+        ends = Counter((metric_id, path, at.fiscal_end) for metric_id, path, at in periods)
+        series, period = next(
+            ((one, at) for one, at in known if ends[one.metric_id, one.scopes, at.fiscal_end] > 1), known[0]
+        )
         query = self._query(Exact((period,)), metrics=[series.metric_id], paths=[series.scopes])
         await self._read(query, "a cell alone")
 
@@ -398,7 +402,7 @@ class Probe(Reader):
                     self._find("reading", "8", what)
                 continue
             found = await self._response(self._request(self._crossing(side, ids[:cap], others)))
-            if isinstance(found, ValidationFailedError):
+            if is_refusal(found):
                 fewer = await self._response(self._request(self._crossing(side, ids[: cap - 1], others)))
                 if isinstance(fewer, Response) and self._is_object(fewer, "8", f"{cap - 1} {name}"):
                     self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
@@ -419,7 +423,7 @@ class Probe(Reader):
         if isinstance(found, Response):
             if self._is_object(found, "8", f"{count} {name}"):
                 self._find("limit", "8", f"{count} {name} are accepted")
-        elif not isinstance(found, ValidationFailedError):
+        elif not is_refusal(found):
             raise self._failed(found, "8")
 
     def _together(self, side: int, cap: int) -> tuple[list[Any], list[Any]]:
@@ -512,7 +516,7 @@ class Probe(Reader):
         cursor, cursors = None, set[str]()
         while True:
             found = await self._response(self._request(batch, cursor=cursor))
-            if cursor is None and isinstance(found, ServiceError) and found.status in (400, 413):
+            if cursor is None and is_refusal(found):
                 await self._find_size(batch, found)
                 return None
             read = self._rows(found, batch, "the first query of a plan")

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 from attrs import define, evolve, field
 
@@ -43,6 +43,7 @@ Send = Callable[[Request, Callable[[], None]], Awaitable[Response]]
 # Deviations are repaired and counted here, not announced to the client's observers.
 TOLERANT = Tolerance()
 _MAX_FINDINGS = 200
+_TOO_LARGE = 413
 _HEAD = {"entity_id", "name", "dataset_id", "created_timestamp", "periods", "series", "groups"}
 _DESCRIPTIVE = tuple(name for name in PAGE_FIELDS if name not in ("series_id", *IDENTITY))
 
@@ -219,7 +220,7 @@ class Reader:
     ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
         """Return what `_read` returns, from the response."""
         if not isinstance(found, Response):
-            if isinstance(found, ValidationFailedError):
+            if is_refusal(found):
                 self._find("break", "4.3", f"a valid query is refused: {what}", shown_by=found)
                 return None
             raise self._failed(found, "4.3")
@@ -315,6 +316,13 @@ class Reader:
             what = f"a valid request gives status {error.status}"
             self._find("break", spec, what, shown_by=error)
         return IncompleteError()
+
+
+def is_refusal(found: Response | ServiceError) -> TypeGuard[ServiceError]:
+    """Return whether the service refuses a query: as invalid, or as too large."""
+    return isinstance(found, ValidationFailedError) or (
+        isinstance(found, ServiceError) and found.status == _TOO_LARGE
+    )
 
 
 SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}

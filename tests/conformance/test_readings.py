@@ -1,5 +1,6 @@
 """`asyncfin.check` at services that read the spec in ways which lose or falsify numbers."""
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -201,6 +202,38 @@ async def test_series_that_a_query_leaves_out_and_another_one_lists_are_a_break(
     section = found(report, "break", "a query leaves out series that another one lists")
     assert section is not None
     assert section[:2] == ("4.3", 1)
+
+
+async def test_exact_periods_that_are_selected_by_their_ends_are_a_break() -> None:
+    """The cell that is read alone is of a series that itself has another duration at its end."""
+    made = dataset({("Cost", "all"): dict(YEARS), ("Sales", "all"): {**YEARS, "FY2023-Q4": 7.0}})
+
+    def by_ends(_: str, sent: Body, body: Body) -> None:
+        if mode_of(sent) == "exact" and len(sent["periods"]["exact"]) == 1:
+            (selected,) = sent["periods"]["exact"]
+            if (selected["year"], selected["end_month"]) == (2023, 12) and "Sales" in sent["metric_ids"]:
+                other = 3 if selected["duration_months"] == 12 else 12
+                body["periods"].append(selected | {"duration_months": other})
+                for series in body["series"]:
+                    is_sales = series["metric_id"] == "Sales"
+                    series["values"].append(dict(series["values"][0], number=7.0) if is_sales else None)
+
+    report = await report_on(made, alter=by_ends)
+    what = "exact returns values in periods that were not selected"
+    assert found(report, "break", what) == ("4.3", 1, 2)
+
+
+@pytest.mark.parametrize(("size", "limits"), [(2048, 1), (4096, 0)])
+async def test_bodies_that_are_refused_as_too_large_do_not_end_the_check(size: int, limits: int) -> None:
+    """What is smaller is read; the first query of a plan is above the smaller size only."""
+
+    def status_of(_: str, sent: Any) -> int:
+        return 413 if sent and len(json.dumps(sent)) > size else 200
+
+    report = await report_on(WIDE, status_of=status_of)
+    assert report.complete
+    assert not [each for each in words(report, "break") if "status 413" in each], report
+    assert sum(each.startswith("a query of ") for each in words(report, "limit")) == limits
 
 
 @pytest.mark.parametrize("status", [400, 413])

@@ -92,11 +92,12 @@ async def capped(
     size: int | None = None,
     metrics: Container[str] = (),
     slow: float = 0.0,
+    status: int = 400,
 ) -> AsyncIterator[tuple[str, list[Got]]]:
     """Give the base URL of a service that refuses what exceeds its caps, and what it receives.
 
     400: more exact periods, months or ids than the cap (`Got`), and the given metrics; 413: a larger body.
-    The first refusal takes `slow` seconds.
+    The first refusal takes `slow` seconds. `status` is that of more than the cap.
     """
     waits = [slow]
 
@@ -104,21 +105,22 @@ async def capped(
         if size is not None and got.size > size:
             return 413
         caps = ((got.exact, exact), (got.months, months), (got.ids, ids))
-        is_refused = any(cap is not None and number > cap for number, cap in caps)
-        return 400 if is_refused or any(each in metrics for each in got.sent.get("metric_ids", ())) else 200
+        if any(cap is not None and number > cap for number, cap in caps):
+            return status
+        return 400 if any(each in metrics for each in got.sent.get("metric_ids", ())) else 200
 
     async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
         content = await request.read()
         operation, control = request.path.rsplit("/", 1)[-1], request.headers.get("Cache-Control")
         got = Got(operation, json.loads(content or b"{}"), len(content), control, 0)
-        if (status := status_of(got)) != 200:
+        if (refusal := status_of(got)) != 200:
             await asyncio.sleep(waits.pop() if waits else 0)
-            received.append(evolve(got, status=status))
-            if status == 413:  # from something in front of the service
-                return web.Response(text="<html>Too large</html>", status=status, content_type="text/html")
+            received.append(evolve(got, status=refusal))
+            if refusal == 413:  # from something in front of the service
+                return web.Response(text="<html>Too large</html>", status=refusal, content_type="text/html")
             message = f"{got.exact} periods, {got.months} months, {got.ids} ids, {got.size} bytes"
             error = {"error": {"code": "validation_failed", "message": message, "request_id": "r"}}
-            return web.json_response(error, status=status)
+            return web.json_response(error, status=refusal)
         headers = {"Authorization": request.headers["Authorization"]}
         url = f"{service.base_url}{request.path_qs}"
         async with session.request(request.method, url, json=got.sent or None, headers=headers) as response:

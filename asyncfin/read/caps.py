@@ -309,9 +309,12 @@ class Cutting:
         while status:
             if status != TOO_LARGE and part.form not in self._accepted:
                 part, status = yield from self._sized_periods(part, status)
-            elif status == TOO_LARGE and _is_smaller(ranged := part.as_range(), part):
-                self._record_refusal(Kind.BYTES, part)
-                part, status = ranged, (yield ranged)
+            elif status == TOO_LARGE and part.size(Kind.EXACT) > 1:
+                refused, part = part, part.as_range()
+                status = yield part
+                # A range that passes and is not smaller shows that the number of periods was too large.
+                is_number = not status and not _is_smaller(part, refused)
+                self._record_refusal(Kind.EXACT if is_number else Kind.BYTES, refused)
             else:
                 self._record_refusal(Kind.BYTES if status == TOO_LARGE else Kind.IDS, part)
                 if part.is_smallest:

@@ -65,6 +65,8 @@ CAPS: list[tuple[DatasetFile, PeriodSelection, dict[str, Any]]] = [
     (SMALL, Annual(last=1), {"exact": 5, "months": 60, "ids": 200, "size": 2048}),
     (SMALL, Annual(last=2), {"exact": 1, "months": 60}),
     (SMALL, YEARS, {"exact": 5, "months": 60}),
+    (SMALL, Annual(last=2), {"exact": 1, "status": 413}),
+    (SMALL, YEARS, {"exact": 3, "ids": 500, "status": 413}),
     (SMALL, ALL, {"ids": 500, "months": 60}),
     (SMALL, YEARS, {"ids": 500, "months": 60}),
     (SMALL, WINDOW, {"ids": 500, "size": 2048}),

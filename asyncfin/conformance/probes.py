@@ -401,17 +401,21 @@ class Probe(Reader):
                     what = f"the catalogue has fewer than {cap} {name}: the cap was not checked"
                     self._find("reading", "8", what)
                 continue
-            found = await self._response(self._request(self._crossing(side, ids[:cap], others)))
-            if is_refusal(found):
+            query = self._crossing(side, ids[:cap], others)
+            found = await self._response(self._request(query))
+            if isinstance(found, ValidationFailedError):
                 fewer = await self._response(self._request(self._crossing(side, ids[: cap - 1], others)))
                 if isinstance(fewer, Response) and self._is_object(fewer, "8", f"{cap - 1} {name}"):
                     self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
+            elif is_refusal(found):
+                what = f"a query of {_size(query)} is refused as too large"
+                self._find("limit", "8", what, shown_by=found)
             elif not isinstance(found, Response):
                 raise self._failed(found, "8")
             else:
                 self._is_object(found, "8", f"{cap} {name}")
             if len(ids) > cap:
-                await self._check_beyond_cap(name, self._crossing(side, ids[:cap], others), ids[cap])
+                await self._check_beyond_cap(name, query, ids[cap])
 
     async def _check_beyond_cap(self, name: str, query: Query, further: Any) -> None:
         """Send one id more than allowed."""
@@ -547,11 +551,8 @@ class Probe(Reader):
             )
             if isinstance(found, Response) and self._is_object(found, "4.3", "a part of the first query"):
                 months = self._months if self._range is None else _width(self._range)
-                refused = (
-                    f"{len(batch.metric_ids)} metric_ids x {len(batch.scope_combinations)} scope_combinations"
-                )
                 accepted = f"{len(metrics)} x {len(paths)} over {months} months is accepted"
-                what = f"a query of {refused} over {months} months is refused; {accepted}"
+                what = f"a query of {_size(batch)} over {months} months is refused; {accepted}"
                 self._find("limit", "4.3", what, shown_by=refusal)
                 return
         self._find("break", "4.3", "the first query of a plan is refused", shown_by=refusal)
@@ -603,6 +604,11 @@ def _width(periods: FiscalRange) -> int:
     assert isinstance(periods.start, Period)
     assert isinstance(periods.end, Period)
     return periods.end.fiscal_end - periods.start.fiscal_end + 1
+
+
+def _size(query: Query) -> str:
+    """Return the size of a query, in words."""
+    return f"{len(query.metric_ids)} metric_ids x {len(query.scope_combinations)} scope_combinations"
 
 
 def _date_of(response: Response) -> datetime | None:

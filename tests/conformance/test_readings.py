@@ -223,17 +223,26 @@ async def test_exact_periods_that_are_selected_by_their_ends_are_a_break() -> No
     assert found(report, "break", what) == ("4.3", 1, 2)
 
 
-@pytest.mark.parametrize(("size", "limits"), [(2048, 1), (4096, 0)])
-async def test_bodies_that_are_refused_as_too_large_do_not_end_the_check(size: int, limits: int) -> None:
-    """What is smaller is read; the first query of a plan is above the smaller size only."""
+@pytest.mark.parametrize("size", [2048, 4096])
+async def test_bodies_that_are_refused_as_too_large_are_limits_and_do_not_end_the_check(size: int) -> None:
+    """All that were refused are named with their sizes, at the caps and as the first query of a plan."""
+    refused: set[str] = set()
 
     def status_of(_: str, sent: Any) -> int:
-        return 413 if sent and len(json.dumps(sent)) > size else 200
+        if not sent or len(json.dumps(sent)) <= size:
+            return 200
+        metrics, paths = len(sent["metric_ids"]), len(sent["scope_combinations"])
+        refused.add(f"a query of {metrics} metric_ids x {paths} scope_combinations")
+        return 413
 
     report = await report_on(WIDE, status_of=status_of)
     assert report.complete
-    assert not [each for each in words(report, "break") if "status 413" in each], report
-    assert sum(each.startswith("a query of ") for each in words(report, "limit")) == limits
+    assert not report.breaks
+    limits = [each for each in words(report, "limit") if each.startswith("a query of ")]
+    assert limits
+    assert {each.partition(" is refused")[0].partition(" over ")[0] for each in limits} <= refused
+    assert any(each.endswith(" is refused as too large") for each in limits)
+    assert any(" is accepted" in each for each in limits) == (size == 2048)
 
 
 @pytest.mark.parametrize("status", [400, 413])

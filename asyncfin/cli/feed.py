@@ -20,6 +20,7 @@ from asyncfin.extraction.contents import FeedContents
 from asyncfin.extraction.feed import run_time
 from asyncfin.model.words import counted, listed, number_text
 from asyncfin.table.arrow import METADATA
+from asyncfin.table.csv import exact
 from asyncfin.table.text import columns
 
 # The rows that a table for people shows; files and the other forms have all.
@@ -175,6 +176,8 @@ def _versions(table: pyarrow.Table) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return exact(value)
     return utc_text(value) if isinstance(value, datetime) else value
 
 

@@ -215,7 +215,7 @@ def test_changes_since_a_run(command: Command, night: str) -> None:
 
 
 def test_changes_as_lines_of_values(command: Command, night: str) -> None:
-    """One line for each change; lists are left out."""
+    """One line for each change; lists are left out, and whole numbers are written without a point."""
     rows = list(csv.DictReader(io.StringIO(command("changes", night, "--csv").out)))
     assert len(rows) == 34
     assert rows[0].keys() >= {
@@ -230,6 +230,11 @@ def test_changes_as_lines_of_values(command: Command, night: str) -> None:
     }
     assert not rows[0].keys() & {"sources", "scopes", "scope_names"}
     assert {row["before"] for row in rows if row["change"] == "appeared"} == {""}
+    numbers = [each["number"] for each in json.loads(command("changes", night, "--json").out)]
+    assert [row["number"] for row in rows] == [
+        "" if each is None else str(int(each) if each.is_integer() else each) for each in numbers
+    ]
+    assert any(row["number"].isdecimal() for row in rows)
 
 
 def test_the_state_at_a_time(command: Command, night: str) -> None:

@@ -44,35 +44,68 @@ _STOP = _set("a an and at by for from in of on per s the to")
 _WEAK = _set("total value data")
 # Nor do these, in a label: "Net Income (Loss) Attributable to Parent" is net income.
 _USUAL = _set("loss attributable parent")
-# Phrases that mean the same as a whole label or metric, as stems without stop words.
-_STRICT = tuple(
-    tuple(map(_set, phrases))
-    for phrases in (
-        ("revenue", "sale", "turnover", "net revenue", "net sale"),
-        ("net income", "net profit", "net earning", "profit", "earning"),
-        ("operating income", "operating profit", "operating earning"),
-        ("income before tax", "pretax income", "profit before tax"),
-        (
-            *("capital expenditure", "capex"),
-            *("payment acquire property plant equipment", "purchase property plant equipment"),
-        ),
-        ("cost revenue", "cost sale", "cost good sold", "cog"),
-        (
-            *("operating cash flow", "cash flow operation", "net cash provided operating activity"),
-            "net cash provided used operating activity",
-        ),
-        ("buyback", "share buyback", "repurchase", "share repurchase"),
-        ("equity", "stockholder equity", "shareholder equity"),
-    )
-)
-_MEANINGFUL = frozenset[str]().union(*(phrase for group in _STRICT for phrase in group))
-# Words that mean the same within a label; {liability, debt} do not.
-_LOOSE = (
-    *({"debt", "borrowing"}, {"inventory", "stock"}, {"equity", "shareholder", "stockholder"}),
-    {"dividend", "payout"},
-    *({each for phrase in group if len(phrase) == 1 for each in phrase} for group in _STRICT),
-)
-_SYNONYMS = {word: frozenset(group - {word}) for group in _LOOSE for word in group}
+# Phrases that mean the same as a whole label or metric: a line for each meaning, of which a label has exactly
+# the words, apart from those that say little.
+_STRICT = """
+revenue = sales = turnover = net revenue = net sales = sales revenue net
+ = revenue from contract with customer excluding assessed tax
+ = revenue from contract with customer including assessed tax
+cost of revenue = cost of sales = cogs = cost of goods sold = cost of goods and services sold
+ = cost of products sold
+operating income = operating profit = operating earnings = income from operations = profit from operations
+ = earnings from operations
+income before tax = pretax income = pre tax income = income before income tax = earnings before tax
+ = profit before tax = pretax profit = pre tax profit = profit before income tax
+ = income before provision for income tax = income from continuing operations before income tax
+ = income from continuing operations before income taxes noncontrolling interest
+income tax = income tax expense = income tax expense benefit = income tax provision = provision for income tax
+ = tax provision = tax expense
+effective tax rate = effective income tax rate = effective income tax rate reconciliation percent
+net income = net profit = net earnings = profit = earnings
+basic eps = basic earnings per share
+diluted eps = diluted earnings per share
+interest expense = interest expense debt = interest and debt expense = interest expense nonoperating
+r&d = r&d expense = research and development expense = research and development cost
+sg&a = sg&a expense = selling general and administrative = selling general and administrative expense
+d&a = depreciation and amortization = depreciation and amortization expense
+ = depreciation depletion and amortization
+stock based compensation = sbc = stock based compensation expense = stock compensation
+ = stock compensation expense = share based compensation = share based compensation expense
+ = share based payment expense = allocated share based compensation expense
+operating cash flow = cash flow from operations = cash from operations = cash flow from operating activities
+ = cash flow from used in operating activities = net cash from operating activities
+ = net cash provided by operating activities = net cash used in operating activities
+ = net cash provided by used in operating activities
+investing cash flow = cash flow from investing = cash from investing = cash flow from investing activities
+ = cash flow from used in investing activities = net cash from investing activities
+ = net cash provided by investing activities = net cash used in investing activities
+ = net cash provided by used in investing activities
+financing cash flow = cash flow from financing = cash from financing = cash flow from financing activities
+ = cash flow from used in financing activities = net cash from financing activities
+ = net cash provided by financing activities = net cash used in financing activities
+ = net cash provided by used in financing activities
+capital expenditure = capex = capital spending = purchases of property plant and equipment
+ = purchases of property and equipment = payments to acquire property plant and equipment
+dividends paid = cash dividends paid = payments of dividends = payments of ordinary dividends
+ = payments of dividends common stock = payments of ordinary dividends common stock
+dividends per share = common stock dividends per share declared = common stock dividends per share cash paid
+buyback = share buyback = stock buyback = repurchase = share repurchase = stock repurchase
+ = repurchase of common stock = payments for repurchase of common stock
+cash and equivalents = cash and cash equivalents = cash and cash equivalents at carrying value
+inventory = inventory net = inventory net of allowances customer advances and progress billings
+receivables = accounts receivable = trade receivables = accounts receivable net
+ = accounts receivable net current = receivables net = receivables net current
+payables = accounts payable = trade payables = accounts payable current = accounts payable trade current
+pp&e = net pp&e = fixed assets = property plant and equipment = property plant and equipment net
+intangible assets = intangible assets net = intangible assets net excluding goodwill
+debt = debt long term and short term combined amount = debt and capital lease obligations
+equity = stockholders equity = shareholders equity = book value
+ = stockholders equity including portion attributable to noncontrolling interest
+shares outstanding = common shares outstanding = common stock shares outstanding
+ = entity common stock shares outstanding
+"""
+# Words that mean the same within a label, besides the single words of a line above; {liability, debt} do not.
+_LOOSE = ("debt borrowing", "inventory stock", "equity shareholder stockholder", "dividend payout")
 # Below this share of common letters two words only look alike.
 _ALIKE = 0.7
 # From this share on two ids are one, mistyped or in the plural.
@@ -108,6 +141,36 @@ def stem(word: str) -> str:
 
 def _stems(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(stem, words))
+
+
+def _phrases() -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the strict synonyms, as stems without stop words, each with its line in the table."""
+    for line, phrases in enumerate(_STRICT.strip().replace("\n =", " =").split("\n")):
+        for phrase in phrases.split("="):
+            yield line, tuple(word for word in _stems(words_of(phrase)) if word not in _STOP)
+
+
+def _needed(words: Iterable[str]) -> Words:
+    """Return those of the words of a label that a text must have to be the same; all, if none says much."""
+    every = frozenset(words)
+    return every - _WEAK - _USUAL or every
+
+
+# By the words that they need.
+_MEANINGS: dict[Words, list[tuple[int, tuple[str, ...]]]] = {}
+for _line, _phrase in _phrases():
+    _MEANINGS.setdefault(_needed(_phrase), []).append((_line, _phrase))
+# The line of a single word: with further words it means the label less surely.
+_MEANT = {phrase[0]: line for line, phrase in _phrases() if len(phrase) == 1}
+_GROUPS = (
+    *map(_set, _LOOSE),
+    *({word for word, line in _MEANT.items() if line == each} for each in set(_MEANT.values())),
+)
+_SYNONYMS = {
+    word: frozenset[str]().union(*(group for group in _GROUPS if word in group)) - {word}
+    for group in _GROUPS
+    for word in group
+}
 
 
 class _Group(Protocol):
@@ -166,9 +229,9 @@ class _Whole(Struct, frozen=True, gc=False):
     def of(cls, parts: Sequence[str]) -> _Whole:
         """Return the text of which these are the words."""
         words = tuple(word for word in _stems(parts) if word not in _STOP)
-        needed = tuple(word for word in words if word not in _WEAK and word not in _USUAL)
+        needed = _needed(words)
         initials = "".join(word[0] for word in parts), "".join(word[0] for word in words)
-        return cls(words, needed or words, initials)
+        return cls(words, tuple(word for word in words if word in needed), initials)
 
     def is_same(self, words: Words) -> bool:
         """Return whether words are this text, apart from words that say little."""
@@ -180,19 +243,16 @@ class _Whole(Struct, frozen=True, gc=False):
         return bool(words) and words in (self.words[: len(words)], strong[: len(words)])
 
 
-def _meanings(needed: Iterable[str], every: Iterable[str]) -> tuple[int, ...]:
-    """Return the groups of strict synonyms with a phrase that has all needed words, and only such words."""
-    if _MEANINGFUL.isdisjoint(needed):
-        return ()
+def _meanings(needed: Iterable[str], every: Sequence[str]) -> tuple[int, ...]:
+    """Return the lines of strict synonyms with a phrase that has all needed words, and only such words.
+
+    What a phrase has twice a label has twice too: "cash equivalents" are not "cash and cash equivalents".
+    """
     return tuple(
-        at
-        for at, phrases in enumerate(_STRICT)
-        if any(phrase.issuperset(needed) and phrase.issubset(every) for phrase in phrases)
+        line
+        for line, phrase in _MEANINGS.get(_needed(every), ())
+        if set(phrase).issuperset(needed) and all(every.count(word) >= phrase.count(word) for word in phrase)
     )
-
-
-# The groups that a single word is in: with further words it means the label less surely.
-_MEANT = {word: _meanings(one, one) for group in _STRICT for one in group if len(one) == 1 for word in one}
 
 
 class _Named(Struct, frozen=True, gc=False):
@@ -201,7 +261,8 @@ class _Named(Struct, frozen=True, gc=False):
     Attributes:
         own: all of them, in the singular.
         wholes: label and metric, or the scopes.
-        meanings: the groups of strict synonyms that one of these is in.
+        loose: the words that loose synonyms are compared with.
+        meanings: the lines of strict synonyms that one of these is in.
         aliases: the words of the aliases of scopes.
         label: the words of the label that say something; none of scopes.
         has_ended: whether a scope of the path has ended.
@@ -209,6 +270,7 @@ class _Named(Struct, frozen=True, gc=False):
 
     own: tuple[str, ...]
     wholes: tuple[_Whole, ...]
+    loose: tuple[str, ...]
     meanings: tuple[int, ...] = ()
     aliases: tuple[str, ...] = ()
     label: tuple[str, ...] = ()
@@ -227,9 +289,9 @@ class _Named(Struct, frozen=True, gc=False):
             return Rank.INITIALS
         if len(word) > 2 and any(each.startswith(word) for each in own):
             return Rank.PREFIX
-        if word in self.aliases or (word in _SYNONYMS and not _SYNONYMS[word].isdisjoint(own)):
+        if word in self.aliases or (word in _SYNONYMS and not _SYNONYMS[word].isdisjoint(self.loose)):
             return Rank.ALIAS
-        if word in _MEANT and any(meaning in self.meanings for meaning in _MEANT[word]):
+        if word in _MEANT and _MEANT[word] in self.meanings:
             return Rank.ALIAS
         if len(word) > 2 and any(word in each for each in own):
             return Rank.WITHIN
@@ -279,19 +341,29 @@ def _distinct(wholes: Iterable[_Whole]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word for whole in wholes for word in whole.words))
 
 
+def _loose(own: tuple[str, ...], texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the words without "sale" if it is one: what is available for sale is not revenue."""
+    if "sale" not in own or any("sales" in words_of(text) for text in texts):
+        return own
+    return tuple(word for word in own if word != "sale")
+
+
 def _named(label: str, metric_id: str, wholes_of: Callable[[str], tuple[_Whole, ...]]) -> _Named:
     # Without the taxonomy: "us-gaap:Revenues".
     wholes = (*wholes_of(label), *wholes_of(re.split("[:/]", metric_id)[-1]))
     meanings = tuple({at for whole in wholes for at in _meanings(whole.needed, whole.words)})
     own = _distinct(wholes)
-    return _Named(own, wholes, meanings, label=wholes[0].needed or own)
+    return _Named(own, wholes, _loose(own, (label, metric_id)), meanings, label=wholes[0].needed or own)
 
 
 def _path(catalogue: Searchable, path: ScopePath, wholes_of: Callable[[str], tuple[_Whole, ...]]) -> _Named:
-    wholes = tuple(whole for name in catalogue.scope_names(path) for whole in wholes_of(name))
+    names = catalogue.scope_names(path)
+    wholes = tuple(whole for name in names for whole in wholes_of(name))
+    own = _distinct(wholes)
     scopes = catalogue.listed_scopes(path)
     aliases = _distinct(whole for scope in scopes for alias in scope.aliases for whole in wholes_of(alias))
-    return _Named(_distinct(wholes), wholes, aliases=aliases, has_ended=_has_ended(catalogue, scopes))
+    has_ended = _has_ended(catalogue, scopes)
+    return _Named(own, wholes, _loose(own, names), aliases=aliases, has_ended=has_ended)
 
 
 def _has_ended(catalogue: Searchable, scopes: Iterable[_Scope]) -> bool:
@@ -551,7 +623,8 @@ class _Search:
 
     def _meaning(self, words: Words) -> tuple[int, ...]:
         if (found := self._meanings.get(words)) is None:
-            found = self._meanings[words] = _meanings(words, words)
+            # "Book value" has a meaning that "book" does not have.
+            found = self._meanings[words] = _meanings(words, (*words, *self._asked.weak))
         return found
 
     def _described(self, text: str) -> int:

@@ -1,6 +1,7 @@
 """The search for series by words: which it finds, in which order, and what it says is only close."""
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.search import Rank, search, stem, words_of
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
+from asyncfin.sandbox.dataset import load
 from tests.model.test_catalogue import CLOUD, CLOUD_EMEA, TOTAL, catalogue, series
 
 LABELS = {
@@ -129,6 +131,42 @@ def test_series_are_ordered_by_rank(text: str, ranks: dict[str, int]) -> None:
         ("repurchases", "Share repurchase liability"),
         ("equity", "Equity method investments"),
         ("net sales", "Net interest revenue"),
+        ("sales", "Revenue from contract with customer, liability"),
+        ("cost of revenue", "Cost of goods and services sold, depreciation"),
+        ("operating profit", "Income from discontinued operations"),
+        ("EBIT", "Operating income"),
+        ("gross margin", "Gross profit"),
+        ("pretax income", "Income from continuing operations before income taxes, foreign"),
+        ("income tax", "Income taxes paid"),
+        ("tax provision", "Deferred income tax expense"),
+        ("effective tax rate", "Effective income tax rate reconciliation, other, percent"),
+        ("basic EPS", "Earnings per share, diluted"),
+        ("diluted EPS", "Earnings per share, basic"),
+        ("interest expense", "Interest expense, related party"),
+        ("R&D", "Research and development in process"),
+        ("SG&A", "General and administrative expense"),
+        ("D&A", "Accumulated depreciation, depletion and amortization"),
+        ("stock-based compensation", "Share-based compensation, tax benefit"),
+        ("cash from operations", "Net cash provided by operating activities, discontinued operations"),
+        ("investing cash flow", "Net cash provided by (used in) financing activities"),
+        ("financing cash flow", "Net cash provided by (used in) investing activities"),
+        ("capital spending", "Payments to acquire businesses"),
+        ("dividends paid", "Payments of dividends, noncontrolling interest"),
+        ("dividends per share", "Preferred stock, dividends per share, declared"),
+        ("buybacks", "Stock repurchase program, authorized amount"),
+        ("cash and equivalents", "Restricted cash and cash equivalents"),
+        ("cash and equivalents", "Cash equivalents, at carrying value"),
+        ("inventory", "Inventory, gross"),
+        ("receivables", "Nontrade receivables, current"),
+        ("accounts receivable", "Accounts receivable, allowance for credit loss, current"),
+        ("payables", "Notes payable, current"),
+        ("PP&E", "Property, plant and equipment, gross"),
+        ("intangible assets", "Intangible assets, gross (excluding goodwill)"),
+        ("total debt", "Debt securities"),
+        ("book", "Stockholders' equity"),
+        ("book value per share", "Stockholders' equity"),
+        ("equity", "Stockholders' equity attributable to noncontrolling interest"),
+        ("shares outstanding", "Preferred stock, shares outstanding"),
     ],
 )
 def test_a_synonym_means_a_whole_label(text: str, label: str) -> None:
@@ -150,11 +188,58 @@ def test_a_synonym_means_a_whole_label(text: str, label: str) -> None:
         ("operating cash flow", "Net Cash Provided by (Used in) Operating Activities"),
         ("share repurchases", "Buybacks"),
         ("shareholders equity", "Stockholders' Equity Attributable to Parent"),
+        ("sales", "Revenue from Contract with Customer, Excluding Assessed Tax"),
+        ("cost of revenue", "Cost of Goods and Services Sold"),
+        ("operating income", "Income (Loss) from Operations"),
+        (
+            "pretax income",
+            "Income (Loss) from Continuing Operations before Income Taxes, Noncontrolling Interest",
+        ),
+        ("income tax", "Income Tax Expense (Benefit)"),
+        ("tax provision", "Income Tax Expense (Benefit)"),
+        ("effective tax rate", "Effective Income Tax Rate Reconciliation, Percent"),
+        ("basic EPS", "Earnings (Loss) Per Share, Basic"),
+        ("diluted EPS", "Diluted Earnings (Loss) Per Share"),
+        ("interest expense", "Interest and Debt Expense"),
+        ("R&D", "Research and Development Expense"),
+        ("SG&A", "Selling, General and Administrative Expense"),
+        ("D&A", "Depreciation, Depletion and Amortization"),
+        ("stock-based compensation", "Share-based compensation"),
+        ("cash from operations", "Net Cash Provided by (Used in) Operating Activities"),
+        ("investing cash flow", "Net Cash Provided by (Used in) Investing Activities"),
+        ("financing cash flow", "Cash Flows from (Used in) Financing Activities"),
+        ("capital spending", "Payments to Acquire Property, Plant, and Equipment"),
+        ("dividends paid", "Payments of Ordinary Dividends, Common Stock"),
+        ("dividends per share", "Common Stock, Dividends, Per Share, Declared"),
+        ("buybacks", "Payments for Repurchase of Common Stock"),
+        ("cash and equivalents", "Cash and Cash Equivalents, at Carrying Value"),
+        ("inventory", "Inventory, Net"),
+        ("accounts receivable", "Receivables, Net, Current"),
+        ("payables", "Accounts Payable, Current"),
+        ("PP&E", "Property, Plant and Equipment, Net"),
+        ("intangible assets", "Intangible Assets, Net (Excluding Goodwill)"),
+        ("total debt", "Debt, Long-term and Short-term, Combined Amount"),
+        ("book value", "Stockholders' Equity Attributable to Parent"),
+        ("shares outstanding", "Common Stock, Shares, Outstanding"),
     ],
 )
 def test_synonyms_are_of_one_rank(text: str, label: str) -> None:
     """Whichever of them the label has."""
     assert found(company("Cash", label), text)[0] == (Rank.MEANING, label)
+
+
+def test_a_word_that_only_labels_may_have_counts_in_a_text() -> None:
+    """A net loss is net income; the loss of sales is not revenue."""
+    assert not search([company("Net Income (Loss)")], "earnings").close
+    assert search([company("Revenue")], "sales loss").close
+
+
+def test_what_is_for_sale_is_not_sales() -> None:
+    """Neither as a loose synonym of revenue; sales of a part still are, and the word itself is found."""
+    listed = company("Debt securities, available-for-sale, amortized cost", "Net sales, Europe", "Cash")
+    assert found(listed, "revenue") == [(Rank.ALIAS, "Net sales, Europe")]
+    assert search([listed], "cost of revenue").close
+    assert found(listed, "securities for sale")[0][0] == Rank.WORDS
 
 
 def parts() -> Catalogue:
@@ -341,6 +426,42 @@ async def test_ordinary_words_find_what_analysts_mean_in_the_demo() -> None:
                 with pytest.raises(SelectionError, match=rf"close: {first.metric_id}\b"):
                     listed.select(Select(text))
     assert len(catalogues) * len(WORDS) == 45
+
+
+REAL = Path(__file__).parents[3] / "shared" / "data"
+TAGS = {
+    "revenue": "Revenues RevenueFromContractWithCustomerExcludingAssessedTax",
+    "cost of sales": "CostOfRevenue CostOfGoodsAndServicesSold",
+    "income tax": "IncomeTaxExpenseBenefit",
+    "effective tax rate": "EffectiveIncomeTaxRateContinuingOperations",
+    "diluted EPS": "EarningsPerShareDiluted",
+    "SBC": "ShareBasedCompensation AllocatedShareBasedCompensationExpense",
+    "stock-based compensation": "ShareBasedCompensation AllocatedShareBasedCompensationExpense",
+    "cash from operations": "NetCashProvidedByUsedInOperatingActivities",
+    "investing cash flow": "NetCashProvidedByUsedInInvestingActivities",
+    "financing cash flow": "NetCashProvidedByUsedInFinancingActivities",
+    "capex": "PaymentsToAcquirePropertyPlantAndEquipment",
+    "dividends paid": "PaymentsOfDividends PaymentsOfDividendsCommonStock PaymentsOfOrdinaryDividends",
+    "cash and equivalents": "CashAndCashEquivalentsAtCarryingValue",
+    "inventory": "InventoryNet InventoryNetOfAllowancesCustomerAdvancesAndProgressBillings",
+    "receivables": "AccountsReceivableNetCurrent ReceivablesNetCurrent",
+    "payables": "AccountsPayableCurrent AccountsPayableTradeCurrent",
+    "book value": "StockholdersEquity",
+}
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data is not there")
+async def test_ordinary_words_find_the_tags_of_real_companies() -> None:
+    """The first series is of the whole company, and of the tag that its annual report has for the words."""
+    names = ("coca-cola-co", "the-boeing-company", "johnson-johnson")
+    files = [next(REAL.glob(f"{name}-*.json.gz")) for name in names]
+    async with Sandbox(*map(load, files)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        catalogues = [await client.catalogue(each) for each in sandbox.entities]
+    for listed in catalogues:
+        for text, tags in TAGS.items():
+            first = listed.search(text)[0]
+            assert first.metric_id.removeprefix("us-gaap:") in tags.split(), (listed.name, text)
+            assert first.basis == "consolidated", (listed.name, text)
 
 
 def test_an_unknown_metric_proposes_what_it_is_spelt_like_and_then_what_it_means() -> None:

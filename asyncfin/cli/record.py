@@ -47,6 +47,7 @@ async def record(
     from asyncfin.cli.output import replace_file, screen
     from asyncfin.cli.recorded import recorded
     from asyncfin.cli.session import connected
+    from asyncfin.extraction.folder import file_name
     from asyncfin.sandbox.dataset import dump
 
     if into is not None:
@@ -57,6 +58,6 @@ async def record(
             if into is None:
                 sys.stdout.buffer.write(content)
             else:
-                replace_file(into / f"{entity_id}.json.gz", methodcaller("write", content))
+                replace_file(into / f"{file_name(entity_id)}.json.gz", methodcaller("write", content))
     if into is not None:
         screen().print(f"{into}: {counted(len(entities), 'file')}")

@@ -112,6 +112,19 @@ def test_recorded_datasets_are_served_as_they_were_read(
         assert requests.count(entity_id) == 3 * pages
 
 
+def test_a_recording_stays_in_its_folder_whatever_the_id_is(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An id of 32 characters with slashes is one file name, as that of an extraction."""
+    entity_id = "O-/../../" + "a" * 25
+    source = handmade.dataset({("Revenue", "all"): {"FY2024": 1.0}}, entity_id=entity_id)
+    into = tmp_path / "deep" / "recorded"
+    with serving(monkeypatch, source):
+        assert command("record", entity_id, "--into", str(into)).code == 0
+    (written,) = (path for path in tmp_path.rglob("*") if path.is_file())
+    assert written == into / f"O-%2F..%2F..%2F{'a' * 25}.json.gz"
+
+
 def test_a_text_that_the_display_pattern_does_not_give_is_recorded(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

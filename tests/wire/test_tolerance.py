@@ -36,6 +36,7 @@ pytestmark = pytest.mark.virtual
 
 Body = dict[str, Any]
 Alter = Callable[[str, Body], None]
+Numbers = tuple[tuple[str, str, float], ...]
 DATASET = generate(3, series=130, publications=1)
 HAND = "O-" + "h" * 32
 UNUSUAL = "ACME Corp/7?"
@@ -115,15 +116,21 @@ async def service(by_hand: bool, alter: Alter) -> AsyncIterator[tuple[str, str, 
             yield base_url, sandbox.token, DATASET.entity_id
 
 
-def numbers(panel: Panel) -> list[tuple[str, str, float]]:
-    return [
+def numbers(panel: Panel) -> Numbers:
+    return tuple(
         (series.series_id, period.label, value.number)
         for series in panel
         for period, value in series.observations()
-    ]
+    )
 
 
-async def unaltered(by_hand: bool) -> list[tuple[str, str, float]]:
+_unaltered: dict[bool, Numbers] = {}
+
+
+async def unaltered(by_hand: bool) -> Numbers:
+    """Return the numbers of the unaltered service, which are read once: they never change."""
+    if by_hand in _unaltered:
+        return _unaltered[by_hand]
     async with (
         service(by_hand, lambda operation, body: None) as (url, token, entity_id),
         Client(url, token, strict=True) as client,
@@ -131,7 +138,7 @@ async def unaltered(by_hand: bool) -> list[tuple[str, str, float]]:
         panel = await client.query(entity_id, Select(), FiscalRange())
     panel.check()
     assert panel.deviations == ()
-    return numbers(panel)
+    return _unaltered.setdefault(by_hand, numbers(panel))
 
 
 async def read_all(client: Client, entity_id: str) -> None:

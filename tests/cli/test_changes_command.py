@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,23 @@ from tests.cli.conftest import ENTITY, LONG_ENTITY, Command
 from tests.nights import BEGIN, Cell, Key, entity, publication
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of what `night` and `feed` extract once; each test gets a copy."""
+    return tmp_path_factory.mktemp("kept")
+
+
 @pytest.fixture
-def night(command: Command, tmp_path: Path) -> str:
+def night(command: Command, kept: Path, tmp_path: Path) -> str:
     """An extraction of two companies, of which one was pruned by the second run."""
-    into = str(tmp_path / "night")
-    asked = ("--into", into, "--metric", "Revenue", "--annual", "--quiet")
-    assert command("extract", ENTITY, LONG_ENTITY, *asked, "--history").code == 0
-    assert "files of entities that were not given: 1" in command("extract", ENTITY, *asked).out
-    assert command("extract", ENTITY, *asked, "--prune").code == 0
-    return into
+    if not (kept / "night").exists():
+        asked = ("--into", str(tmp_path / "night"), "--metric", "Revenue", "--annual", "--quiet")
+        assert command("extract", ENTITY, LONG_ENTITY, *asked, "--history").code == 0
+        assert "files of entities that were not given: 1" in command("extract", ENTITY, *asked).out
+        assert command("extract", ENTITY, *asked, "--prune").code == 0
+        shutil.copytree(tmp_path, kept / "night")
+    shutil.copytree(kept / "night", tmp_path, dirs_exist_ok=True)
+    return str(tmp_path / "night")
 
 
 def test_changes_are_shown_as_a_table(command: Command, night: str) -> None:
@@ -85,16 +94,21 @@ REVENUE, MARGIN = Key("S-1"), Key("S-2", "Margin")
 
 
 @pytest.fixture
-def feed(tmp_path: Path) -> str:
+def feed(kept: Path, tmp_path: Path) -> str:
     """Three nights: a restatement of two metrics, and a company that enters with the last one."""
+    if not (kept / "feed").exists():
+        run_three_nights(tmp_path / "feed")
+        shutil.copytree(tmp_path, kept / "feed")
+    shutil.copytree(kept / "feed", tmp_path, dirs_exist_ok=True)
+    return str(tmp_path / "feed")
+
+
+def run_three_nights(to: Path) -> None:
     one, two = entity(1), entity(2)
     first = {REVENUE: {"FY2020": Cell(1000), "FY2021": Cell(0)}, MARGIN: {"FY2020": Cell(-4, "%")}}
     second = {REVENUE: {"FY2020": Cell(1250), "FY2021": Cell(7)}, MARGIN: {"FY2020": Cell(-3, "%")}}
     third = {REVENUE: {"FY2020": Cell(1250, "refiled")}, MARGIN: second[MARGIN]}
-    run_nights(
-        tmp_path / "feed", {one: first}, {one: second}, {one: third, two: {REVENUE: {"FY2020": Cell(5)}}}
-    )
-    return str(tmp_path / "feed")
+    run_nights(to, {one: first}, {one: second}, {one: third, two: {REVENUE: {"FY2020": Cell(5)}}})
 
 
 def cells(out: str) -> list[list[str]]:

@@ -26,7 +26,7 @@ async def read(client: Client, question: SeveralQuestion, shown: Progress) -> Pa
     shown.expected = plan.requests
     panel = await client.run(plan)
     # The count includes metadata, catalogue and planning.
-    return evolve(panel, requests=shown.by_entity.total())
+    return evolve(panel, requests=shown.requests)
 
 
 async def _plan(client: Client, question: SeveralQuestion) -> Plan:
@@ -50,7 +50,7 @@ async def explain(
         plans = [await _plan(client, question)]
     _print_plans(plans, json=json, several=several)
     if not json:
-        screen().print(f"planning has spent {counted(shown.by_entity.total(), 'request')}", style="dim")
+        screen().print(f"planning has spent {counted(shown.requests, 'request')}", style="dim")
     if several:
         check_failed(each.failed, each.ended, len(entities), names)
 

@@ -2,7 +2,6 @@
 
 import os
 import warnings
-from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from typing import Any
@@ -89,12 +88,12 @@ class Progress:
     """Counts the requests, and shows on a terminal how many were sent and which one is retried.
 
     Attributes:
-        by_entity: the requests sent, by entity id.
+        requests: how many were sent.
         expected: the number of queries that the command will send. None: not known yet.
     """
 
     def __init__(self, title: str, status: Status | None = None) -> None:
-        self.by_entity: Counter[str | None] = Counter()
+        self.requests = 0
         self.expected: int | None = None
         self._title, self._status, self._queries = title, status, 0
 
@@ -102,12 +101,12 @@ class Progress:
         match event:
             case RequestStarted():
                 # Retries count: each attempt costs a request of the allowance.
-                self.by_entity[event.entity_id] += 1
+                self.requests += 1
                 self._queries += event.operation == "query"
                 expected = (
                     f", query {self._queries:,} of {self.expected:,}" if self.expected is not None else ""
                 )
-                self._show(counted(self.by_entity.total(), "request") + expected)
+                self._show(counted(self.requests, "request") + expected)
             case Retrying():
                 self._show(f"retrying in {lasting(event.wait)}: {event.failure}")
             case Waiting():

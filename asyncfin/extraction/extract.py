@@ -42,8 +42,7 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: one is not an entity id, or two differ only in case.
-        ArgumentError: no id is given.
+        SelectionError: none is given, one is not an entity id, or two differ only in case.
     """
     if isinstance(entity_ids, str):
         entity_ids = (entity_ids,)
@@ -55,7 +54,7 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     for each in ids:
         check_entity_id(each)
     if not ids:
-        raise ArgumentError("entity_ids must name at least one entity")
+        raise SelectionError("entity_ids must name at least one entity")
     distinct = tuple(dict.fromkeys(ids))
     written: dict[str, str] = {}
     for each in distinct:

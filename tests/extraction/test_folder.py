@@ -133,6 +133,20 @@ async def test_ids_that_differ_only_in_case_are_refused(
     assert (sandbox.log, names(tmp_path)) == ([], [])
 
 
+async def test_no_id_is_refused_as_by_other_questions_to_several_entities(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """The class is that of a wrong question, not of a wrong setting."""
+    for ask in (
+        client.compare([], Select(), Annual()),
+        extract(client, [], Select(), Annual(), to=tmp_path / "night"),
+    ):
+        with pytest.raises(SelectionError, match="entity_ids must name at least one entity") as caught:
+            await ask
+        assert type(caught.value) is SelectionError
+    assert (sandbox.log, names(tmp_path)) == ([], [])
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no directories that can be flushed")
 async def test_what_is_put_in_place_is_on_the_disk(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -66,10 +67,10 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def eager(session: nox.Session) -> None:
-    """Run pacing, cache and read with tasks that begin with their creation (Python 3.12 and later)."""
-    install(session, "test")
+    """Run pacing, cache and read with tasks that begin with their creation, on each Python that has these."""
     rooms = [f"tests/{room}" for room in ("pacing", "cache", "read")]
-    session.run("python", "-m", "pytest", *PARALLEL, *rooms, *session.posargs, env={"ASYNCFIN_EAGER": "1"})
+    versions = [version for version in PYTHONS if version != "3.11"]
+    on_each(session, versions, *rooms, env={"ASYNCFIN_EAGER": "1"})
 
 
 @nox.session
@@ -89,12 +90,19 @@ def rooms(session: nox.Session) -> None:
 @nox.session
 def matrix(session: nox.Session) -> None:
     """Run the tests on every supported Python that is found here, and say how many that were."""
-    found = {version: path for version in PYTHONS if (path := _interpreter(version))}
+    on_each(session, PYTHONS)
+
+
+def on_each(
+    session: nox.Session, versions: Sequence[str], *paths: str, env: Mapping[str, str] | None = None
+) -> None:
+    """Run tests on each of these versions that is found here, in a fresh environment."""
+    found = {version: path for version in versions if (path := _interpreter(version))}
     for version, path in found.items():
         python = environment(session, version, "-e", ".[all]", *GROUPS["test"], interpreter=path)
-        session.run(python, "-m", "pytest", *PARALLEL, *session.posargs, external=True)
-    missing = [version for version in PYTHONS if version not in found]
-    session.log(f"passed on {len(found)} of {len(PYTHONS)}: {', '.join(found) or 'none'}")
+        session.run(python, "-m", "pytest", *PARALLEL, *paths, *session.posargs, external=True, env=env)
+    missing = [version for version in versions if version not in found]
+    session.log(f"passed on {len(found)} of {len(versions)}: {', '.join(found) or 'none'}")
     if missing:
         session.log(f"not found here, not run: {', '.join(missing)}")
     if not found:

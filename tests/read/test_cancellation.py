@@ -75,7 +75,7 @@ async def test_a_read_cancelled_at_any_await_leaves_nothing_behind(
                 assert sum(bucket.stats().waiting.values()) == 0
                 if turns % 25 == 1:
                     assert len(await query(client)) == len(await client.catalogue(SMALL.entity_id))
-    assert turns > 20
+    assert turns > 10  # how many depends on the machine and on eager tasks
 
 
 def _serving(task: asyncio.Task[Any]) -> bool:

@@ -24,7 +24,7 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.events import Restarted
-from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
@@ -179,20 +179,6 @@ class Attempt:
             self._is_checked = True
         _checked.add(refusal)
 
-    async def check_page(self, page: Dataset, catalogue: Catalogue) -> None:
-        """Start over if a page shows that the publication was changed in place since its catalogue was read.
-
-        A question that is not answered from a cache sends no request for the metadata, which would show it.
-        """
-        await self.read.received(page)
-        if page.created_timestamp <= catalogue.created_timestamp or self._is_final:
-            return
-        record = await self._record()
-        if record is not None and record.timestamps_differ:
-            return
-        if await self.read.drop_if_newer(catalogue.created_timestamp, page):
-            raise self._change("a page shows that the publication was changed in place")
-
     def _is_to_restart(self, current: Metadata) -> bool:
         """Return whether what is known of a publication was dropped, and this read can still start over."""
         return current.changed_in_place and not self._is_final
@@ -316,7 +302,7 @@ class Attempt:
         if dataset is None:
             await self._records.confirm(read.entity_id, Pointer(catalogue.dataset_id, unfinished.sent))
         if read.cache is not None and read.fills_cache:
-            await read.put_catalogue(catalogue)
+            await read.cache.put_catalogue(catalogue)
         return read.publications.keep(catalogue)
 
     async def _kept_or_cached(self, dataset_id: str) -> Publication | None:

@@ -132,7 +132,7 @@ async def _added(
 ) -> tuple[Block | None, Block | None]:
     """Add a page to the answer and to what is cached."""
     attempt.read.stats.received_at = page.at
-    await attempt.check_page(page, stitch.plan.catalogue)
+    await attempt.read.received(page)
     with error_context("query", page.entity_id, page):
         both = await stitch.add(page, asked=part.asked)
     if writer is not None:

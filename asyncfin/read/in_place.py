@@ -1,7 +1,7 @@
 """Publications that were changed in place: the same `dataset_id` with a later `created_timestamp`.
 
-Spec 9.2 forbids it. The aim is only that no old number stays for good, so it is noticed where a response
-shows it, and costs at most one further read.
+Spec 9.2 forbids it. The aim is only that no old number stays for good, so it is noticed where metadata are
+requested, and costs at most one further read.
 """
 
 from __future__ import annotations

@@ -191,8 +191,6 @@ class Publications:
         )
         # When publications were last read again since they were changed in place, by entity, in loop time.
         self._read_again: LeastRecentlyUsed[str, float] = LeastRecentlyUsed(MAX_RECORDS)
-        # The entities whose publication was dropped from the cache for that, and is not cached again yet.
-        self.dropped: set[str] = set()
         # Of catalogues that are not kept, while a question uses them; by the id of the object.
         self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
         # The catalogues read in part.

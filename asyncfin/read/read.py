@@ -8,7 +8,6 @@ from functools import partial
 
 from attrs import define, field, frozen
 
-from asyncfin.cache.base import is_as_new
 from asyncfin.cache.record import Pointer
 from asyncfin.cache.store import of_question
 from asyncfin.errors import NotFoundError, PermissionDeniedError
@@ -19,7 +18,6 @@ from asyncfin.read.learned import Refusals
 from asyncfin.read.publications import Publications
 from asyncfin.read.span import QuestionSpan, current_span
 from asyncfin.read.turn import Turn, taken
-from asyncfin.table.block import Block
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Sender
 
@@ -149,15 +147,12 @@ class Read:
             catalogues += [cached] if cached is not None else []
         if not catalogues:
             return False
-        return await self.drop_if_newer(min(each.created_timestamp for each in catalogues), current)
-
-    async def drop_if_newer(self, known: datetime, current: Dataset) -> bool:
-        """Drop what is known of a publication, as of `known`, if a head of it is newer; as above."""
-        if not is_changed_in_place(known, current.created_timestamp):
+        oldest = min(each.created_timestamp for each in catalogues)
+        if not is_changed_in_place(oldest, current.created_timestamp):
             return False
         if not self.publications.may_read_again(self.entity_id):
             return False
-        log_changed_in_place(known, current)
+        log_changed_in_place(oldest, current)
         await self.drop_older(current)
         return True
 
@@ -165,21 +160,4 @@ class Read:
         """Drop what the client and its cache have of a publication that was changed in place since."""
         self.publications.drop_all(self.entity_id)
         if self.cache is not None:
-            self.publications.dropped.add(self.entity_id)
             await self.cache.drop_older(current)
-
-    async def put_catalogue(self, catalogue: Catalogue) -> None:
-        """Cache a catalogue. What other reads have put since its older one was dropped is older too."""
-        assert self.cache is not None
-        if self.entity_id in self.publications.dropped:
-            self.publications.dropped.remove(self.entity_id)
-            await self.cache.drop_older(catalogue)
-        await self.cache.put_catalogue(catalogue)
-
-    async def put_blocks(self, catalogue: Catalogue, value_version: str, blocks: tuple[Block, ...]) -> None:
-        """Cache what was requested with a catalogue, unless it was changed in place and read again since."""
-        assert self.cache is not None
-        dataset_id = catalogue.dataset_id
-        cached = await self.cache.catalogue(self.entity_id, dataset_id)
-        if cached is None or is_as_new(catalogue, cached):
-            await self.cache.put_blocks(self.entity_id, dataset_id, value_version, blocks)

@@ -204,7 +204,8 @@ async def _pages(
     read, writer = attempt.read, None
     async with AsyncExitStack() as opened:
         if batches and read.cache is not None and read.fills_cache:
-            put = partial(read.put_blocks, stitch.plan.catalogue, stitch.plan.question.value_version)
+            dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
+            put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await opened.enter_async_context(CacheWriter(put))
         opened.enter_context(read.publications.caps.learning(read))
         parts = read.publications.caps.parts(batches, stitch.plan.catalogue)

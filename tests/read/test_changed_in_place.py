@@ -14,20 +14,8 @@ import pytest
 
 from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Panel, Select, Unchanged, read_entity
 from asyncfin.typing import Partition
-from asyncfin.web import reply
-from tests.corrected import (
-    DATASET_ID,
-    ID,
-    NEW_CONTENT,
-    OLD_CONTENT,
-    REVENUE,
-    TOKEN,
-    Corrected,
-    corrected,
-    day,
-)
+from tests.corrected import DATASET_ID, ID, NEW_CONTENT, OLD_CONTENT, TOKEN, Corrected, corrected, day
 from tests.nights import Cell, Key
-from tests.scripted import Received, Step, judged, writing
 
 Make = Callable[..., Client]
 WARNING = (
@@ -246,65 +234,3 @@ async def test_a_cache_without_its_catalogue_drops_the_values_too(service: Corre
         await client.dataset(ID)
         assert cache.stats().series == 0
         assert values(await whole(client)) == service.values != OLD_CONTENT
-
-
-async def test_a_page_that_is_newer_than_the_catalogue_starts_over(
-    service: Corrected, warnings: Callable[[], list[str]]
-) -> None:
-    """Without a cache a question sends only queries: the catalogue and the tag of a reply follow them."""
-    async with Client(service.base_url, TOKEN) as client:
-        old = await reply(await whole(client), accept=None)
-        service.correct(OLD_CONTENT | {REVENUE: {"FY2020": Cell(9)}}, day(2))
-        service.operations.clear()
-        panel = await whole(client)
-        assert values(panel) == service.values
-        assert panel.dataset.created_timestamp == day(2)
-        assert service.operations == ["query", "dataset", "catalogue", "query"]
-        assert (await reply(panel, accept=None, if_none_match=old.headers["ETag"])).status == 200
-        assert (await whole(client)).requests == 1
-        assert warnings() == [WARNING]
-
-
-async def test_pages_that_are_always_later_than_the_catalogue_cost_one_read(
-    service: Corrected, make: Make
-) -> None:
-    """Where the timestamps show nothing."""
-    client = make()
-    await client.catalogue(ID)
-    service.created = lambda operation: day(1 if operation != "query" else 2)
-    service.operations.clear()
-    for version in ("original", "latest_restated") * 2:
-        await client.query(ID, Select(), FiscalRange(), value_version=version)
-    assert service.operations.count("catalogue") == 1
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize("slow", [{"query": 10.0}, {"query": 10.0, "catalogue": 20.0}])
-async def test_a_response_in_flight_brings_no_old_number_back(slow: dict[str, float]) -> None:
-    """It was sent before the change, and arrives after the cache has dropped the publication."""
-    async with corrected() as service:
-        cache, left = MemoryCache(), dict(slow)
-
-        def late(request: Received) -> Step:
-            written = writing(service.respond(request))
-            is_first = service.operations == ["catalogue"]
-            seconds = 0.0 if is_first else left.pop(service.operations[-1], 0.0)
-
-            async def step(writer: asyncio.StreamWriter) -> bool:
-                await asyncio.sleep(seconds)
-                return await written(writer)
-
-            return step
-
-        async with (
-            judged(late) as served,
-            Client(served.base_url, TOKEN, cache=cache) as one,
-            Client(served.base_url, TOKEN, cache=cache) as other,
-        ):
-            await one.catalogue(ID)
-            in_flight = asyncio.ensure_future(whole(one))
-            await asyncio.sleep(1)
-            service.correct(NEW_CONTENT, day(2))
-            await other.catalogue(ID)
-            await in_flight
-            assert values(await whole(other)) == service.values

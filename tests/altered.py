@@ -92,21 +92,22 @@ async def capped(
     size: int | None = None,
     metrics: Container[str] = (),
     slow: float = 0.0,
-    status: int = 400,
+    exact_status: int = 400,
 ) -> AsyncIterator[tuple[str, list[Got]]]:
     """Give the base URL of a service that refuses what exceeds its caps, and what it receives.
 
     400: more exact periods, months or ids than the cap (`Got`), and the given metrics; 413: a larger body.
-    The first refusal takes `slow` seconds. `status` is that of more than the cap.
+    The first refusal takes `slow` seconds. `exact_status` is that of too many exact periods.
     """
     waits = [slow]
 
     def status_of(got: Got) -> int:
         if size is not None and got.size > size:
             return 413
-        caps = ((got.exact, exact), (got.months, months), (got.ids, ids))
-        if any(cap is not None and number > cap for number, cap in caps):
-            return status
+        if exact is not None and got.exact > exact:
+            return exact_status
+        if any(cap is not None and number > cap for number, cap in ((got.months, months), (got.ids, ids))):
+            return 400
         return 400 if any(each in metrics for each in got.sent.get("metric_ids", ())) else 200
 
     async def pass_on(request: web.BaseRequest) -> web.StreamResponse:

@@ -243,15 +243,17 @@ class _Whole(Struct, frozen=True, gc=False):
         return bool(words) and words in (self.words[: len(words)], strong[: len(words)])
 
 
-def _meanings(needed: Iterable[str], every: Sequence[str]) -> tuple[int, ...]:
+def _meanings(needed: Iterable[str], every: Sequence[str], *, is_asked: bool = False) -> tuple[int, ...]:
     """Return the lines of strict synonyms with a phrase that has all needed words, and only such words.
 
     What a phrase has twice a label has twice too: "cash equivalents" are not "cash and cash equivalents".
+    The words that are asked for are a set.
     """
     return tuple(
         line
         for line, phrase in _MEANINGS.get(_needed(every), ())
-        if set(phrase).issuperset(needed) and all(every.count(word) >= phrase.count(word) for word in phrase)
+        if set(phrase).issuperset(needed)
+        and all(every.count(word) >= (1 if is_asked else phrase.count(word)) for word in phrase)
     )
 
 
@@ -342,8 +344,8 @@ def _distinct(wholes: Iterable[_Whole]) -> tuple[str, ...]:
 
 
 def _loose(own: tuple[str, ...], texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the words without "sale" if it is one: what is available for sale is not revenue."""
-    if "sale" not in own or any("sales" in words_of(text) for text in texts):
+    """Return the words, without "sale" where a text says "for sale": what is for sale is not revenue."""
+    if "sale" not in own or not any(" for sale " in f" {' '.join(words_of(text))} " for text in texts):
         return own
     return tuple(word for word in own if word != "sale")
 
@@ -624,7 +626,7 @@ class _Search:
     def _meaning(self, words: Words) -> tuple[int, ...]:
         if (found := self._meanings.get(words)) is None:
             # "Book value" has a meaning that "book" does not have.
-            found = self._meanings[words] = _meanings(words, (*words, *self._asked.weak))
+            found = self._meanings[words] = _meanings(words, (*words, *self._asked.weak), is_asked=True)
         return found
 
     def _described(self, text: str) -> int:

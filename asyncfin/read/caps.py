@@ -312,8 +312,8 @@ class Cutting:
             elif status == TOO_LARGE and part.size(Kind.EXACT) > 1:
                 refused, part = part, part.as_range()
                 status = yield part
-                # A range that passes and is not smaller shows that the number of periods was too large.
-                is_number = not status and not _is_smaller(part, refused)
+                # A range that is not too large and no smaller shows that the number of periods was.
+                is_number = status != TOO_LARGE and not _is_smaller(part, refused)
                 self._record_refusal(Kind.EXACT if is_number else Kind.BYTES, refused)
             else:
                 self._record_refusal(Kind.BYTES if status == TOO_LARGE else Kind.IDS, part)

@@ -1,5 +1,6 @@
 """The search for series by words: which it finds, in which order, and what it says is only close."""
 
+import itertools
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
-from asyncfin.model.search import Rank, search, stem, words_of
+from asyncfin.model.search import _STRICT, Rank, search, stem, words_of
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import load
@@ -234,10 +235,23 @@ def test_a_word_that_only_labels_may_have_counts_in_a_text() -> None:
     assert search([company("Revenue")], "sales loss").close
 
 
+def test_each_strict_synonym_finds_all_others_of_its_line() -> None:
+    """Also where a phrase has a word twice: "income before provision for income taxes" is pretax income."""
+    for line in _STRICT.strip().replace("\n =", " =").splitlines():
+        phrases = [each.strip() for each in line.split("=")]
+        for asked, label in itertools.permutations(phrases, 2):
+            ranks = [rank for rank, _ in found(company(label), asked)]
+            assert ranks, (asked, label)
+            assert ranks[0] <= Rank.MEANING, (asked, label)
+
+
 def test_what_is_for_sale_is_not_sales() -> None:
     """Neither as a loose synonym of revenue; sales of a part still are, and the word itself is found."""
     listed = company("Debt securities, available-for-sale, amortized cost", "Net sales, Europe", "Cash")
     assert found(listed, "revenue") == [(Rank.ALIAS, "Net sales, Europe")]
+    assert found(company("Sale of goods", "Assets held for sale"), "revenue") == [
+        (Rank.ALIAS, "Sale of goods")
+    ]
     assert search([listed], "cost of revenue").close
     assert found(listed, "securities for sale")[0][0] == Rank.WORDS
 

@@ -226,6 +226,14 @@ async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown
     assert max(map(len, table.splitlines())) <= 100
 
 
+async def test_panels_are_in_the_given_order_whichever_is_there_first() -> None:
+    """That of B is there at once, as it was asked for before; A is requested."""
+    async with session(company(A, 2023, 2024), company(B, 2023, 2024)) as (_, client):
+        await client.query(B, REVENUE, Annual(2024, 2024))
+        found = await client.compare([A, B], REVENUE, Annual(2024, 2024))
+    assert [panel.dataset.entity_id for panel in found] == [A, B]
+
+
 async def test_an_entity_without_the_periods_of_the_rule_is_named_with_them() -> None:
     """It has years, but none of the last two of all; an empty panel without a word would mean no value."""
     datasets = (company(A, 2022, 2023, 2024), company(B, 2020, 2021), company(C, 2023))

@@ -51,6 +51,8 @@ def test_there_are_notebooks() -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 async def test_a_notebook_shows_what_is_stored(path: Path) -> None:
     """After a change, `python tools/run_notebooks.py` stores it again."""
+    pyplot = importlib.import_module("matplotlib.pyplot")
+    pyplot.close("all")  # a notebook would show the figures that other tests of the process have left
     cells = read(path)
     outputs = await run(["".join(cell["source"]) for cell in cells])
     for number, (cell, found) in enumerate(zip(cells, outputs, strict=True), 1):

@@ -59,10 +59,13 @@ def judged(project: Path, mutant: Mutant, options: Sequence[str] = ()) -> str | 
             (copy.parent / "shared").symlink_to(shared.resolve())
         if problem := planted(copy, mutant):
             return problem
+        # The copy comes before the installed project, also for what the tests start in another folder.
+        environment = os.environ | {"PYTHONPATH": str(copy)}
         for tests in dict.fromkeys((mutant.first, "")):
-            # The copy comes first on the path of `python -m`, before the installed project.
             command = [sys.executable, *PYTEST, *options, f"tests/{mutant.room}/{tests}"]
-            ended = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+            ended = subprocess.run(
+                command, cwd=copy, env=environment, capture_output=True, text=True, check=False
+            )
             if ended.returncode != MISSED:
                 break
     if ended.returncode == FOUND:

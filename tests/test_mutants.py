@@ -41,6 +41,19 @@ def test_a_defect_must_apply_once_and_be_found(
     assert (project / "code.py").read_text() == before
 
 
+def test_what_a_test_starts_in_another_folder_runs_the_copy(project: Path) -> None:
+    """A defect that only such a process meets is found too: it does not run the installed project."""
+    (project / "tests" / "room" / "test_code.py").write_text(
+        "import subprocess\nimport sys\n\n\ndef test_two(tmp_path):\n"
+        "    code = 'from code import two; print(two)'\n"
+        "    assert subprocess.check_output([sys.executable, '-c', code], cwd=tmp_path) == b'2\\n'\n"
+    )
+    defects = project / "mutants.toml"
+    for old, new, wrong in [("one = 1", "one = 3", 1), ("two = 2", "two = 3", 0)]:
+        defects.write_text(ENTRY.format(name="it", old=old, new=new))
+        assert main([], project=project, defects=defects) == wrong
+
+
 def test_the_file_that_an_entry_names_runs_first_and_the_room_after_it(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

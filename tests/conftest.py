@@ -8,7 +8,7 @@ import selectors
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.util import find_spec
 from types import FrameType
 from typing import Any
@@ -188,11 +188,19 @@ def pytest_asyncio_loop_factories(
     return {name: make}
 
 
-def pytest_collection_finish() -> None:
-    """Keep what was collected out of every later collection of garbage: it lives as long as the run."""
-    gc.freeze()
-    # A tenth of the suite's time went into looking for garbage.
-    gc.set_threshold(10_000, 10, 10)
+# A tenth of the suite's time went into looking for garbage.
+gc.set_threshold(10_000, 10, 10)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep what is collected out of every collection of garbage: it lives as long as the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish() -> None:

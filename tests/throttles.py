@@ -10,7 +10,6 @@ from typing import Protocol
 from attrs import Factory, define, frozen
 
 from asyncfin.pacing.bucket import Bucket, TokenBucket
-from tests.conftest import VirtualTimeLoop
 
 
 class Service(Protocol):
@@ -185,12 +184,34 @@ async def use_by_others(service: Service, gap: Callable[[], float], end: float) 
         service.refusal(clock())
 
 
-def simulate(*users: Awaitable[None]) -> None:
+class _Simulation(asyncio.BaseEventLoop):
+    """A loop without sockets to poll, whose clock jumps over every wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+        self._clock_resolution = 1e-9
+        self._selector = self
+
+    def time(self) -> float:
+        return self._now
+
+    def select(self, timeout: float | None) -> tuple[()]:
+        """Wait for the next timer, as a selector would."""
+        assert timeout is not None, "nothing is left to wait for"
+        self._now += timeout + 1e-9  # a timer re-armed for "now" by float rounding must not spin for ever
+        return ()
+
+    def _process_events(self, events: tuple[()]) -> None:
+        """There are none."""
+
+
+def simulate(*users: Awaitable[None], loop: Callable[[], asyncio.AbstractEventLoop] = _Simulation) -> None:
     """Let all of them run to their end, in virtual time."""
 
     async def together() -> None:
         await asyncio.gather(*users)
 
     # Without the debugging that -X dev turns on: it keeps the stack of every wait, at ten times the cost.
-    with asyncio.Runner(debug=False, loop_factory=VirtualTimeLoop) as runner:
+    with asyncio.Runner(debug=False, loop_factory=loop) as runner:
         runner.run(together())

@@ -24,7 +24,7 @@ from asyncfin import (
     RedisBucket,
     TokenBucket,
 )
-from tests.conftest import EAGER
+from tests.conftest import EAGER, VirtualTimeLoop
 from tests.shared_buckets import (
     RedisLine,
     excess,
@@ -647,7 +647,8 @@ def test_processes_that_learn_together_learn_as_fast_as_one(make: Callable[..., 
             Client(service, workers, latency, 0.1, begin=number * 0.001, bucket=account())
             for number in range(processes)
         ]
-        simulate(*(client.run(20) for client in clients))
+        # Redis is reached through a socket.
+        simulate(*(client.run(20) for client in clients), loop=VirtualTimeLoop)
         return sum(ok for client in clients for at, ok in client.record.arrivals if at < 20)
 
     alone = served(1, 16, TokenBucket)

@@ -66,18 +66,24 @@ def _strips(
     max_others = MAX_LINES[1 - side]
     start = 0
     while start < len(lines):
-        # The width with the most wanted series a page. Each strip is judged alone: what is left for the next
-        # ones depends little on where it ends.
-        best = 0.0
+        widths = []
         for width, gain, total, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):
-            # No packing has fewer pages, so a width that is not better even then is not packed.
-            if gain / max(ceil(total / MAX_PAGE_SIZE), ceil(len(costs) / max_others)) <= best:
+            fewest = max(ceil(total / MAX_PAGE_SIZE), ceil(len(costs) / max_others))
+            widths.append((gain / fewest, width, gain, costs.copy()))
+        # The width with the most wanted series a page, of equals the smallest. Each strip is judged alone:
+        # what is left for the next ones depends little on where it ends. Packing takes longest, so widths
+        # that may have the most come first, and those that can't have it are not packed.
+        best, chosen, pages = 0.0, 0, list[list[int]]()
+        for most, width, gain, costs in sorted(widths, key=lambda each: (-each[0], each[1])):
+            if most < best:
+                break
+            if most == best and width > chosen:
                 continue
-            pages = _pages(costs, max_others)
-            if gain / len(pages) > best:
-                best, chosen = gain / len(pages), (lines[start : start + width], pages)
-        yield chosen
-        start += len(chosen[0])
+            packed = _pages(costs, max_others)
+            if (gain / len(packed), -width) > (best, -chosen):
+                best, chosen, pages = gain / len(packed), width, packed
+        yield lines[start : start + chosen], pages
+        start += chosen
 
 
 def _widths(

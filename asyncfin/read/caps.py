@@ -56,6 +56,8 @@ NO_CAPS: Caps = MappingProxyType({})
 
 def joined(several: Collection[Caps]) -> Caps:
     """Return what several know together; what has passed counts below the smallest refused size only."""
+    if not any(several):  # asked for each request, and few services have caps
+        return NO_CAPS
     found: dict[Kind, Cap] = {}
     for kind in Kind:
         if not (known := [caps[kind] for caps in several if kind in caps]):

@@ -121,6 +121,8 @@ class Publication:
             # From now on the series are in the cache, or have to be requested: a failure is not kept.
             for each in [each for each, other in pending.items() if other is call]:
                 del pending[each]
+            if not pending:
+                pending.clear()  # frees its table, of kilobytes for each company
 
         others = [each for each in series_ids if each not in pending or not pending[each].is_pending]
         if others:

@@ -1,100 +1,13 @@
-"""A publication as a cache keeps it: the catalogue and the blocks of a real answer."""
+"""A clock, and a Redis of the tests' own."""
 
-from array import array
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from attrs import frozen
 
-from asyncfin.cache.record import Pointer
-from asyncfin.cache.store import Partition
-from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
-from asyncfin.model.period import Period
-from asyncfin.model.scope import ScopeRef
-from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.block import Axis, Block, PageText, Store, block_of
-from asyncfin.wire.values import read_planned_page
+from tests.cache.stored import AT
 from tests.shared_buckets import redis_server
-
-ENTITY, OTHER = "O-" + "a1" * 16, "O-" + "b2" * 16
-DATASET, NEXT = "d9b2d63d-a233-4123-847a-7090a1f34b01", "d9b2d63d-a233-4123-847a-7090a1f34b02"
-URL = "https://api.example.com"
-AT = datetime(2026, 5, 1, 6, 30, tzinfo=UTC)
-PATH = (ScopeRef("segment", "Größe|=%"),)
-PERIODS = (Period(2024, 12, 12), Period(2023, 12, 12), Period(2024, 3, 3))
-
-
-def series(number: int) -> CatalogueSeries:
-    return CatalogueSeries(f"S-{number}", "annual", f"m{number}", "L", "USD", "b", PATH, "#,##0", "flow")
-
-
-def catalogue(count: int = 5, *, entity_id: str = ENTITY, dataset_id: str = DATASET) -> Catalogue:
-    """Return a catalogue of `count` series."""
-    group = ReportingGroup("annual", "Annual", "", "b", "annual", tuple(map(series, range(count))))
-    scopes = (Scope("Größe|=%", "Size", "", "r", ("a",), Period(2020, 1, 0)),)
-    groups = (ScopeGroup("segment", "Segment", "", scopes),)
-    return Catalogue(entity_id, "Example", dataset_id, AT, tuple(sorted(PERIODS)), groups, (group,))
-
-
-def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
-    """Return the blocks of a page with these series, whose periods are not in order."""
-    values = ",".join(_series(number, scale) for number in numbers)
-    periods = ",".join(_period(each) for each in PERIODS)
-    body = (
-        f'{{"entity_id":"{ENTITY}","name":"Example","dataset_id":"{DATASET}",'
-        f'"created_timestamp":"2026-05-01T06:30:00Z","periods":[{periods}],"series":[{values}]}}'.encode()
-    )
-    reading = read_planned_page(body, {f"S-{number}" for number in numbers}, "latest_restated")
-    while True:  # it waits for nothing, but lets others run
-        try:
-            reading.send(None)
-        except StopIteration as read:
-            page = read.value
-            text = PageText((page.body,), compressed=False)
-            return (block_of(Axis.of(page.periods), page, page.wanted, text),)
-
-
-def _series(number: int, scale: int) -> str:
-    value = (
-        f'{{"number":{number * scale},"text":"{number}","number_format":"0","fill_type":"reported",'
-        f'"value_version":"original","report_period":{_period(Period(2024, 12, 0))},'
-        '"sources":[{"item_id":"i","row_index":1,"column_index":2}]}'
-    )
-    values = [value, "null", value] if number % 2 else ["null", value, "null"]
-    return (
-        f'{{"series_id":"S-{number}","reporting_group_id":"annual","metric_id":"m{number}","label":"L",'
-        '"basis":"b","scopes":[{"scope_group_id":"segment","scope_id":"x"}],"number_format":"0",'
-        f'"period_meaning":"flow","values":[{",".join(values)}]}}'
-    )
-
-
-def _period(period: Period) -> str:
-    return (
-        f'{{"year":{period.year},"end_month":{period.end_month},"duration_months":{period.duration_months}}}'
-    )
-
-
-def content(kept: tuple[Block, ...]) -> dict[str, object]:
-    """Return what blocks hold: the numbers and values of each series by period."""
-    store = Store(kept)
-    ids = [series_id for block in kept for series_id in block.series_ids]
-    assert len(ids) == len(set(ids)), "a series is in two blocks"
-    found = {}
-    for series_id in ids:
-        block, row = store.find(series_id)
-        positions, numbers = block.observations(row)
-        assert isinstance(numbers, array)
-        periods = block.axis.periods
-        observed = {periods[at]: number for at, number in zip(positions, numbers, strict=True)}
-        found[series_id] = (observed, dict(zip(periods, store.values(block, row), strict=True)))
-    return found
-
-
-async def pointer(part: Partition, entity_id: str) -> Pointer | None:
-    """Return the publication that counts as the current one."""
-    record = await part.record(entity_id)
-    return record.current if record else None
 
 
 @frozen

@@ -7,8 +7,8 @@ import pytest
 from attrs import evolve
 
 from asyncfin.cache.record import Pointer
-from tests.cache.conftest import AT, DATASET, ENTITY, URL, blocks, catalogue, content
 from tests.cache.dict_cache import DictCache
+from tests.cache.stored import AT, DATASET, ENTITY, URL, blocks, catalogue, content
 
 pytestmark = pytest.mark.virtual
 

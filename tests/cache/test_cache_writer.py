@@ -13,7 +13,7 @@ from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select,
 from asyncfin.read.write import CacheWriter
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.table.block import PageText
-from tests.cache.conftest import blocks
+from tests.cache.stored import blocks
 from tests.generate import generate
 
 DATASET = generate(7, series=900, publications=1)

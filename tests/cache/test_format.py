@@ -13,7 +13,7 @@ from asyncfin.cache.codec import FORMAT, form_of
 from asyncfin.cache.file import FileCache
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block
-from tests.cache.conftest import DATASET, ENTITY, URL, blocks, content
+from tests.cache.stored import DATASET, ENTITY, URL, blocks, content
 
 
 def test_the_form_has_all_stored_types() -> None:

@@ -11,19 +11,8 @@ import pytest
 
 from asyncfin.cache.record import Pointer
 from asyncfin.errors import ArgumentError
-from tests.cache.conftest import (
-    AT,
-    DATASET,
-    ENTITY,
-    NEXT,
-    OTHER,
-    URL,
-    Clock,
-    blocks,
-    catalogue,
-    content,
-    pointer,
-)
+from tests.cache.conftest import Clock
+from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
 
 pytest.importorskip("redis")
 

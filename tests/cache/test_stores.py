@@ -23,20 +23,9 @@ from asyncfin.cache.tiered import Stored
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compressed, drop_series, nbytes
-from tests.cache.conftest import (
-    AT,
-    DATASET,
-    ENTITY,
-    NEXT,
-    OTHER,
-    URL,
-    Clock,
-    blocks,
-    catalogue,
-    content,
-    pointer,
-)
+from tests.cache.conftest import Clock
 from tests.cache.dict_cache import DictCache
+from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
 
 MakeCache = Callable[..., Cache]
 

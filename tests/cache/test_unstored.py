@@ -6,8 +6,8 @@ import pytest
 
 from asyncfin.cache.availability import CLOSED_SECONDS
 from asyncfin.cache.record import Pointer
-from tests.cache.conftest import AT, DATASET, ENTITY, URL, blocks, catalogue, content, pointer
 from tests.cache.dict_cache import DictCache
+from tests.cache.stored import AT, DATASET, ENTITY, URL, blocks, catalogue, content, pointer
 
 pytestmark = pytest.mark.virtual
 

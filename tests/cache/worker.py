@@ -10,7 +10,7 @@ import warnings
 from asyncfin.cache import availability, tiered
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import Pointer
-from tests.cache.conftest import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
+from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
 
 TOKEN = "a-token"
 NOBODY = 65534
@@ -56,20 +56,21 @@ async def claim(folder: str) -> None:
         await asyncio.to_thread(sys.stdin.read)
 
 
-async def use(folder: str) -> None:
+async def use(folder: str, times: str = "1") -> None:
     """Store and read, whatever the folder is like, and print what was found and what was counted."""
-    cache = FileCache(folder)
-    part = cache.partition(URL, TOKEN)
-    await part.confirm(ENTITY, Pointer(DATASET, AT))
-    await part.put_catalogue(catalogue())
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
-    kept = content(await part.blocks(ENTITY, DATASET, "original"))
-    assert kept == content(blocks(1, 2))
-    assert await part.catalogue(ENTITY, DATASET) == catalogue()
-    # What could not be stored is not believed by this process alone: it costs a request to confirm.
-    assert await pointer(part, ENTITY) in (None, Pointer(DATASET, AT))
-    print(len(kept), cache.stats().broken)
-    await cache.aclose()
+    for _ in range(int(times)):
+        cache = FileCache(folder)
+        part = cache.partition(URL, TOKEN)
+        await part.confirm(ENTITY, Pointer(DATASET, AT))
+        await part.put_catalogue(catalogue())
+        await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
+        kept = content(await part.blocks(ENTITY, DATASET, "original"))
+        assert kept == content(blocks(1, 2))
+        assert await part.catalogue(ENTITY, DATASET) == catalogue()
+        # What could not be stored is not believed by this process alone: it costs a request to confirm.
+        assert await pointer(part, ENTITY) in (None, Pointer(DATASET, AT))
+        print(len(kept), cache.stats().broken)
+        await cache.aclose()
 
 
 async def look(folder: str) -> None:

@@ -12,8 +12,8 @@ from asyncfin.cache.availability import seconds_left
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import Pointer
 from asyncfin.sandbox import Sandbox
-from tests.cache.conftest import AT, DATASET, ENTITY, OTHER, URL, blocks
 from tests.cache.processes import file_of
+from tests.cache.stored import AT, DATASET, ENTITY, OTHER, URL, blocks
 from tests.cli.conftest import ENTITY as COMPANY, RATIOS_ENTITY, Command
 
 

@@ -12,7 +12,7 @@ import pytest
 from asyncfin import ServerFailureError
 from asyncfin.read.publications import Publication, Received
 from asyncfin.tasks import SingleFlight
-from tests.cache.conftest import catalogue
+from tests.cache.stored import catalogue
 from tests.conftest import VirtualTimeLoop
 
 # ASYNCFIN_SCHEDULES=20000 runs more.

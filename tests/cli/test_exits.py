@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -195,6 +196,7 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(service: Sandbox) -> No
     process = start("limits", sandbox=service)
     while len(service.log) == before:
         assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     result = finish(process)
     assert (result.code, result.out, result.err) == (130, "", "")
@@ -269,6 +271,7 @@ def test_ctrl_c_ends_a_wait_for_standard_input(service: Sandbox, arguments: tupl
     os.write(writing, b"what is read first")
     while _unread(reading):
         assert process.poll() is None
+        time.sleep(0.01)
     os.close(reading)
     process.send_signal(signal.SIGINT)
     try:

@@ -408,6 +408,7 @@ def _await_query(service: Sandbox, process: "subprocess.Popen[str]") -> None:
     known = len(service.log)
     while "query" not in {served.operation for served in service.log[known:]}:
         assert process.poll() is None
+        time.sleep(0.01)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")

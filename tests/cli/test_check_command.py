@@ -19,8 +19,6 @@ from tests import handmade
 from tests.altered import altered
 from tests.cli.conftest import ENTITY, LONG_ENTITY, UNKNOWN_ID, Command
 
-DEMO = {each.entity_id: each for each in demo_datasets()}
-
 
 def test_a_service_that_keeps_its_description_has_exit_code_0(command: Command, service: Sandbox) -> None:
     """The report is a text, or JSON."""
@@ -101,11 +99,12 @@ def test_recorded_datasets_are_served_as_they_were_read(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Catalogue, both versions and all sources are equal; each page is read once."""
-    with serving(monkeypatch, *DEMO.values()) as demo:
-        result = command("record", *DEMO, "--into", str(tmp_path / "recorded"))
+    datasets = {each.entity_id: each for each in demo_datasets()}
+    with serving(monkeypatch, *datasets.values()) as demo:
+        result = command("record", *datasets, "--into", str(tmp_path / "recorded"))
         requests = [each.path.split("/")[3] for each in demo.log]
     assert (result.code, result.out, result.err) == (0, f"{tmp_path / 'recorded'}: 3 files\n", "")
-    for entity_id, dataset in DEMO.items():
+    for entity_id, dataset in datasets.items():
         recorded = load(tmp_path / "recorded" / f"{entity_id}.json.gz")
         assert asyncio.run(read(recorded)) == asyncio.run(read(dataset))
         pages = -(-sum(len(group["series"]) for group in recorded.publications[0].groups) // 100)

@@ -18,11 +18,21 @@ from asyncfin import (
 )
 from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Latency, Sandbox
+from asyncfin.sandbox.dataset import DatasetFile
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 from tests.generate import generate
 
-LARGE = tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
-MANY = tuple(generate(seed, series=10, publications=1) for seed in range(100, 160))
+
+@pytest.fixture(scope="module")
+def large() -> tuple[DatasetFile, ...]:
+    """Return 8 datasets of 400 series."""
+    return tuple(generate(seed, series=400, publications=1) for seed in range(20, 28))
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[DatasetFile, ...]:
+    """Return 60 datasets of 10 series."""
+    return tuple(generate(seed, series=10, publications=1) for seed in range(100, 160))
 
 
 async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: Path) -> None:
@@ -48,14 +58,16 @@ async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: P
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None:
+async def test_a_small_allowance_comes_further_every_day(
+    large: tuple[DatasetFile, ...], tmp_path: Path
+) -> None:
     """One for two entities: some are done each day, few requests twice."""
-    ids, today = [each.entity_id for each in LARGE], datetime(2026, 1, 1, tzinfo=UTC)
+    ids, today = [each.entity_id for each in large], datetime(2026, 1, 1, tzinfo=UTC)
 
     def clock() -> datetime:
         return today
 
-    async with Sandbox(*LARGE) as sandbox:
+    async with Sandbox(*large) as sandbox:
         async with Client(sandbox.base_url, sandbox.token) as client:
             calm = await extract(client, ids, Select(), Annual(), to=tmp_path / "calm")
         since = len(sandbox.log)
@@ -73,9 +85,11 @@ async def test_a_small_allowance_comes_further_every_day(tmp_path: Path) -> None
     assert read < 1.5 * (calm.requests - len(ids))
 
 
-async def test_a_run_repeated_daily_comes_to_every_entity(tmp_path: Path) -> None:
+async def test_a_run_repeated_daily_comes_to_every_entity(
+    many: tuple[DatasetFile, ...], tmp_path: Path
+) -> None:
     """Those without a file are first, so that asking for changes does not use up each day's allowance."""
-    companies, today = MANY[:20], datetime(2026, 1, 1, tzinfo=UTC)
+    companies, today = many[:20], datetime(2026, 1, 1, tzinfo=UTC)
     ids = [each.entity_id for each in companies]
     bucket = TokenBucket(daily_budget=12, clock=lambda: today)
     async with (
@@ -117,14 +131,14 @@ async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtu
 
 @pytest.mark.virtual
 async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
-    tmp_path: Path, virtual_clock: Any
+    large: tuple[DatasetFile, ...], tmp_path: Path, virtual_clock: Any
 ) -> None:
     """With all connections in use, each midnight's small allowance finishes at least one entity."""
     bucket = TokenBucket(daily_budget=30, clock=virtual_clock)
-    ids, stop = [each.entity_id for each in LARGE], asyncio.Event()
+    ids, stop = [each.entity_id for each in large], asyncio.Event()
     asyncio.get_running_loop().call_later(len(ids) * 86_400, stop.set)
     async with (
-        Sandbox(*LARGE) as sandbox,
+        Sandbox(*large) as sandbox,
         Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
     ):
         report = await extract(
@@ -141,7 +155,9 @@ async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
 
 
 @pytest.mark.virtual
-async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(tmp_path: Path) -> None:
+async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(
+    many: tuple[DatasetFile, ...], tmp_path: Path
+) -> None:
     """However many were done before: little is asked twice. A day takes 24 minutes here."""
     loop, began = asyncio.get_running_loop(), datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -149,10 +165,10 @@ async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(tmp_pa
         return began + timedelta(minutes=loop.time())
 
     bucket = TokenBucket(daily_budget=12, clock=clock)
-    ids, stop = [each.entity_id for each in MANY], asyncio.Event()
+    ids, stop = [each.entity_id for each in many], asyncio.Event()
     loop.call_later(20 * 24 * 60, stop.set)
     async with (
-        Sandbox(*MANY) as sandbox,
+        Sandbox(*many) as sandbox,
         Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
     ):
         report = await extract(
@@ -170,9 +186,11 @@ async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(tmp_pa
 
 
 @pytest.mark.virtual
-async def test_two_entities_are_read_at_first_and_one_more_for_every_eight_done(tmp_path: Path) -> None:
+async def test_two_entities_are_read_at_first_and_one_more_for_every_eight_done(
+    many: tuple[DatasetFile, ...], tmp_path: Path
+) -> None:
     """A small allowance finishes some entities, and a large one comes to use all connections."""
-    companies = MANY[:40]
+    companies = many[:40]
     reading: set[str] = set()
     peaks: dict[int, int] = {}
     done = 0

@@ -11,7 +11,7 @@ from asyncfin import checks
 from asyncfin.analysis.lines import Line, by_publication, lines_of
 from asyncfin.errors import SelectionError
 from asyncfin.model.frame import arrow_type
-from asyncfin.model.period import Period
+from asyncfin.model.period import Period, period_ending
 from asyncfin.model.scope import format_path
 from asyncfin.model.words import listed, number_text
 from asyncfin.optional import pa
@@ -217,8 +217,7 @@ def _differing(numbers: Mapping[_At, float]) -> Iterator[tuple[int, int, str]]:
 # The same few periods are in the rows of all lines.
 @lru_cache
 def _period(at: _At) -> Period:
-    end, months = at
-    return Period((end - 1) // 12, (end - 1) % 12 + 1, months)
+    return period_ending(*at)
 
 
 def _decimal(number: float) -> Decimal:

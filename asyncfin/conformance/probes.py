@@ -25,7 +25,7 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.model.catalogue import Catalogue, CataloguePage
-from asyncfin.model.period import Period
+from asyncfin.model.period import Period, period_ending
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
 from asyncfin.model.select import Select
 from asyncfin.model.selection import RULES, Exact, FiscalRange, Trailing, class_names
@@ -271,7 +271,7 @@ class Probe(Reader):
     def _newest(self, months: int) -> FiscalRange:
         """Return the range of the last months of the catalogue's span."""
         end = self._periods[-1].fiscal_end
-        return FiscalRange(_month(end - months + 1), _month(end))
+        return FiscalRange(period_ending(end - months + 1), period_ending(end))
 
     async def _read_exact(self) -> tuple[Rows, Exact] | None:
         """Read all periods as exact ones, or fewer if so many are refused: the spec states no cap."""
@@ -591,12 +591,6 @@ class Probe(Reader):
                 self._find("limit", spec, f"the token has no permission for {request.path}", shown_by=found)
             else:
                 self._find("break", spec, f"{request.path} gives status {found.status}", shown_by=found)
-
-
-def _month(fiscal_end: int) -> Period:
-    """Return a month, counted as `Period.fiscal_end` is."""
-    year, month = divmod(fiscal_end - 1, 12)
-    return Period(year, month + 1, 0)
 
 
 def _width(periods: FiscalRange) -> int:

@@ -173,6 +173,13 @@ def read_label(text: str) -> Period | None:
     return period if period is not None and period.label in (text, f"FY{text}") else None
 
 
+def period_ending(fiscal_end: int, months: int = 0) -> Period:
+    """Return the period of a length that ends in a month, counted as `Period.fiscal_end` is."""
+    # Month 12 must not become month 0 of the next year.
+    year, index = divmod(fiscal_end - 1, 12)
+    return Period(year, index + 1, months)
+
+
 def fiscal_month(period: Period) -> str:
     """Return the fiscal month in which a period ends: FY2024-09."""
     return f"FY{period.year:04d}-{period.end_month:02d}"

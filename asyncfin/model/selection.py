@@ -15,6 +15,7 @@ from asyncfin.model.period import (
     Period,
     fiscal_month,
     intended_period,
+    period_ending,
     period_hint,
     read_label,
 )
@@ -23,6 +24,8 @@ from asyncfin.model.words import counted, either, listed, spanned
 # How many periods of another kind, and how many of the given labels, an error proposes at most.
 _FEW = 3
 _MOST_LABELS = 20
+# Month 1 of year 1, counted as in `Period.fiscal_end`: a long period can start before it.
+_FIRST_MONTH = 13
 
 
 def _whole(least: int, most: int) -> checks.Check:
@@ -55,13 +58,7 @@ def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = F
     # kept: it is what the written questions of existing extractions contain.
     if not start or (whole_years and value.duration_months <= value.end_month):
         return Period(value.year, value.end_month, 0)
-    return _point(value.fiscal_start)
-
-
-def _point(month: int) -> Period:
-    """Return the point in time of a month counted as in `Period.fiscal_end`; not before month 1 of year 1."""
-    year, index = divmod(max(month, 13) - 1, 12)
-    return Period(year, index + 1, 0)
+    return period_ending(max(value.fiscal_start, _FIRST_MONTH))
 
 
 def _start(value: Bound | None, self_: Any) -> Period | None:
@@ -547,7 +544,7 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None
-            first, last = _point(known[0]), _point(known[-1])
+            first, last = period_ending(known[0]), period_ending(known[-1])
             start, end = start or first, end or last
             # A range outside the catalogue's periods would cost a request and contain nothing.
             return FiscalRange(start, end) if start <= last and first <= end else None

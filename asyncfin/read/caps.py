@@ -17,6 +17,7 @@ from typing import TypeAlias
 from attrs import evolve, field, frozen
 
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.period import period_ending
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
@@ -213,8 +214,7 @@ def _months(span: FiscalRange) -> int:
 
 
 def _range(first: int, last: int) -> FiscalRange:
-    start, end = (divmod(month - 1, 12) for month in (first, last))
-    return FiscalRange((start[0], start[1] + 1), (end[0], end[1] + 1))
+    return FiscalRange(period_ending(first), period_ending(last))
 
 
 def _is_smaller(part: Part, other: Part) -> bool:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, groupby, pairwise
 
-from asyncfin.model.period import Period
+from asyncfin.model.period import Period, period_ending
 from asyncfin.model.selection import unusual_years
 from asyncfin.model.words import counted, listed as listed_texts, spanned
 
@@ -78,9 +78,8 @@ def uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
 def _runs(
     before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]
 ) -> Iterator[GapRun]:
-    # From a count of months back to year and month: month 12 must not become month 0.
     between = (
-        Period((end - 1) // 12, (end - 1) % 12 + 1, before.duration_months)
+        period_ending(end, before.duration_months)
         for end in range(before.fiscal_end + step, after.fiscal_end, step)
     )
     for is_missing, run in groupby(between, lambda period: period in asked or period not in listed):

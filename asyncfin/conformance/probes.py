@@ -250,13 +250,13 @@ class Probe(Reader):
         query = self._query()
         found = await self._response(self._request(query))
         refusal, months = found, self._months
-        while isinstance(found, ValidationFailedError) and months > 1:
+        while is_refusal(found) and months > 1:
             months //= 2
             query = self._query(self._newest(months))
             found = await self._response(self._request(query))
-        if isinstance(found, ValidationFailedError):
+        if is_refusal(found):
             found = refusal
-        elif isinstance(refusal, ValidationFailedError):
+        elif is_refusal(refusal):
             limit = f"fiscal_range refuses {self._months} months, and accepts {months}"
             self._find("limit", "4.3", limit, shown_by=refusal)
             self._range = self._newest(months)
@@ -335,6 +335,10 @@ class Probe(Reader):
         if isinstance(found, ValidationFailedError):
             what = "fiscal_range refuses a range beyond the catalogue's periods"
             self._find("reading", "4.3", what)
+            return
+        if is_refusal(found):
+            limit = f"fiscal_range refuses {_width(wider)} months, and accepts {self._months}"
+            self._find("limit", "4.3", limit, shown_by=found)
             return
         read = self._rows(found, query, "a range beyond the catalogue's periods")
         periods = [] if read is None else [period for row in read[0].values() for period in row]

@@ -149,7 +149,17 @@ async def test_a_refused_wider_range_is_a_reading() -> None:
     assert (report.breaks, report.complete) == ((), True)
 
 
-async def test_a_refused_whole_range_is_a_limit_if_a_shorter_one_is_accepted() -> None:
+async def test_a_wider_range_that_is_too_large_is_a_limit() -> None:
+    """A 413 says nothing about the periods: it is the cap that it is for other queries."""
+    report = await report_on(
+        status_of=lambda _, sent: 413 if mode_of(sent) == "fiscal_range" and months_of(sent) > MONTHS else 200
+    )
+    assert words(report, "limit") == [f"fiscal_range refuses {MONTHS + 240} months, and accepts {MONTHS}"]
+    assert (report.breaks, report.complete) == ((), True)
+
+
+@pytest.mark.parametrize("status", [400, 413])
+async def test_a_refused_whole_range_is_a_limit_if_a_shorter_one_is_accepted(status: int) -> None:
     """Later queries use one that is accepted."""
     sizes: list[int] = []
 
@@ -157,7 +167,7 @@ async def test_a_refused_whole_range_is_a_limit_if_a_shorter_one_is_accepted() -
         if mode_of(sent) != "fiscal_range":
             return 200
         sizes.append(months_of(sent))
-        return 400 if sizes[-1] > 40 else 200
+        return status if sizes[-1] > 40 else 200
 
     report = await report_on(status_of=status_of)
     assert words(report, "limit") == [f"fiscal_range refuses {MONTHS} months, and accepts {MONTHS // 4}"]

@@ -9,7 +9,7 @@ from matplotlib import pyplot
 from matplotlib.backend_bases import FigureCanvasBase
 
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.output import screen
+from asyncfin.cli.output import replace_file, screen
 from asyncfin.errors import SelectionError
 from asyncfin.table import plot
 from asyncfin.table.panel import Panel
@@ -40,7 +40,8 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     except SelectionError as error:
         raise UsageError(str(error)) from None
     try:
-        figure.savefig(file, dpi=150)
+        form = file.suffix.lower()[1:]
+        replace_file(file, lambda stream: figure.savefig(stream, dpi=150, format=form))
     finally:
         pyplot.close(figure)
     screen().print(f"wrote {file}")

@@ -367,6 +367,18 @@ def test_a_picture_that_cannot_be_written_is_refused_before_any_request(
     assert said in result.line
 
 
+def test_a_picture_is_replaced_as_a_whole(command: Any, tmp_path: Path) -> None:
+    """A reader of the old one never sees a part of the new one."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "debt.png"
+    path.write_bytes(b"the old one")
+    with path.open("rb") as reader:
+        assert command("query", ENTITY, "--metric", "Debt", "--plot", str(path)).code == 0
+        assert reader.read() == b"the old one"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [each.name for each in tmp_path.iterdir()] == ["debt.png"]
+
+
 @pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".SVG", b"<?xml")])
 def test_the_format_of_a_picture_follows_the_suffix(
     command: Command, tmp_path: Path, suffix: str, begins: bytes

@@ -7,6 +7,7 @@ from operator import attrgetter
 
 from attrs import frozen
 
+from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.series import SERIES_FIELDS, CatalogueSeries
 from asyncfin.table.columns import PERIOD_FIELDS
@@ -58,7 +59,8 @@ def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     entities: dict[str, dict[tuple[str, str], list[Panel]]] = {}
     for panel in panels:
         of_entity = entities.setdefault(panel.dataset.entity_id, {})
-        of_entity.setdefault((panel.dataset.dataset_id, panel.value_version), []).append(panel)
+        publication = publication_id(panel.dataset.dataset_id)
+        of_entity.setdefault((publication, panel.value_version), []).append(panel)
     return [group for of_entity in entities.values() for group in of_entity.values()]
 
 

@@ -109,6 +109,8 @@ async def test_panels_of_one_publication_share_their_cells() -> None:
     one, other = (both.where(lambda series, m=m: series.metric_id == m) for m in "ab")
     catalogue = evolve(both.catalogue, entity_id="O-" + "f" * 32)
     foreign = evolve(one, grid=evolve(one._grid, catalogue=catalogue)).during([YEARS[1]])
+    capitals = evolve(both.catalogue, dataset_id=both.catalogue.dataset_id.upper())  # of the same publication
+    other = evolve(other, grid=evolve(other._grid, catalogue=capitals))
     table = first_of([other, foreign, one], ["a", "b"])
     assert [row[5:] for row in rows_of(table)] == [("a", "a.g", 1.0, "b"), ("b", "b.g", 3.0, None)]
     about = json.loads(table.schema.metadata[b"asyncfin"])

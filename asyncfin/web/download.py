@@ -46,7 +46,7 @@ def view_csv(groups: Sequence[Group]) -> str:
 
 def file_stem(companies: Sequence[str], view: str, title: str = "") -> str:
     """Return the name of a file without its suffix: the first company, how many more, and what it shows."""
-    first, *others = companies
+    first, *others = companies or [""]
     more = f"and-{len(others)}-more" if others else ""
     parts = (_plain(first) or "company", more, _plain(title), "" if view == "values" else view)
     return "-".join(filter(None, parts))

@@ -161,6 +161,15 @@ async def test_a_download_has_each_series_at_each_period_of_the_panels(cached: P
         assert row["text"] == f"{one.number / other.number * 100:.1f}%"
 
 
+async def test_a_download_of_nothing_but_the_divisor_has_the_names_of_columns_only(cached: Page) -> None:
+    """The company does not have the series that would be divided."""
+    fields = {**FIELDS, "series": [ROW, ROW.replace("Revenue", "Nonsense")], "view": "ratio", "over": ROW}
+    shown = publications((await cached.post("answer", **fields)).text)
+    received = await cached.post("csv", **fields, publication=shown, headers={**OWN, "HX-Request": "true"})
+    assert received.headers["Content-Disposition"] == 'attachment; filename="company-ratio.csv"'
+    assert list(csv.DictReader(io.StringIO(received.text))) == []
+
+
 async def test_a_company_without_the_divisor_is_named(page: Page) -> None:
     """The others have their ratio."""
     americas = "Revenue/annual.segment/segment=Americas"

@@ -62,7 +62,7 @@ class ObjectFiles:
     async def found(self) -> list[Found]:
         keys = [key for key in await self._objects.keys() if key.endswith(".parquet")]
         async with bounded([partial(self._described, key) for key in keys], _AT_ONCE) as described:
-            return [each async for each in described]
+            return [each async for each in described if each is not None]
 
     async def find(self, entity_id: str) -> Found | None:
         with suppress(FileNotFoundError):
@@ -108,16 +108,20 @@ class ObjectFiles:
         if self._lock is not None:
             await self._lock.release()
 
-    async def _described(self, key: str) -> Found:
-        """Return what the metadata of an object say, or the footer of its file; refuse a foreign one."""
+    async def _described(self, key: str) -> Found | None:
+        """Return what the metadata of an object say, or the footer of its file; refuse a foreign one.
+
+        None: it is damaged, so that its entity is read again.
+        """
         # A HEAD request, which transfers no content; the footer is read only where the metadata are missing.
         head, found = await self._objects.head(key), None
         with suppress(ValueError):
             said = structure(json.loads(head.attributes.get(_ATTRIBUTE, "")), _Described)
             missing = said.missing
             if missing is None:
-                footer = await self._footer(key, head.size)
-                missing = footer.written.missing if footer is not None else {}
+                if (footer := await self._footer(key, head.size)) is None:
+                    return None
+                missing = footer.written.missing
             written = Written(
                 said.dataset_id,
                 said.created_timestamp,

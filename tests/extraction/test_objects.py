@@ -118,16 +118,20 @@ async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, 
 
 
 async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, client: Client) -> None:
-    """S3 takes 2 kB. A later run reports what an entity does not have too."""
+    """S3 takes 2 kB. A later run reports what an entity does not have too; a damaged object is read again."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     lost = tuple(f"Nonsense{number}" for number in range(300))
     asked: dict[str, Any] = {"select": Select([metric, *lost]), "periods": Annual(), "to": TO}
-    for state in ("done", "unchanged"):
+    key = f"night/{IDS[0]}.parquet"
+    for state in ("done", "unchanged", "damaged", "done", "unchanged"):
+        if state == "damaged":
+            attributes = obstore.get(s3.store, key).attributes
+            obstore.put(s3.store, key, b"PAR1" + bytes(20), attributes=attributes)
+            continue
         with pytest.raises(UnknownToAllError) as raised:
             await extract(client, IDS[:1], **asked)
         (entity,) = raised.value.extract_report.entities
         assert (entity.state, dict(entity.missing)) == (state, {"metric_ids": lost})
-    attributes = obstore.get(s3.store, f"night/{IDS[0]}.parquet").attributes
     assert sum(len(name) + len(value) for name, value in attributes.items()) < 2048
 
 

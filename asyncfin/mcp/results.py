@@ -26,6 +26,7 @@ from asyncfin.errors import (
     TransportError,
     printable,
 )
+from asyncfin.model.words import counted
 from asyncfin.read.turn import NoTurnError
 
 # A result shares an assistant's context with everything else that it has read.
@@ -118,19 +119,30 @@ def line(cells: Iterable[str]) -> str:
 def result(
     head: Sequence[str], rows: Sequence[Row], notes: Sequence[str], advice: str, **structured: Any
 ) -> CallToolResult:
-    """Return a head, as many whole rows as a result holds, and notes; say how many rows are omitted.
+    """Return a head, and as many whole rows and notes as a result holds; say what is omitted.
 
     Args:
         advice: how to request what is omitted.
         structured: the structured content without rows and notes; `rows_as` is the name of its rows.
     """
     rows_as = structured.pop("rows_as", None)
-    kept = [_shortened(note) for note in notes[:MAX_NOTES]]
-    if len(notes) > MAX_NOTES:
-        kept.append("more notes are omitted: name fewer companies or series")
     # In both forms each character counts once.
-    text = sum(len(each) + 1 for each in (*head, *kept)) + _REST
-    content = len(_json(structured)) + len(_json(kept)) + _REST
+    text = sum(len(each) + 1 for each in head) + _REST
+    content = len(_json(structured)) + _REST
+    # At most half of what the head leaves: the rest is for rows.
+    room = (MAX_CHARACTERS - max(text, content)) // 2
+    kept: list[str] = []
+    for note in map(_shortened, notes[:MAX_NOTES]):
+        room -= len(_json(note)) + 2
+        if room < 0:
+            break
+        kept.append(note)
+    if len(kept) < len(notes):
+        # A query makes only slightly more notes than are shown: for thousands of rows it takes seconds.
+        more = counted(len(notes) - len(kept), "more note")
+        kept.append(f"at least {more}: name fewer companies or series")
+    text += sum(len(each) + 1 for each in kept)
+    content += len(_json(kept))
     shown: list[Row] = []
     for row in rows:
         text += len(line(row.cells)) + 1 + sum(len(each) + 1 for each in row.head)

@@ -1,6 +1,7 @@
 """What a result of the tools says and omits: notes, units, gaps, and its length."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +65,13 @@ async def test_a_company_without_a_series_has_a_row_that_says_so(sandbox: Sandbo
 
 
 async def test_many_notes_are_cut_and_that_is_said(sandbox: Sandbox) -> None:
-    """Each is short, and the last one says that there are more."""
+    """Each is short, and the last one says how many more there are."""
     async with assistant(sandbox, max_age=60) as call:
         async with Client(sandbox.base_url, sandbox.token) as client:
             metrics = list((await client.catalogue(sandbox.entities[0])).by_metric)
         answer = await call("query", entities=["Apple", "NVIDIA"], series=metrics, periods="FY2012")
     notes = answer.structured_content["notes"]
-    assert "more notes are omitted: name fewer companies or series" in notes
+    assert re.fullmatch(r"at least \d+ more notes: name fewer companies or series", notes[-1])
     assert len(notes) <= MAX_NOTES + 2
     assert all(len(each) <= 600 for each in notes)
 
@@ -88,7 +89,7 @@ async def test_a_company_that_is_missing_is_named_however_many_notes_there_are(s
             periods="FY2012, FY2025-Q1, FY2026-Q1, FY2026-Q2",
         )
     notes = answer.structured_content["notes"]
-    assert any("more notes are omitted" in each for each in notes)
+    assert any("more notes: " in each for each in notes)
     assert any(each.startswith('company "NVIDIA') and "could not be read" in each for each in notes)
 
 
@@ -166,6 +167,29 @@ async def test_long_descriptions_and_notes_are_cut_in_the_middle_and_at_the_end(
     note = two.structured_content["notes"][0]
     assert len(note) < 500
     assert note.count("In USD.") == 2
+
+
+async def test_long_notes_leave_room_for_rows_and_are_cut_at_whole_lines() -> None:
+    """Forty notes of 600 characters would exceed a result; those that are omitted are counted."""
+    ids = [f"O-{number:032}" for number in range(5)]
+    metrics = [f"M{number}" for number in range(60)]
+    files = [dataset({(metric, "all"): {"FY2024": 5} for metric in metrics}, entity_id=each) for each in ids]
+    for number, file in enumerate(files):
+        for series in file["publications"][0]["groups"][0]["series"]:
+            series["description"] = f"{number} of what was sold. " + "Sales. " * 100 + "In USD."
+    async with (
+        Sandbox(*map(load, files)) as sandbox,
+        assistant(sandbox, offered=ids, max_requests=50) as call,
+    ):
+        answer = await call("query", entities=ids, series=metrics, periods="FY2024")
+    assert len(text_of(answer)) <= MAX_CHARACTERS
+    assert len(json.dumps(answer.structured_content, ensure_ascii=False)) <= MAX_CHARACTERS
+    assert rows_of(answer)
+    omitted, *notes, last = answer.structured_content["notes"]
+    assert text_of(answer).splitlines()[-len(notes) - 2 :] == [omitted, *notes, last]
+    assert "lines are omitted" in omitted
+    assert all(len(each) == 600 for each in notes)
+    assert last == f"at least {len(metrics) - len(notes)} more notes: name fewer companies or series"
 
 
 async def test_a_result_of_many_periods_fits_as_text_too() -> None:

@@ -136,7 +136,7 @@ class SharedBucket(Bucket):
             if booking.granted:
                 return self._note(booking, self._seen)
             if booking.resume_at is not None:
-                raise _exhausted(booking.resume_at, self._seen)
+                raise _exhausted(booking.resume_at, self._seen, weight)
             self._booked = booking, weight
         waiter = Waiter(weight, counts, loop.create_future())
         return await self._lanes.wait(waiter, lane, self._serve, self._return)
@@ -362,15 +362,17 @@ class SharedBucket(Bucket):
 
     def _reject_waiting(self, resume_at: float, state: State) -> None:
         """Reject the waiters whose requests count."""
-        self._lanes.reject(lambda waiter: _exhausted(resume_at, state) if waiter.counts else None)
+        self._lanes.reject(
+            lambda waiter: _exhausted(resume_at, state, waiter.weight) if waiter.counts else None
+        )
 
 
 def _climb(weight: float) -> Callable[[AdaptiveRate, float], None]:
     return lambda rate, now: rate.granted(weight, now, waited=True)
 
 
-def _exhausted(resume_at: float, state: State) -> AllowanceExhaustedError:
-    """Return a new error that says when requests are possible again."""
-    own = state.daily_budget is not None and state.spent + 1 > state.daily_budget
+def _exhausted(resume_at: float, state: State, weight: float) -> AllowanceExhaustedError:
+    """Return a new error for a request of this weight that says when requests are possible again."""
+    own = state.daily_budget is not None and state.spent + weight > state.daily_budget
     budget = state.daily_budget if own else None
     return allowance_error(budget, wall_time(resume_at), wall_time(state.wall))

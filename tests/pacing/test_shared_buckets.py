@@ -167,6 +167,8 @@ async def test_what_is_given_back_or_never_reached_the_service_is_off_the_day(
         await bucket.unspend(sent_at=sent[0])
         await bucket.give_back()
         assert bucket.stats().spent_today == 2
+        with pytest.raises(AllowanceExhaustedError, match="daily budget of 4"):
+            await bucket.acquire(3)  # a lighter one has room
         await bucket.acquire()
         await bucket.acquire()
         with pytest.raises(AllowanceExhaustedError, match="daily budget of 4"):

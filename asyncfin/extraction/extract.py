@@ -136,9 +136,9 @@ async def extract(
         value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then each catalogue is read once,
             and the column ``asked_version`` distinguishes the rows.
         on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
-        refresh: whether to read unchanged entities again. A file is unchanged if its footer can be read and
-            names the question and the publication, with no earlier `created_timestamp`: damage elsewhere in
-            it is repaired by a refresh only.
+        refresh: whether to read unchanged entities again. A file is unchanged if its footer, or the metadata
+            of an object, name the question and the publication, with no earlier `created_timestamp`: damage
+            elsewhere in it is repaired by a refresh only.
         replace: whether the files of another question in the folder are to be deleted first.
         wait: whether to sleep until a used-up allowance returns, and while the service fails; otherwise the
             run ends.

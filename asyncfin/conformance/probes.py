@@ -84,8 +84,13 @@ class Probe(Reader):
                 await part()
             except IncompleteError:
                 complete = False
+        findings, omitted = self._findings()
         return CheckReport(
-            entity_id=self._entity_id, findings=self._findings(), requests=self._spent, complete=complete
+            entity_id=self._entity_id,
+            findings=findings,
+            omitted=omitted,
+            requests=self._spent,
+            complete=complete,
         )
 
     # --- metadata and catalogue (spec 4.1, 4.2)

@@ -79,7 +79,8 @@ class Reader:
     _numbers: dict[tuple[str, str, Period], Any] = field(factory=dict)
     _has_restated: bool = False  # whether a value was labelled `latest_restated`
 
-    def _findings(self) -> tuple[Finding, ...]:
+    def _findings(self) -> tuple[tuple[Finding, ...], int]:
+        """Return the findings of the report, and how many more there are."""
         for line, count in self._words.lines():
             self._find("words", "2.3, 2.4", line, count)
         hidden = 0
@@ -93,7 +94,7 @@ class Reader:
             self._find("extra", "2", "fields whose names are not shown", hidden)
         order = list(KINDS)
         found = sorted(self._found.values(), key=lambda each: (order.index(each.kind), each.spec, each.what))
-        return tuple(found[:_MAX_FINDINGS])
+        return tuple(found[:_MAX_FINDINGS]), len(found[_MAX_FINDINGS:])
 
     def _find(
         self,

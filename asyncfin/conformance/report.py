@@ -54,7 +54,8 @@ class CheckReport:
 
     Attributes:
         entity_id: the entity whose dataset was read.
-        findings: ordered by kind, then by section.
+        findings: ordered by kind, then by section; at most 200.
+        omitted: how many more findings there are, the last ones in that order.
         requests: how many were sent, retries included.
         complete: whether every check was made. False: `max_requests` or the allowance did not suffice, or
             the publication changed.
@@ -62,6 +63,7 @@ class CheckReport:
 
     entity_id: str
     findings: tuple[Finding, ...]
+    omitted: int
     requests: int
     complete: bool
 
@@ -80,6 +82,8 @@ class CheckReport:
             found = [each for each in self.findings if each.kind == kind]
             if found:
                 lines += ["", f"{kind}: {meaning}", *(f"  {each}" for each in found)]
+        if self.omitted:
+            lines += ["", counted(self.omitted, "more finding")]
         return "\n".join(lines)
 
     @property

@@ -239,6 +239,21 @@ async def test_fields_that_the_spec_does_not_name_are_listed_and_hostile_names_a
     assert "<script>" not in str(report)
 
 
+async def test_findings_beyond_the_first_200_are_counted() -> None:
+    """A report that did not say so would look complete."""
+
+    def alter(_: str, body: dict[str, Any]) -> None:
+        body.update({f"extra_{number}": True for number in range(250)})
+
+    report = await _checked(alter)
+    others = [each for each in report.findings if each.kind != "extra"]
+    omitted = len(others) + 250 - 200
+    assert (len(report.findings), report.omitted) == (200, omitted)
+    assert str(report).endswith(f"\n\n{omitted} more findings")
+    assert json.loads(report.to_json())["omitted"] == omitted
+    assert "more finding" not in str(await _checked(lambda *_: None))
+
+
 def _series_of(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [each for group in body.get("groups", ()) for each in group["series"]] + body.get("series", [])
 

@@ -107,11 +107,10 @@ def server(
             kept, so that a further call goes on with them.
 
     Raises:
-        SelectionError: `max_requests` is not at least 1, or `entities` is a single text.
+        ArgumentError: `max_requests` is not a whole number of at least 1, or `entities` is a single text.
     """
     checks.several("entities", entities, "entity ids")
-    if type(max_requests) is not int or max_requests < 1:
-        raise SelectionError(f"max_requests must be a whole number of at least 1, not {max_requests!r}")
+    checks.positive_int("max_requests", max_requests)
     names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
     tools = _Tools(client, names, max_requests)
     handlers, level = logging.root.handlers[:], logging.root.level

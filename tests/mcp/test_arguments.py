@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import asyncfin
-from asyncfin import Client, SelectionError
+from asyncfin import ArgumentError, Client
 from asyncfin.mcp import http_app, server
 from asyncfin.sandbox import Sandbox
 from tests.mcp.assistant import assistant, mcp, text_of
@@ -69,7 +69,7 @@ async def test_a_question_without_series_is_an_error(sandbox: Sandbox, tool: str
 async def test_a_single_id_in_place_of_a_list_is_refused(sandbox: Sandbox) -> None:
     """Its characters would be the companies on offer."""
     async with Client(sandbox.base_url, sandbox.token) as client:
-        with pytest.raises(SelectionError, match="entities must be an iterable of entity ids"):
+        with pytest.raises(ArgumentError, match="entities must be an iterable of entity ids"):
             server(client, sandbox.entities[0])
 
 
@@ -113,7 +113,7 @@ async def test_an_unknown_metric_is_named_with_what_comes_close(sandbox: Sandbox
 async def test_wrong_limits_are_refused(sandbox: Sandbox, wrong: Any) -> None:
     """Before anything is served."""
     async with Client(sandbox.base_url, sandbox.token) as client:
-        with pytest.raises(SelectionError, match="max_requests"):
+        with pytest.raises(ArgumentError, match="max_requests"):
             server(client, sandbox.entities, max_requests=wrong)
         with pytest.raises(ValueError, match="token"):
             http_app(server(client, sandbox.entities), "")

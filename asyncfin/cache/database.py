@@ -1,8 +1,8 @@
 """The SQLite database of a FileCache, used by one thread of one process.
 
 It contains records, and parts: a catalogue, or the blocks of one put. Each row has a checksum over its key
-and content. A database that SQLite cannot read is replaced by an empty one, as soon
-as no other process has it open.
+and content. A database that SQLite cannot read is replaced by an empty one, as soon as no other process has
+it open.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ async def check(
         entity_id: The entity, O- and 32 characters, or its name.
         max_requests: The most requests that it may send, retries included.
     """
-
     entity_id = names.entity_id(entity_id)
     service.check()
 

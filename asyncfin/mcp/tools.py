@@ -287,7 +287,7 @@ class _Tools:
         companies = [
             {
                 "id": part.catalogue.entity_id,
-                "name": part.catalogue.name,
+                "name": shortened(part.catalogue.name),
                 "published": f"{part.catalogue.created_timestamp:%Y-%m-%d}",
             }
             for part in parts
@@ -519,7 +519,10 @@ def _shown(
 
 
 def _title(catalogues: Sequence[Catalogue]) -> list[str]:
-    return [f"company {quoted(each.name)} ({each.entity_id}): {len(each):,} series" for each in catalogues]
+    return [
+        f"company {quoted(shortened(each.name))} ({each.entity_id}): {len(each):,} series"
+        for each in catalogues
+    ]
 
 
 def _resolved(

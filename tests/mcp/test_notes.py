@@ -192,6 +192,25 @@ async def test_long_notes_leave_room_for_rows_and_are_cut_at_whole_lines() -> No
     assert last == f"at least {len(metrics) - len(notes)} more notes: name fewer companies or series"
 
 
+async def test_long_names_of_companies_leave_room_for_rows() -> None:
+    """They are shortened in the head of a result, and where it lists its companies."""
+    ids = [f"O-{number:032}" for number in range(10)]
+    files = [dataset({("Sales", "all"): {"FY2024": 5}}, entity_id=each) for each in ids]
+    for file in files:
+        file["name"] = "Very " * 600 + file["entity_id"]
+    async with (
+        Sandbox(*map(load, files)) as sandbox,
+        assistant(sandbox, offered=ids, max_requests=80) as call,
+    ):
+        for answer, lines in (
+            (await call("query", entities=ids, series="Sales", periods="FY2024"), "rows"),
+            (await call("find_series", entities=ids), "series"),
+        ):
+            assert len(text_of(answer)) <= MAX_CHARACTERS
+            assert len(json.dumps(answer.structured_content, ensure_ascii=False)) <= MAX_CHARACTERS
+            assert answer.structured_content[lines]
+
+
 async def test_a_result_of_many_periods_fits_as_text_too() -> None:
     """Empty cells are in its lines, and not in its structured content."""
     labels = tuple(f"FY{year}-Q{quarter}" for year in range(1925, 2025) for quarter in range(1, 5))

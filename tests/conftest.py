@@ -189,7 +189,7 @@ def pytest_asyncio_loop_factories(
 
 
 # A tenth of the suite's time went into looking for garbage.
-gc.set_threshold(10_000, 10, 10)
+THRESHOLDS = (10_000, 10, 10)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -203,13 +203,23 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest tests, which have timeouts: one of them at the end would run alone."""
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
+
+
 def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
-def _only_the_handlers_of_pytest() -> None:
-    """Reset levels that other libraries set, and remove their handlers, whose streams end with a test."""
+def _as_before_other_tests() -> None:
+    """Reset what commands, programs and other libraries set: garbage collection, levels of loggers, handlers.
+
+    A handler's stream ends with its test.
+    """
+    gc.set_threshold(*THRESHOLDS)
     for logger, level in ((logging.root, logging.WARNING), (logging.getLogger("asyncfin"), logging.NOTSET)):
         logger.setLevel(level)
         for handler in logger.handlers[:]:

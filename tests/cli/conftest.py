@@ -1,7 +1,6 @@
 """A small running service, and two ways to call a command: in this process, and as a separate process."""
 
 import asyncio
-import gc
 import os
 import re
 import subprocess
@@ -181,9 +180,8 @@ def service(running: Sandbox) -> Iterator[Sandbox]:
 @pytest.fixture
 def command(
     service: Sandbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Command]:
+) -> Command:
     """Runs a command in this process; the environment names the service."""
-    thresholds = gc.get_threshold()
     for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("ASYNCFIN_BASE_URL", service.base_url)
@@ -193,9 +191,7 @@ def command(
         code = run(arguments)
         return Result(code, *capsys.readouterr())
 
-    yield call
-    # `extract` changes them.
-    gc.set_threshold(*thresholds)
+    return call
 
 
 def environment(sandbox: Sandbox | None = None) -> dict[str, str]:

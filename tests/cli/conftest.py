@@ -178,9 +178,7 @@ def service(running: Sandbox) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def command(
-    service: Sandbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
+def command(service: Sandbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs a command in this process; the environment names the service."""
     for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
         monkeypatch.delenv(name)

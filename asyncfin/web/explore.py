@@ -486,7 +486,7 @@ class _Pages:
     async def refused(self, request: Request, error: Exception) -> Response:
         """Return an error as a sentence and advice, as a page or in place of the fragment."""
         answer = (
-            HttpError(error.status_code, str(error.detail), {})
+            HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
             if isinstance(error, HTTPException)
             else http_error(error)
         )

@@ -550,7 +550,7 @@ async def test_a_slow_form_has_ten_seconds(page: Page, leaves: bool) -> None:
 async def test_a_picture_or_link_of_a_foreign_page_cannot_spend_a_request(page: Page, fragment: str) -> None:
     """What spends is asked for with POST, which no picture sends."""
     answer = await page.http.get(f"/company/{page.entities[0]}/{fragment}", headers=OWN)
-    assert answer.status_code == 405
+    assert (answer.status_code, answer.headers.get("allow")) == (405, "POST")
     assert page.spent == 0
 
 

@@ -11,6 +11,7 @@ from asyncfin.table.notes import GAP
 from asyncfin.web.views import Group
 
 _LONGEST_NAME = 60
+# Digits of a number that is computed; further ones would be those of the arithmetic.
 _SIGNIFICANT = 12
 
 
@@ -31,13 +32,16 @@ def view_csv(groups: Sequence[Group]) -> str:
             ]
             for period in periods:
                 cell, value = group.cell(row, period), row.values.get(period)
+                shown = cell.number
+                if shown is not None and group.view != "values":
+                    shown = float(f"{shown:.{_SIGNIFICANT}g}")
                 line = [
                     *names,
                     period.label,
                     group.described,
                     group.unit_of(row) or "",
                     "" if value is None else exact(value.number),
-                    "" if cell.number is None else exact(float(f"{cell.number:.{_SIGNIFICANT}g}")),
+                    "" if shown is None else exact(shown),
                     "" if cell.text == GAP else cell.text,
                 ]
                 writer.writerow([csv_cell(each) if isinstance(each, str) else each for each in line])

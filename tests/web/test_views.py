@@ -312,4 +312,18 @@ async def test_large_and_small_negative_numbers_are_numbers_in_a_file_too() -> N
     numbers = [-1_500_000_000_000.0, -0.000012, 1_234_567_890_123.0, 2.5]
     panels = await panels_of(of_one(**dict(zip(YEARS, numbers, strict=False))))
     file = csv.DictReader(io.StringIO(view_csv(groups_of(panels, view="values", order="metric"))))
-    assert [row["shown"] for row in file] == ["-1500000000000", "-1.2e-05", "1234567890120", "2.5"]
+    assert [row["shown"] for row in file] == ["-1500000000000", "-1.2e-05", "1234567890123", "2.5"]
+
+
+async def test_a_file_has_all_digits_of_values_and_twelve_of_what_is_computed() -> None:
+    """More digits of a growth or ratio would be those of the arithmetic."""
+    panels = await panels_of(of_one(FY2024=1_000_000_000_003.0, FY2025=1_234_567_890_123.0))
+    expected = {
+        "": ("1000000000003", "1234567890123"),
+        "millions": ("1000000.000003", "1234567.890123"),
+        "growth": ("", "23.4567890119"),
+    }
+    for view, shown in expected.items():
+        options = {"view": "growth"} if view == "growth" else {"view": "values", "unit": view or None}
+        text = view_csv(groups_of(panels, order="metric", **options))
+        assert tuple(row["shown"] for row in csv.DictReader(io.StringIO(text))) == shown

@@ -72,8 +72,6 @@ def content(
     panels = list(dict.fromkeys(row.panel for group in every for row in group.rows))
     periods = periods_of(panels)
     shown = periods[-MAX_COLUMNS:]
-    # A change is one of values: it says nothing of what is computed from them.
-    marks = marks if question.view == "values" else Marks()
     charts = [
         chart_of(group, lines, most=MAX_LINES, is_log=question.is_log)
         for group in every

@@ -367,10 +367,9 @@ class _Pages:
             SelectionError: as for `Client.query`.
         """
         reads, comparisons = reads_of(self._client()), list[Comparison]()
+        current = {each.entity_id: each.dataset_id for each in catalogues}
         for version in question.versions:
-            several = _several(question, catalogues, version, max_age)
-            comparison = await cached_comparison(reads, several)
-            current = {each.entity_id: each.dataset_id for each in catalogues}
+            comparison = await cached_comparison(reads, _several(question, catalogues, version, max_age))
             if comparison is None or any(
                 each.dataset.dataset_id != current[each.dataset.entity_id] for each in comparison
             ):
@@ -435,10 +434,11 @@ class _Pages:
         )
 
     async def _marks(self, question: Question, received: "_Received") -> Marks:
-        """Return what the last publications changed of the values shown; it is not shown of other views."""
-        panels = received.panels
-        if self._history is None or question.view != "values" or not panels:
+        """Return what the last publications changed of the values shown."""
+        # A change is one of values: it says nothing of what is computed from them.
+        if self._history is None or question.view != "values":
             return Marks()
+        panels = received.panels
         return await self._history.marks(panels, question.triples(panels[0].catalogue))
 
     def _shown(

@@ -145,7 +145,7 @@ class Group:
 
     @cached_property
     def bases(self) -> dict[int, Period]:
-        """The base of the index for each duration: the first period at which most lines are above zero."""
+        """The base of the index for each duration: the first period with the most lines above zero."""
         above: dict[Period, int] = {}
         for row in self.rows:
             for period, value in row.values.items():
@@ -154,7 +154,6 @@ class Group:
         bases: dict[int, Period] = {}
         for period in sorted(above):
             best = bases.setdefault(period.duration_months, period)
-            # All lines of the duration are the most that can be.
             if above[period] > above[best]:
                 bases[period.duration_months] = period
         return bases

@@ -62,7 +62,7 @@ class History:
 
     def __init__(self, place: str | os.PathLike[str]) -> None:
         self._feed = feed_at("history", place)
-        self._threads: anyio.CapacityLimiter | None = None
+        self._threads = anyio.CapacityLimiter(_THREADS)
 
     async def marks(self, panels: Iterable[Panel], wanted: Iterable[Triple]) -> Marks:
         """Return what changed of the values of panels. Sends no request to the service.
@@ -74,7 +74,6 @@ class History:
         panels, wanted = list(panels), set(wanted)
         metrics = {metric_id for metric_id, _, _ in wanted}
         entity_ids = {panel.dataset.entity_id for panel in panels}
-        self._threads = self._threads or anyio.CapacityLimiter(_THREADS)
         read = partial(latest_changes, self._feed, dict.fromkeys(entity_ids, metrics))
         try:
             async with asyncio.timeout(_SECONDS):
@@ -88,18 +87,19 @@ class History:
 
 def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, LatestChanges]) -> Marks:
     cells: dict[Cell, str] = {}
-    notes: dict[str, None] = {}
+    notes: list[str] = []
+    # A value can vanish from both versions, in the same words.
     vanished: dict[str, None] = {}
     names = entity_names(panel.catalogue for panel in panels)
     for entity_id in names:
         own = [panel for panel in panels if panel.dataset.entity_id == entity_id]
         name, changes = names[entity_id], latest.get(entity_id)
         if changes is None:
-            notes[f"{name} is not in the change feed."] = None
+            notes.append(f"{name} is not in the change feed.")
         elif not is_same_publication(changes.dataset_id, own[0].dataset.dataset_id):
-            notes[f"{name}: the change feed ends with another publication, so changes are not marked."] = None
+            notes.append(f"{name}: the change feed ends with another publication, so changes are not marked.")
         elif changes.is_first:
-            notes[f"{name}: the change feed begins with this publication."] = None
+            notes.append(f"{name}: the change feed begins with this publication.")
         else:
             kinds: list[str] = []
             for panel in own:
@@ -109,11 +109,11 @@ def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, La
                         cells[cell] = _mark(row)
                     if row["change"] == "vanished":
                         vanished[f"{name}: {_described(row)}"] = None
-            notes[f"{name}: {_counted(changes, kinds)}"] = None
+            notes.append(f"{name}: {_counted(changes, kinds)}")
     lines = list(vanished)
-    if more := len(lines) - _MOST_VANISHED:
-        lines[_MOST_VANISHED:] = [f"and {more:,} more"] if more > 0 else []
-    return Marks(cells, list(notes), lines)
+    if (more := len(lines) - _MOST_VANISHED) > 0:
+        lines[_MOST_VANISHED:] = [f"and {more:,} more"]
+    return Marks(cells, notes, lines)
 
 
 def _changed(

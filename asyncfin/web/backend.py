@@ -47,7 +47,7 @@ class AsgiRequest(Protocol):
 
 
 def http_error(error: BaseException) -> HttpError:
-    """Return the status, text and headers of the response for an error, and log the error.
+    """Return the status, text and headers of the response for an error, and log the error unless it is a 400.
 
     Only the text of a 400 is the error's: it names what the visitor has asked for.
 
@@ -69,7 +69,7 @@ def http_error(error: BaseException) -> HttpError:
     match error:
         case errors.ArgumentError():  # a SelectionError too, but the backend's mistake
             found = HttpError(500, "the backend is configured incorrectly", {})
-        case errors.SelectionError():  # it names what the visitor has asked for
+        case errors.SelectionError():
             return HttpError(400, error.problem, {})
         case errors.NotFoundError():
             found = HttpError(404, "no published dataset is available for this entity", {})

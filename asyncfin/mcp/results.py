@@ -117,15 +117,21 @@ def line(cells: Iterable[str]) -> str:
 
 
 def result(
-    head: Sequence[str], rows: Sequence[Row], notes: Sequence[str], advice: str, **structured: Any
+    head: Sequence[str],
+    rows: Sequence[Row],
+    notes: Sequence[str],
+    advice: str,
+    *,
+    rows_as: str | None = None,
+    **structured: Any,
 ) -> CallToolResult:
     """Return a head, and as many whole rows and notes as a result holds; say what is omitted.
 
     Args:
         advice: how to request what is omitted.
-        structured: the structured content without rows and notes; `rows_as` is the name of its rows.
+        rows_as: the name of the rows in the structured content; None: it has no rows.
+        structured: the structured content without rows and notes.
     """
-    rows_as = structured.pop("rows_as", None)
     # In both forms each character counts once.
     text = sum(len(each) + 1 for each in head) + _REST
     content = len(_json(structured)) + _REST

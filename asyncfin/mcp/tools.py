@@ -266,8 +266,8 @@ class _Tools:
         if needed > call.limit:
             notes = [f"query would be refused: a call may send {counted(call.limit, 'request')}"]
         head = [f"{counted(requests, 'request')}; {call.spent} spent on catalogues by this call"]
-        figures = {"requests": requests, "max_requests": call.limit}
-        return result(head, [], [*question.unread, *notes, *question.notes], "", **figures)
+        notes = [*question.unread, *notes, *question.notes]
+        return result(head, [], notes, "", requests=requests, max_requests=call.limit)
 
     async def _query(
         self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str, restated: bool

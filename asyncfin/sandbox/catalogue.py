@@ -7,13 +7,14 @@ import re
 from itertools import groupby
 from typing import Any
 
+from msgspec.json import encode
+
 from asyncfin.sandbox.cursor import fingerprint, start_of
 from asyncfin.sandbox.dataset_file import period_object
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import open_json
 from asyncfin.sandbox.query import cursor_member, cut_page, next_cursor
 from asyncfin.sandbox.reader import query_parameters, read_fields
-from asyncfin.sandbox.request import encode
 from asyncfin.sandbox.schema import CatalogueParameters
 from asyncfin.sandbox.store import Current, Store
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
+from msgspec.json import encode
 
 from asyncfin.sandbox.dataset import Publication
 from asyncfin.sandbox.dataset_file import WITHDRAWN
-from asyncfin.sandbox.request import encode
 
 NULL = b"null"
 # Between cells: no JSON string holds a line break, and all cells of a series together are an array's inside.

@@ -9,6 +9,7 @@ from operator import itemgetter, or_
 
 from attrs import frozen
 from msgspec import UNSET
+from msgspec.json import encode
 from msgspec.structs import astuple, replace
 
 from asyncfin.sandbox.cursor import Position, fingerprint, seal, start_of
@@ -18,7 +19,7 @@ from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.encode import fiscal_end, path_text, version_end
 from asyncfin.sandbox.errors import invalid
 from asyncfin.sandbox.reader import parsed, read_fields, shown
-from asyncfin.sandbox.request import JSON_TYPE, Request, encode
+from asyncfin.sandbox.request import JSON_TYPE, Request
 from asyncfin.sandbox.schema import Exact, FiscalRange, Query, Trailing
 from asyncfin.sandbox.store import Current, Match, Selection, Store, Stored
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
 
-import msgspec
 from aiohttp import HttpVersion11, web
 from attrs import frozen
 
@@ -34,10 +32,10 @@ class Reply:
     status: int
     body: bytes
     headers: Mapping[str, str]
-    operation: str | None = None  # None for a path of no operation
-    account: Account | None = None  # None without a valid token
+    operation: str | None  # None for a path of no operation
+    account: Account | None  # None without a valid token
     # The account and operation that the request counts for (spec 8); None: it does not count.
-    charged: tuple[Account, str] | None = None
+    charged: tuple[Account, str] | None
 
 
 async def read_request(http: web.BaseRequest) -> Request:
@@ -67,8 +65,3 @@ async def read_request(http: web.BaseRequest) -> Request:
 
 def new_request_id() -> str:
     return f"req-{secrets.token_hex(8)}"
-
-
-def encode(value: Any) -> bytes:
-    """Return compact JSON in UTF-8."""
-    return msgspec.json.encode(value)

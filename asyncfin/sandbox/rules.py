@@ -12,6 +12,7 @@ from email.utils import format_datetime
 from urllib.parse import unquote
 
 from attrs import frozen
+from msgspec.json import encode
 
 from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account, Meter, limits, usage
 from asyncfin.sandbox.catalogue import catalogue_page
@@ -20,7 +21,7 @@ from asyncfin.sandbox.errors import RefusedError, invalid
 from asyncfin.sandbox.openapi import openapi_document
 from asyncfin.sandbox.query import query_page, read_query
 from asyncfin.sandbox.reader import query_parameters
-from asyncfin.sandbox.request import JSON_TYPE, Reply, Request, encode
+from asyncfin.sandbox.request import JSON_TYPE, Reply, Request
 from asyncfin.sandbox.store import Store
 
 # operation: (method, permission or None)

@@ -28,6 +28,7 @@ from asyncfin.errors import (
 )
 from asyncfin.model.words import counted
 from asyncfin.read.turn import NoTurnError
+from asyncfin.wire.outage import PROBE_EVERY
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000
@@ -36,8 +37,6 @@ _MAX_NOTE = 600
 # For the line that says how many rows are omitted, and for the braces of structured content.
 _REST = 600
 
-# Seconds: the longest wait until a client finds out that a service that failed responds again.
-_OUTAGE = 30.0
 # What an assistant can do about an error.
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (NoTurnError, "Call again with the same arguments to go on."),
@@ -188,7 +187,7 @@ def error_result(error: AsyncfinError, message: str) -> CallToolResult:
         "Tell the user what the message says.",
     )
     if error.concerns == "service" and error.attempts == 0:
-        wait, since = _OUTAGE, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
+        wait, since = PROBE_EVERY, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
         do = f"The service has failed{since}: do not call again at once, but after retry_after_seconds."
     facts: dict[str, Any] = {
         "error": "RequestLimitError" if isinstance(error, NoTurnError) else type(error).__name__,

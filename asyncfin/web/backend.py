@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from asyncfin import errors
 from asyncfin.tasks import cancel_and_wait
+from asyncfin.wire.outage import PROBE_EVERY
 
 T = TypeVar("T")
 
@@ -17,8 +18,8 @@ _log = logging.getLogger("asyncfin")
 
 # Where an error does not say when to come back: a pause of the bucket is over within seconds.
 _RETRY_AFTER = 5
-# Seconds: until a client finds out at the latest that a service that failed responds again.
-_OUTAGE = 30
+# While the service fails, a client finds out this often whether it responds again.
+_OUTAGE = round(PROBE_EVERY)
 
 
 class HttpError(NamedTuple):

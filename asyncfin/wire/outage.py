@@ -17,8 +17,9 @@ from asyncfin.wire.retry import is_retryable
 _FAILURES = 8
 _ALONE_SECONDS = 30.0
 # From the beginning of an outage, and then from the end of each probe, to the next probe; at most a tenth
-# longer at random. The last one repeats.
-_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+# longer at random. The last one repeats, and is what visitors and assistants are told to wait.
+PROBE_EVERY = 30.0
+_DELAYS = (1.0, 2.0, 4.0, 8.0, 16.0, PROBE_EVERY)
 _JITTER = 0.1
 # The longest time between two probes, whatever Retry-After the service sends.
 _LONGEST = 600.0

@@ -475,6 +475,9 @@ class _Pages:
             name = names.get(entity_id) or self._names[entity_id] or entity_id
             if entity_id in received.failed:
                 lines.append(f"{name}: {http_error(received.failed[entity_id]).text}.")
+            elif not any(entity_id in one for one in received.comparisons):
+                # Another view of values that were read before: why is not known any more.
+                lines.append(f"{name} could not be read when these values were requested.")
             for one in received.comparisons:
                 missing = without_periods(one.missing.get(entity_id, {}))
                 lines += [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, Client, FiscalRange, MemoryCache, Select
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox import Account, Sandbox, Status
 from asyncfin.web import explorer
 from tests.demo import demo_id
 from tests.web.conftest import OWN, Page
@@ -77,6 +77,19 @@ async def test_another_view_is_of_the_publication_shown_and_costs_nothing(cached
     assert texts(growth.text)[1][1:] == ["-2.8%", "+2.0%", "+6.4%"]
     assert "ratio divides" not in answer.text + growth.text
     assert cached.spent == spent
+
+
+async def test_another_view_names_the_company_that_could_not_be_read_too(
+    service: Sandbox, cached: Page
+) -> None:
+    """Or else it would show fewer companies than the question has, without a word."""
+    other = cached.entities[1]
+    service.put_account(Account("sandbox", entities=cached.entities[0]))
+    answer = await cached.post("answer", **FIELDS, **{"with": other})
+    assert f"{other}: no published dataset is available for this entity." in answer.text
+    given = {**FIELDS, "with": other, "publication": publications(answer.text)}
+    growth = await cached.post("view", **given, view="growth")
+    assert f"{other} could not be read when these values were requested." in growth.text
 
 
 @pytest.mark.parametrize("fragment", ["view", "cell", "csv"])

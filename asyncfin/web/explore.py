@@ -109,7 +109,7 @@ def explorer(
         client: a client, or a function of no arguments that returns the running one: a mounted app's own
             lifespan does not run, so the host makes the client and closes it.
         entities: the ids of the companies to offer, or a mapping of ids to names. All other ids are 404.
-            A name that is not given is shown once the company has been opened.
+            Once a company has been read, the page calls it by the name that the service gives.
         hosts: the host names that the page may be reached under. Any other Host header is refused with 400,
             so that no foreign page can reach it by another name.
         example: the path and query of a question to open first, in place of the list of companies.

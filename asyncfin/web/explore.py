@@ -222,7 +222,7 @@ class _Pages:
                 problem = problem_of(error)
 
         def build() -> dict[str, Any]:
-            context: dict[str, Any] = {"texts": question.series, **cost}
+            context = {**cost}
             if cached[0] is not None:
                 context |= self._series(question, cached[0])
             if problem:
@@ -453,7 +453,6 @@ class _Pages:
         shown = content(question, panels, received.catalogues, marks)
         return {
             "content": shown,
-            "question": question,
             "publications": {each.dataset.entity_id: each.dataset.dataset_id for each in panels}.items(),
             "divisors": question.divisors(received.catalogues),
             "cell_path": f"{path}/cell",

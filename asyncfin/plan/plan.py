@@ -2,8 +2,9 @@
 
 A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be in
 flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`, and where neither comes
-close to the lower bound, both are tried. Only a single metric, path and group of more than a page of series,
-and a question that is one query of two pages, follow a cursor.
+close to the lower bound, both are tried. Only a single metric and path of more than a page of series, if its
+groups do not take fewer requests a page at a time, and a question that is one query of two pages, follow a
+cursor.
 
 Trailing months are requested as the catalogue's whole span, and the client cuts the window: the service would
 anchor it at each batch, and a foreign series can move it.

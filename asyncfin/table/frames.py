@@ -60,12 +60,17 @@ def to_arrow(
         if labels:
             by_row = wide.labels_of(rows)
         return wide.wide_table(by_row, grid.rows_of_wide, wanted, [about], labels=labels)
-    by_id = _by_id(wide.labels_of(rows)) if labels else None
+    by_id = _by_id([grid], wide.labels_of(rows))[grid] if labels else None
     return long_table(grid, chosen(wanted, by_id), about, complete=complete)
 
 
-def _by_id(names: Mapping[Row | Grid, str]) -> dict[str, str]:
-    return {row.series.series_id: name for row, name in names.items() if isinstance(row, Row)}
+def _by_id(grids: Iterable[Grid], names: Mapping[Row | Grid, str]) -> dict[Grid, dict[str, str]]:
+    """Return the names of the series of each panel, by id."""
+    found: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
+    for row, name in names.items():
+        if isinstance(row, Row):
+            found[row.grid][row.series.series_id] = name
+    return found
 
 
 def concat(
@@ -89,13 +94,9 @@ def concat(
         columns = wide.columns_of(grids)
         by_column = wide.labels_of(columns, entities=True) if labels else wide.ids_of(columns)
         return wide.wide_table(by_column, wide.rows_together(grids), wanted, abouts, labels=labels)
-    by_row = wide.labels_of(rows_of(grids), entities=True) if labels else {}
-    of_grid = {
-        grid: _by_id({row: name for row, name in by_row.items() if isinstance(row, Row) and row.grid is grid})
-        for grid in grids
-    }
+    by_id = _by_id(grids, wide.labels_of(rows_of(grids), entities=True)) if labels else {}
     tables = [
-        long_table(grid, chosen(wanted, of_grid[grid] if labels else None), about, complete=complete)
+        long_table(grid, chosen(wanted, by_id.get(grid)), about, complete=complete)
         for grid, about in zip(grids, abouts, strict=True)
     ]
     return joined(tables) if tables else empty_table(chosen(wanted, {} if labels else None))

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from asyncfin import checks
-from asyncfin.analysis.lines import by_publication, numbers_of
+from asyncfin.analysis.lines import by_publication
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
@@ -15,7 +15,7 @@ from asyncfin.model.words import listed
 from asyncfin.optional import pa
 from asyncfin.table.arrow import empty_table, schema_metadata
 from asyncfin.table.notes import about
-from asyncfin.table.panel import Panel, panels_of
+from asyncfin.table.panel import Panel, numbers_of, panels_of
 
 if TYPE_CHECKING:
     import pyarrow

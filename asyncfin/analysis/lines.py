@@ -10,8 +10,7 @@ from attrs import frozen
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.series import SERIES_FIELDS, CatalogueSeries
-from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.panel import Panel
+from asyncfin.table.panel import Panel, numbers_of
 from asyncfin.table.why import why
 
 # What a series is, apart from its own id and the group that it is reported in.
@@ -41,17 +40,6 @@ class Line:
         # A panel that did not ask for the period knows nothing of it.
         panel = next((each for each in by_panel if each.covers(period)), next(iter(by_panel)))
         return why(panel, by_panel[panel], period) or "no value"
-
-
-def numbers_of(panel: Panel) -> dict[str, dict[Period, float]]:
-    """Return the numbers of each series, by its id and by period, oldest first."""
-    table = panel.to_arrow(columns=["series_id", *PERIOD_FIELDS, "number"])
-    columns = [table.column(name).to_pylist() for name in table.column_names]
-    found: dict[str, dict[Period, float]] = {series_id: {} for series_id in panel.series_ids}
-    periods = {(each.year, each.end_month, each.duration_months): each for each in panel.periods}
-    for series_id, *period, number in zip(*columns, strict=True):
-        found[series_id][periods[tuple(period)]] = number
-    return found
 
 
 def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:

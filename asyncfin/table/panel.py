@@ -588,6 +588,16 @@ def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:
     return again
 
 
+def numbers_of(panel: Panel) -> dict[str, dict[Period, float]]:
+    """Return the numbers of each series, by its id and by period, oldest first. Nothing is decoded."""
+    grid, period_of = panel._grid, panel._grid.periods.__getitem__
+    found = ((series_id, grid.observations(series_id)) for series_id in panel.series_ids)
+    return {
+        series_id: dict(zip(map(period_of, indices), numbers, strict=True))
+        for series_id, (indices, numbers) in found
+    }
+
+
 def has_at_most(panel: Panel, values: int) -> bool:
     """Return whether a panel has at most so many values."""
     return panel._grid.value_count(enough=values) <= values

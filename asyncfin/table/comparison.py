@@ -16,7 +16,7 @@ from asyncfin.model.words import Unit, counted
 from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
-from asyncfin.table.frames import Layout
+from asyncfin.table.frames import Layout, with_index
 from asyncfin.table.grid import rows_of
 from asyncfin.table.notes import differing, entity_names
 from asyncfin.table.panel import Panel, Periods, concat
@@ -181,11 +181,13 @@ class Comparison:
     ) -> "pandas.DataFrame":
         """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
 
-        The wide one is indexed by period, and all its columns are numbers: ``frame.mean(axis=1)`` is the mean
-        of the entities. ``frame.attrs["asyncfin"]`` is a short text that names the entities that failed.
+        The wide one is indexed by period, with `labels` whatever `columns` are, and all its columns are
+        numbers: ``frame.mean(axis=1)`` is the mean of the entities. ``frame.attrs["asyncfin"]`` is a short
+        text that names the entities that failed.
         """
         library("pandas", "pandas")
-        table = self.to_arrow(layout, labels=labels, columns=columns, complete=complete)
+        wanted = with_index(columns, layout, labels=labels)
+        table = self.to_arrow(layout, labels=labels, columns=wanted, complete=complete)
         frame: pandas.DataFrame = table.to_pandas()
         failed = "".join(f"; failed: {entity_id}: {error}" for entity_id, error in self._failed().items())
         entities = counted(len(self), "entity", "entities")

@@ -112,17 +112,21 @@ def to_pandas(
     complete: bool,
 ) -> "pandas.DataFrame":
     """Return a DataFrame of pandas; the wide one is indexed by period, or by its label."""
-    from asyncfin.table.wide import PERIOD
-
     library("pandas", "pandas")
-    wanted = column_names(names)
-    if labels and layout == "wide" and wanted is not None:
-        wanted = (PERIOD, *wanted)
+    wanted = with_index(names, layout, labels=labels)
     table = to_arrow(grid, layout, wanted, about, labels=labels, complete=complete)
     frame: pandas.DataFrame = table.to_pandas()
     # One short text, which pandas copies whenever it makes another frame of this one.
     frame.attrs = {"asyncfin": _attribute(grid)}
     return frame
+
+
+def with_index(names: ColumnNames, layout: Layout, *, labels: bool) -> tuple[str, ...] | None:
+    """Return the names of columns, with that of the period labels, which index the wide DataFrame."""
+    from asyncfin.table.wide import PERIOD
+
+    wanted = column_names(names)
+    return (PERIOD, *wanted) if labels and layout == "wide" and wanted is not None else wanted
 
 
 def _attribute(grid: Grid) -> str:

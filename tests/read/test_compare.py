@@ -390,6 +390,9 @@ async def test_tables_are_those_of_the_panels_and_name_who_failed() -> None:
     frame = found.to_pandas()
     assert frame.mean(axis=1).to_dict() == {"FY2022": 2022, "FY2023": 2023}
     assert C in frame.attrs["asyncfin"]
+    first = found.to_pandas(columns=[str(frame.columns[0])])
+    assert first.equals(frame[[*frame.columns[:1]]])
+    assert first.index.name == "period"
     assert found.to_polars().to_dicts() == table.to_pylist()
     long = found.to_pandas("long", labels=False, complete=True)
     assert len(long) == len(found.to_arrow("long", labels=False, complete=True))

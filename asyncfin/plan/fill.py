@@ -36,7 +36,7 @@ def for_cache(plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = 
     known = cached | unlisted
     missing = [series for series in plan.series if series.series_id not in known]
     periods = plan.periods
-    if periods is not None and plan.catalogue.periods:
+    if periods is not None:
         periods = (
             plan.catalogue.resolve(FiscalRange()) if fill else requested_periods(plan.catalogue, periods)
         )

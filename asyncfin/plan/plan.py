@@ -172,7 +172,7 @@ def batches_of(
     value_version: ValueVersion,
 ) -> tuple[Batch, ...]:
     """Return the queries for these series, given in catalogue order."""
-    if not series or periods is None or not catalogue.periods:
+    if not series or periods is None:
         return ()
     requested = requested_periods(catalogue, periods)
     return tuple(

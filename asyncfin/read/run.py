@@ -10,7 +10,7 @@ from functools import partial
 from attrs import evolve
 
 from asyncfin.errors import IncompleteResultError
-from asyncfin.model.selection import FiscalRange, Trailing, resolve
+from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts
@@ -223,9 +223,9 @@ async def _retry_missing(attempt: Attempt, stitch: Stitch) -> list[Block]:
     listed it, that is an IncompleteResultError.
     """
     plan, blocks = stitch.plan, list[Block]()
-    if plan.periods is None or not plan.catalogue.periods or not stitch.missing:
+    if plan.periods is None or not stitch.missing:
         return blocks
-    everything = resolve(FiscalRange(), plan.catalogue.periods)
+    everything = plan.catalogue.resolve(FiscalRange())
     while missing := stitch.missing:
         batches = batches_of(plan.catalogue, missing, everything, plan.question.value_version)
         async with _pages(attempt, stitch, batches) as pages:

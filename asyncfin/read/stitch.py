@@ -216,7 +216,6 @@ class Stitch:
         not `whole`.
         """
         plan = self.plan
-        asked = plan.periods is not None and plan.catalogue.periods
         if isinstance(plan.periods, Exact):
             periods: Set[Period] = set(plan.periods.periods)
         else:
@@ -236,7 +235,7 @@ class Stitch:
         return Panel(
             grid,
             question.select,
-            tuple(each.series_id for each in self._not_received_of(series)) if asked else (),
+            () if plan.periods is None else tuple(each.series_id for each in self._not_received_of(series)),
             self.anchor,
             requests,
             confirmed_at,

@@ -74,10 +74,9 @@ def _inactive(
     catalogue: Catalogue, path: ScopePath, period: Period, named: Callable[[str], str]
 ) -> Iterator[str]:
     """Yield the scopes of a path that were not active in any month of a period, and when they were active."""
-    first = period.fiscal_end - max(1, period.duration_months) + 1
     for scope in catalogue.listed_scopes(path):
         start, end = scope.active_start, scope.active_end
-        if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < first):
+        if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < period.fiscal_start):
             bounds = [
                 f"{word} {fiscal_month(month)}" for word, month in (("from", start), ("until", end)) if month
             ]

@@ -18,7 +18,7 @@ from attrs import field, frozen
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
-from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe
+from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe, resolve
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, named_entity
 from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
@@ -66,7 +66,7 @@ class Plan:
         question: the question.
         catalogue: the catalogue of the publication that is read.
         periods: the question's periods, resolved against this catalogue. None: the catalogue has no series
-            or no periods, and there are no batches.
+            or no periods or, where several entities are asked, nothing of the question; there are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send by the documented caps, each with its home series. One that the service
             refuses as too large is sent in smaller parts.
@@ -101,7 +101,9 @@ class Plan:
     @property
     def _about_periods(self) -> str:
         if self.periods is None:
-            return ", of which the catalogue has none"
+            listed = self.catalogue.periods
+            has_some = listed and resolve(self.question.periods, listed) is not None
+            return "" if has_some else ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
             return ""
         why = "and the window is cut from them" if isinstance(self.periods, Trailing) else "for the cache"

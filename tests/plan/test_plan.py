@@ -18,10 +18,10 @@ from asyncfin.model.period import Period
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
+from asyncfin.model.selection import Annual, Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.fill import for_cache
-from asyncfin.plan.plan import Plan, plan
+from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -221,6 +221,18 @@ def test_a_plan_explains_itself() -> None:
     assert "other series" not in whole
     assert "periods: exactly FY2022, FY2023, FY2024\n" in whole
     assert repr(planned(known)).endswith("4 series in 1 request>")
+
+
+def test_a_plan_without_series_calls_only_periods_missing_that_are() -> None:
+    """Of several companies, one without the metric has the periods nevertheless."""
+    known = catalogue(("A", "x", "g"))
+    no_metric = without_batches(Question(known, Select("B"), Annual(), known_only=True), known)
+    no_years = without_batches(Question(known, Select("A"), Annual(1990, 1991), known_only=True), known)
+    nothing_at_all = catalogue(periods=())
+    empty = without_batches(Question(nothing_at_all, Select(), Trailing(12)), nothing_at_all)
+    assert "periods: all fiscal years\n" in str(no_metric)
+    for each in (no_years, empty):
+        assert ", of which the catalogue has none\n" in str(each)
 
 
 def test_a_series_on_too_long_a_path_is_refused() -> None:

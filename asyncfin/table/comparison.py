@@ -16,7 +16,7 @@ from asyncfin.model.words import Unit, counted
 from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
-from asyncfin.table.frames import Layout, with_index
+from asyncfin.table.frames import Layout, polars_frame, with_index
 from asyncfin.table.grid import rows_of
 from asyncfin.table.notes import differing, entity_names
 from asyncfin.table.panel import Panel, Periods, concat
@@ -202,11 +202,13 @@ class Comparison:
         columns: Iterable[str] | None = None,
         complete: bool = False,
     ) -> "polars.DataFrame":
-        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`."""
-        from_arrow = library("polars", "polars").from_arrow
-        table = self.to_arrow(layout, labels=labels, columns=columns, complete=complete)
-        frame: polars.DataFrame = from_arrow(table)
-        return frame
+        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`.
+
+        Raises:
+            ArgumentError: a column would be named by a series id that contains NUL.
+        """
+        library("polars", "polars")
+        return polars_frame(self.to_arrow(layout, labels=labels, columns=columns, complete=complete))
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the panels on the same axes, as `Panel.plot` does for one (extra ``plot``).

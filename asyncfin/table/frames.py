@@ -146,15 +146,19 @@ def to_polars(
     complete: bool,
 ) -> "polars.DataFrame":
     """Return a DataFrame of polars."""
-    from_arrow = library("polars", "polars").from_arrow
-    table = to_arrow(grid, layout, names, about, labels=labels, complete=complete)
+    library("polars", "polars")
+    return polars_frame(to_arrow(grid, layout, names, about, labels=labels, complete=complete))
+
+
+def polars_frame(table: "pyarrow.Table") -> "polars.DataFrame":
+    """Return a table as a DataFrame of polars; ArgumentError: a column is named by an id with NUL."""
     # Its names go through C, where they end at NUL.
     if harmful := [name for name in table.column_names if "\0" in name]:
         raise ArgumentError(
             f"series id {harmful[0]!r} contains NUL, which a column of polars cannot: use layout='long'"
             " or labels=True"
         )
-    frame: polars.DataFrame = from_arrow(table)
+    frame: polars.DataFrame = library("polars", "polars").from_arrow(table)
     return frame
 
 

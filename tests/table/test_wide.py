@@ -13,6 +13,7 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact, Resolved
+from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel, concat
 from tests.answers import EVER, panel_of
 
@@ -250,6 +251,9 @@ async def test_nul_in_an_id_is_refused_where_it_would_cut_a_name() -> None:
     panel = await company("Apple", {"a\0b.annual": {FY[2024]: 1}, "c.annual": {FY[2024]: 2}})
     with pytest.raises(ArgumentError, match=r"series id 'a\\x00b.annual' contains NUL"):
         panel.to_polars("wide")
+    several = Comparison({panel.dataset.entity_id: panel}, {}, {}, {}, panel.select, "original", 0)
+    with pytest.raises(ArgumentError, match=r"a\\x00b.annual' contains NUL"):
+        several.to_polars(labels=False)
     assert panel.to_polars("wide", labels=True).columns[1:] == ["Label of a\\x00b", "Label of c"]
     assert panel.to_polars().height == 2
     assert panel.to_pandas("wide").columns.tolist() == ["a\0b.annual", "c.annual"]

@@ -30,7 +30,10 @@ def column_names(names: ColumnNames) -> tuple[str, ...] | None:
     if names is None or isinstance(names, str):
         return None if names is None else (names,)
     checks.several("columns", names, "names")
-    return tuple(names)
+    given = tuple(names)
+    for each in given:  # others may not be hashable
+        checks.instance_of(str)("each of columns", each)
+    return given
 
 
 def _check(layout: Layout, complete: bool) -> None:

@@ -389,7 +389,7 @@ class Panel:
                 the wide layout has). Without a value, number and the columns of values are null.
 
         Raises:
-            ArgumentError: the layout is unknown, or `complete` with the wide layout.
+            ArgumentError: the layout is unknown, a column is not a str, or `complete` with the wide layout.
             SelectionError: a column is unknown.
             MalformedAnswerError: the values that a wanted column is read from break the spec.
             ImportError: pyarrow is not installed.

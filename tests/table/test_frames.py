@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import asyncfin
-from asyncfin.errors import MalformedAnswerError, SelectionError
+from asyncfin.errors import ArgumentError, MalformedAnswerError, SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import FiscalRange
 from asyncfin.optional import library
@@ -234,6 +234,13 @@ def test_a_single_column_may_be_given_as_a_text(panel: Panel) -> None:
     assert panel.to_arrow("wide", columns="year").column_names == ["year"]
     assert concat([panel], columns="year").column_names == ["year"]
     assert concat([], columns="year").column_names == ["year"]
+
+
+def test_a_column_that_is_not_named_by_a_text_is_refused(panel: Panel) -> None:
+    """A list within the list is a mistake of the caller, in each layout, and has no hash."""
+    for layout in ("long", "wide"):
+        with pytest.raises(ArgumentError, match=r"each of columns must be a str, not \['number'\]"):
+            panel.to_arrow(layout, columns=[["number"]])  # type: ignore[arg-type, list-item]
 
 
 def test_numpy_is_series_by_periods(panel: Panel) -> None:

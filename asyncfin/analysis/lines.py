@@ -23,8 +23,8 @@ class Line:
 
     Attributes:
         series: the series, in catalogue order.
-        panels: the panels that each of them is in.
-        numbers: the values of all, by period.
+        panels: the panels that each of them is in, by series id.
+        numbers: the numbers of all, by period.
     """
 
     series: tuple[CatalogueSeries, ...]

@@ -167,7 +167,7 @@ class Grid:
         return (pick([*each, None])[:-2] for each in entries)
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
-        """Return each block that holds series of the grid, with the rows of these series."""
+        """Yield each block that holds series of the grid, with the rows of these series."""
         return self.store.rows(self.by_id)
 
     @cached_property

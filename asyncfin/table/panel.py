@@ -255,9 +255,9 @@ class Panel:
         if len(self) == 1:
             return next(iter(self))
         named = [
-            f"{head.series_id} ({label}, {self._grid.path_names(head)}, {head.reporting_group_id})"
+            f"{head.series_id} ({shorten(head.label, _LONGEST)},"
+            f" {self._grid.path_names(head)}, {head.reporting_group_id})"
             for head in self._grid.series
-            for label in (shorten(head.label, _LONGEST),)
         ]
         raise SelectionError(
             f"one series was expected, the panel has {len(self)}{': ' if named else ''}"

@@ -63,7 +63,7 @@ class _Columns:
         texts = [names.texts[row] for row in section.rows] + list(map(names.of_entity, section.without))
         self._left = [list(map(_shown, column)) for column in zip(names.heads, *texts, strict=True)]
         # 1. The names get a share of the width, 2. the periods take what they need of the rest, and 3. the
-        #    names get what is left over. SeriesNames can be shortened or wrapped; figures can't.
+        #    names get what is left over. Names can be shortened or wrapped; figures can't.
         widest = [max(map(cells, column)) for column in self._left]
         share = width // (3 if clip else 2)
         self._left_widths = _shrunk(widest, share)

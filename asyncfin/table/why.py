@@ -18,9 +18,9 @@ from asyncfin.table.grid import Grid
 def why(
     panel: Result, series_ids: Iterable[str], period: Period, *, named: Callable[[str], str] = str
 ) -> str | None:
-    """Return what `Panel.why` does for one series with the values of several, which have one scope path.
+    """Return why none of several series has a value at a period, as `Panel.why` does; None if one has.
 
-    `named` returns how a name of the service is written in the sentence.
+    The series have one scope path. `named` returns how a name of the service is written in the sentence.
     """
     grid = panel._grid
     several = [grid.by_id[each] for each in series_ids]

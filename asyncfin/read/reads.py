@@ -6,9 +6,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from contextvars import Context
 
-from attrs import evolve, fields, frozen
+from attrs import evolve, frozen
 
-from asyncfin.checks import check_entity_id
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.select import Select
@@ -27,11 +26,6 @@ from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.sender import Sender
 
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
-_EVERYTHING = {
-    each.name: getattr(Question("any", _EVERY_SERIES, _EVERY_PERIOD), each.name)
-    for each in fields(Question)
-    if each.name not in ("source", "max_age")  # which differ
-}
 
 
 @frozen(eq=False)
@@ -160,14 +154,7 @@ class Reads:
 
 def everything(entity_id: str, max_age: float | None = None) -> Question:
     """Return the question for all that an entity has."""
-    check_entity_id(entity_id)
-    # Each metadata request has one: the other fields need not be checked again.
-    question = object.__new__(Question)
-    for name, value in _EVERYTHING.items():
-        object.__setattr__(question, name, value)
-    object.__setattr__(question, "source", entity_id)
-    object.__setattr__(question, "max_age", max_age)
-    return question
+    return Question(entity_id, _EVERY_SERIES, _EVERY_PERIOD, max_age=max_age)
 
 
 async def planned(read: Read) -> Plan:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.series import CatalogueSeries, is_consolidated
-from asyncfin.model.suggest import LONGEST, alike
+from asyncfin.model.suggest import LONGEST, SAME, alike
 
 Words: TypeAlias = frozenset[str]
 
@@ -108,8 +108,6 @@ shares outstanding = common shares outstanding = common stock shares outstanding
 _LOOSE = ("debt borrowing", "inventory stock", "equity shareholder stockholder", "dividend payout")
 # Below this share of common letters two words only look alike.
 _ALIKE = 0.7
-# From this share on two ids are one, mistyped or in the plural.
-_SAME = 0.9
 # Of a word that does not match.
 _NONE = 255
 # What a text says is said at its start, and a label can have a megabyte.
@@ -687,7 +685,7 @@ def close_metrics(catalogues: Sequence[Searchable], name: str, most: int = 3) ->
     folded: dict[str, list[str]] = {}
     for metric_id in dict.fromkeys(each for catalogue in catalogues for each in catalogue.by_metric):
         folded.setdefault(metric_id.casefold(), []).append(metric_id)
-    near = [each for same in alike(wanted, folded, most, _SAME) for each in folded[same]]
+    near = [each for same in alike(wanted, folded, most, SAME) for each in folded[same]]
     # Of "us-gaap:Revenue" the last part says what is meant.
     found = search(catalogues, re.split("[:/]", name)[-1]).ranked() if words_of(name) else ()
     distinct = dict.fromkeys(near)

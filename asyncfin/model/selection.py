@@ -28,10 +28,6 @@ _MOST_LABELS = 20
 _FIRST_MONTH = 13
 
 
-def _whole(least: int, most: int) -> checks.Check:
-    return checks.whole_number(least, most).as_selection_error()
-
-
 Bound: TypeAlias = Period | str | tuple[int, int] | int
 
 
@@ -304,7 +300,7 @@ def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     return f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
 
 
-_window = _whole(1, 120_000)
+_window = checks.whole_number(1, 120_000).as_selection_error()
 
 
 def _check_window(_: object, attribute: Attribute[int], value: object) -> None:
@@ -352,7 +348,7 @@ class Trailing:
         )
 
 
-_how_many = _whole(1, 9_999)
+_how_many = checks.whole_number(1, 9_999).as_selection_error()
 
 
 def _last_hint(value: object) -> str:

@@ -19,7 +19,7 @@ _COMPARED = 500
 # Below this share of common letters two names only look alike: "Sales" and "Shares" have 0.73.
 _ALIKE = 0.75
 # From this share on they are one word, mistyped or in the plural.
-_SAME = 0.9
+SAME = 0.9
 
 
 def alike(name: str, known: Iterable[str], most: int, share: float) -> list[str]:
@@ -48,7 +48,7 @@ def suggest(name: str, known: Iterable[str]) -> list[str]:
     same = [by_folded[wanted]] if wanted in by_folded else []
     # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
     lasts = dict(zip(by_folded, map(_last, by_folded), strict=True))
-    for last in alike(wanted, dict.fromkeys(lasts.values()), 3, _SAME):
+    for last in alike(wanted, dict.fromkeys(lasts.values()), 3, SAME):
         same += [by_folded[folded] for folded, its in lasts.items() if its == last]
     near = [by_folded[each] for each in alike(wanted, by_folded, 3, _ALIKE)]
     within = [each for folded, each in by_folded.items() if len(wanted) > 2 and wanted in folded]

@@ -101,7 +101,8 @@ class Comparison:
         """What a reader of the figures must know, a line each.
 
         First each entity that failed; then what no entity has, and what each does not have; the notes of
-        each panel, such as its gaps; that fiscal periods of entities can differ; differing descriptions.
+        each panel, such as its gaps; publications that were replaced too often during the read; that fiscal
+        periods of entities can differ; differing descriptions.
         """
         return tuple(printable(shorten(line, _LONGEST)) for line in self._notes())
 

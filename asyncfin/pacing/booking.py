@@ -13,6 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from threading import get_ident
 
 from asyncfin.clock import wall_time
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
@@ -112,6 +113,7 @@ class SharedBucket(Bucket):
         self._granted = 0
         self._refused = 0
         self._pid = os.getpid()
+        self._thread = get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._seen: State | None = None  # None: this process has not read it
         self._begin()
@@ -197,9 +199,12 @@ class SharedBucket(Bucket):
         """Return what the bucket is doing now, as far as this process knows.
 
         `granted`, `refused` and `waiting` are those of this process. The rest is the shared state, as this
-        process last read it: `level`, `spent_today` and `exhausted_until` are None if it never did.
+        process last read it: `level`, `spent_today` and `exhausted_until` are None if it never did. It is
+        read now if that needs no wait, in the thread of the event loop only.
         """
-        self._seen = self._ledger.try_look() or self._seen
+        # Another thread, as of an exporter of metrics, would release the lock that an operation holds.
+        if get_ident() == self._thread:
+            self._seen = self._ledger.try_look() or self._seen
         return self._stats(self._seen)
 
     async def inspect(self) -> BucketStats:
@@ -241,7 +246,7 @@ class SharedBucket(Bucket):
         if loop is not self._loop:
             if self._loop is not None:
                 check_closed(self._loop, type(self).__name__, "bucket")
-            self._loop = loop
+            self._loop, self._thread = loop, get_ident()
             self._begin()
         return loop
 

@@ -7,11 +7,12 @@ import zlib
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread, get_ident
 from typing import Any
 
 import pytest
 
-from asyncfin import AllowanceExhaustedError, BucketUnavailableError
+from asyncfin import AllowanceExhaustedError, BucketUnavailableError, local
 from tests.shared_buckets import file_bucket, wall_clock
 
 pytestmark = pytest.mark.virtual
@@ -50,6 +51,28 @@ async def test_the_head_says_what_was_spent(tmp_path: Path) -> None:
         await bucket.exhaust(3600)
         assert path.read_bytes()[:36] == head(1, spent=3, until=until)
         assert datetime.fromtimestamp(until, UTC) == bucket.stats().exhausted_until
+
+
+async def test_statistics_in_another_thread_leave_the_file_locked(tmp_path: Path) -> None:
+    """As an exporter of metrics reads them: a lock belongs to the open file, whatever thread releases it."""
+    path = tmp_path / "bucket"
+    own, locked = get_ident(), list[bool]()
+
+    def clock() -> datetime:
+        if get_ident() == own and path.exists():  # within an operation, which has the file locked
+            thread = Thread(target=bucket.stats)
+            thread.start()
+            thread.join()
+            descriptor = local.open_private(path)
+            locked.append(not local.try_lock(descriptor))
+            os.close(descriptor)
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    async with aclosing(file_bucket(path, 1000, clock=clock, monotonic=lambda: 0.0)) as bucket:
+        await bucket.acquire()
+        await bucket.unspend(sent_at=0.0)
+        assert bucket.stats().granted == 1
+    assert locked == [True] * 3
 
 
 async def test_another_format_keeps_its_spending_and_the_pace_begins_anew(

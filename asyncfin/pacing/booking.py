@@ -116,6 +116,7 @@ class SharedBucket(Bucket):
         self._thread = get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._seen: State | None = None  # None: this process has not read it
+        self._seen_at = 0.0  # the loop time at which it was read
         self._begin()
 
     def _begin(self) -> None:
@@ -134,11 +135,12 @@ class SharedBucket(Bucket):
         check_weight(weight, self._given.burst if self._seen is None else self._seen.burst)
         loop = self._bind()
         if self._driver is None and (reserved := self._ledger.try_reserve(weight, counts)) is not None:
-            booking, self._seen = reserved
+            booking, state = reserved
+            self._see(state)
             if booking.granted:
-                return self._note(booking, self._seen)
+                return self._note(booking, state)
             if booking.resume_at is not None:
-                raise _exhausted(booking.resume_at, self._seen, weight)
+                raise _exhausted(booking.resume_at, state, weight)
             self._booked = booking, weight
         waiter = Waiter(weight, counts, loop.create_future())
         return await self._lanes.wait(waiter, lane, self._serve, self._return)
@@ -147,17 +149,17 @@ class SharedBucket(Bucket):
         self._bind()
         self._granted -= 1
         now = self._seen.now if self._seen else 0.0
-        self._seen = await self._ledger.give_back(weight, True, now)
+        self._see(await self._ledger.give_back(weight, True, now))
 
     async def unspend(self, *, sent_at: float) -> None:
         self._bind()
-        self._seen = await self._ledger.unspend(1, self._moment(sent_at))
+        self._see(await self._ledger.unspend(1, self._moment(sent_at)))
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         loop = self._bind()
         self._refused += 1
         if self._given.rate is not None:
-            self._seen = await self._ledger.pause(retry_after)
+            self._see(await self._ledger.pause(retry_after))
             return
 
         def lower(rate: AdaptiveRate, now: float) -> float:
@@ -166,11 +168,12 @@ class SharedBucket(Bucket):
             return rate.refused(sent, now, retry_after)
 
         if not await self._learn(lower, now=True):
-            self._seen = await self._ledger.pause(retry_after)
+            self._see(await self._ledger.pause(retry_after))
 
     async def exhaust(self, seconds: float) -> None:
         self._bind()
-        state = self._seen = await self._ledger.exhaust(seconds)
+        state = await self._ledger.exhaust(seconds)
+        self._see(state)
         # With a stale state, the waiters are rejected when the fallback has to grant their requests.
         if state.resume_at is not None and not state.stale:
             self._reject_waiting(state.resume_at, state)
@@ -187,7 +190,7 @@ class SharedBucket(Bucket):
             RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
         """
         self._bind()
-        self._seen = await self._ledger.resume()
+        self._see(await self._ledger.resume())
 
     async def aclose(self) -> None:
         self._closed = True
@@ -203,8 +206,8 @@ class SharedBucket(Bucket):
         read now if that needs no wait, in the thread of the event loop only.
         """
         # Another thread, as of an exporter of metrics, would release the lock that an operation holds.
-        if get_ident() == self._thread:
-            self._seen = self._ledger.try_look() or self._seen
+        if get_ident() == self._thread and (state := self._ledger.try_look()) is not None:
+            self._see(state)
         return self._stats(self._seen)
 
     async def inspect(self) -> BucketStats:
@@ -215,12 +218,25 @@ class SharedBucket(Bucket):
             RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
         """
         self._bind()
-        self._seen = await self._ledger.inspect()
+        self._see(await self._ledger.inspect())
         return self._stats(self._seen)
 
+    def _see(self, state: State) -> None:
+        """Keep the state, and when it was read: one that is stale was read earlier."""
+        assert self._loop is not None
+        self._seen = state
+        if not state.stale:
+            self._seen_at = self._loop.time()
+
     def _stats(self, seen: State | None) -> BucketStats:
-        paused = 0.0 if seen is None else seen.paused_until - seen.now
         loop_time = self._loop.time() if self._loop is not None else 0.0
+        paused_until = resume_at = None
+        if seen is not None:
+            since = loop_time - self._seen_at
+            if (pause := seen.paused_until - seen.now - since) > 0:
+                paused_until = loop_time + pause
+            if seen.resume_at is not None and seen.resume_at > seen.wall + since:
+                resume_at = wall_time(seen.resume_at)
         debt, owed = self._ledger.unbooked(loop_time)
         return BucketStats(
             rate=self._given.rate if seen is None else seen.rate,
@@ -230,8 +246,8 @@ class SharedBucket(Bucket):
             waiting=self._lanes.waiting,
             granted=self._granted,
             refused=self._refused,
-            paused_until=loop_time + paused if paused > 0 else None,
-            exhausted_until=None if seen is None or seen.resume_at is None else wall_time(seen.resume_at),
+            paused_until=paused_until,
+            exhausted_until=resume_at,
             spent_today=None if seen is None else seen.spent + owed,
             daily_budget=self._given.daily_budget if seen is None else seen.daily_budget,
             fallback=self._ledger.uses_fallback,
@@ -279,7 +295,7 @@ class SharedBucket(Bucket):
             pause = event(rate, seen.now)
             learned = await self._ledger.learn(seen.learned, rate.dump(), rate.rate, pause or 0.0)
             if learned is not None:
-                self._seen = learned
+                self._see(learned)
                 return not learned.stale
         return False
 
@@ -298,7 +314,7 @@ class SharedBucket(Bucket):
             while True:
                 # First: the next waiter may wait for what is given back here.
                 while self._surplus:
-                    self._seen = await self._ledger.give_back(*self._surplus.popleft())
+                    self._see(await self._ledger.give_back(*self._surplus.popleft()))
                 queue = self._lanes.next()
                 if queue is None and booking is None:
                     # Nothing is awaited from here on: the next waiter finds no driver, and starts one.
@@ -306,7 +322,7 @@ class SharedBucket(Bucket):
                 # A moment is booked for one weight, and the head may have changed.
                 if booking is not None and (queue is None or weight != queue[0].weight):
                     left, booking = booking, None
-                    self._seen = await self._ledger.cancel(left, weight)
+                    self._see(await self._ledger.cancel(left, weight))
                     continue
                 assert queue is not None
                 weight = queue[0].weight
@@ -331,7 +347,7 @@ class SharedBucket(Bucket):
             booking, state = await self._ledger.reserve(waiter.weight, waiter.counts, most)
         else:
             booking, state = await self._ledger.confirm(booking, waiter.weight, waiter.counts)
-        self._seen = state
+        self._see(state)
         if booking.resume_at is not None:
             self._reject_waiting(booking.resume_at, state)
             return None

@@ -62,6 +62,22 @@ async def test_is_a_bucket_and_grants_the_burst_at_once_and_the_rest_at_the_rate
         assert one.stats().granted == other.stats().granted == 11
 
 
+async def test_statistics_of_a_pause_keep_its_end(make: Callable[..., Any]) -> None:
+    """Also while no request reads the shared state: it ends when it ends, as a used-up allowance does."""
+    async with aclosing(make(rate=10)) as bucket:
+        sent_at = await bucket.acquire()
+        await bucket.refused(sent_at=sent_at, retry_after=30)
+        await bucket.exhaust(40)
+        until, again = bucket.stats().paused_until, bucket.stats().exhausted_until
+        assert until == pytest.approx(loop_time() + 30, abs=0.01)
+        await asyncio.sleep(20)
+        assert bucket.stats().paused_until == pytest.approx(until, abs=0.01)
+        await asyncio.sleep(11)
+        assert (bucket.stats().paused_until, bucket.stats().exhausted_until) == (None, again)
+        await asyncio.sleep(11)
+        assert bucket.stats().exhausted_until is None
+
+
 async def test_interactive_takes_the_moment_that_was_booked_for_bulk(make: Callable[..., Any]) -> None:
     """Who comes later in the better lane goes first."""
     async with aclosing(make(rate=4)) as bucket:

@@ -81,12 +81,10 @@ class _Trail:
     def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
         """Check the series and the cursor of the next page against those before it, and record them."""
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
-        # Sets first: naming the series takes a search, and nearly always no series is repeated.
-        if not self.series_ids.isdisjoint(series_ids) or len(set(series_ids)) < len(series_ids):
-            seen = [*self.series_ids, *series_ids]
-            twice = next(each for each in series_ids if seen.count(each) > 1)
-            raise MalformedAnswerError(f"series {twice!r} is repeated")
-        self.series_ids.update(series_ids)
+        for series_id in series_ids:
+            if series_id in self.series_ids:
+                raise MalformedAnswerError(f"series {series_id!r} is repeated")
+            self.series_ids.add(series_id)
         if page.next_cursor is not None:
             if self.empty_in_a_row > MAX_EMPTY_PAGES:
                 raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")

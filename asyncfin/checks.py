@@ -170,7 +170,7 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
     given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(given, str) or not given or "\0" in given:
         raise ArgumentError(f"{wanted} {short_repr(path)}")
-    if ":/" in given:
+    if ":/" in given[2:]:  # after the drive of a path such as C:/x
         raise ArgumentError(f"{wanted} a URL; {advice}")
     return given
 

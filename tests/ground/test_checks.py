@@ -124,3 +124,18 @@ def test_only_a_missing_argument_is_explained() -> None:
         ask("a", periods=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         ask("a", "b", "c")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("path", ["C:/names.csv", "c:/a b/names.csv", "names.csv", "/tmp/a:b"])
+def test_a_path_with_a_drive_is_one_of_this_machine(path: str) -> None:
+    """Python takes both slashes on Windows."""
+    assert checks.local_path("path", "file", path, "download it first") == path
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/x", "file:/x", "https://host/x", "C:/s3://bucket/x"])
+def test_a_url_is_not_a_path_and_is_not_shown(path: str) -> None:
+    """It can contain a password. pathlib makes one slash of two."""
+    wrong = r"^path must be the path of a file on this machine, not a URL; download it first$"
+    for each in (path, path.replace("//", "/")):
+        with pytest.raises(ArgumentError, match=wrong):
+            checks.local_path("path", "file", each, "download it first")

@@ -34,6 +34,7 @@ from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.cache.tiered import RowKey, Stored, TieredCache, TieredPartition
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
+from asyncfin.local import SUPPORTED
 from asyncfin.model.catalogue import Dataset
 from asyncfin.wire.token import TokenSource
 
@@ -68,7 +69,7 @@ class FileCache(TieredCache):
         max_bytes: int = 1024 * MiB,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        if not folders.SUPPORTED:
+        if not SUPPORTED:
             raise ArgumentError("FileCache needs file locks that this system does not have: use MemoryCache")
         given = checks.local_path("folder", "folder", folder, "a Redis server is for a RedisCache")
         self._folder = Path(os.path.abspath(os.path.expanduser(given)))

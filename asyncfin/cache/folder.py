@@ -14,7 +14,6 @@ from time import monotonic, sleep, time
 
 from asyncfin import local
 from asyncfin.errors import ArgumentError
-from asyncfin.local import SUPPORTED as SUPPORTED
 
 # Entities share this many files for their claims, created when they are needed: a file per entity would never
 # be deleted. Two that share one wait for each other's requests, so there are many: of 8 entities requested at

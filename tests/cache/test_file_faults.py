@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cache import folder
 from asyncfin.cache.availability import CLOSED_SECONDS, seconds_left
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import Pointer
@@ -191,7 +190,7 @@ def test_what_is_no_path_is_refused(path: object) -> None:
 
 def test_a_system_without_locks_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Windows has none, and importing is no error there."""
-    monkeypatch.setattr(folder, "SUPPORTED", False)
+    monkeypatch.setattr("asyncfin.cache.file.SUPPORTED", False)
     with pytest.raises(ArgumentError, match="use MemoryCache"):
         FileCache(tmp_path)
 

@@ -9,7 +9,6 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from math import inf, isinf
 from typing import NoReturn, TypeAlias
 
 from attrs import evolve
@@ -108,7 +107,7 @@ class Tokens:
     word, and redacting it would alter texts and data.
     """
 
-    def __init__(self, token: str | AskToken, *, timeout: float = inf) -> None:
+    def __init__(self, token: str | AskToken, *, timeout: float | None = None) -> None:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
         self._remembered: deque[Secret] = deque(maxlen=_REMEMBERED)
@@ -173,7 +172,7 @@ class Tokens:
     async def _call_source(self) -> Secret | str:
         """Return the callable's token, or what went wrong, but not its message: it may contain a secret."""
         assert self._ask is not None
-        timeout = asyncio.timeout(None if isinf(self._timeout) else self._timeout)
+        timeout = asyncio.timeout(self._timeout)
         try:
             async with timeout:
                 text = await self._ask()

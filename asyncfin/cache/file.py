@@ -55,6 +55,7 @@ class FileCache(TieredCache):
             None: clients with the same fixed token share it; a token callable needs a name.
         max_bytes: the limit of what is kept; a value takes about 33 bytes. Publications that are no longer
             current are evicted first, then what was used least recently.
+        clock: returns the wall time, aware UTC; for tests.
 
     Raises:
         ArgumentError: an argument is not as described, or the system is Windows. At first use:

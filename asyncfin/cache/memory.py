@@ -46,6 +46,7 @@ class MemoryCache(ProcessCache):
         account: the name of the account: clients with the same base URL and account share what is read.
             None: clients with the same token share it, also one after the other; or those with the same
             token callable, by identity: what was read is dropped with the callable, which is kept weakly.
+        clock: returns the wall time, aware UTC; for tests.
 
     Raises:
         ArgumentError: an argument is not as described.

@@ -60,7 +60,8 @@ class RedisCache(TieredCache):
         redis: a URL (``redis://``, ``rediss://``, ``unix://``), or a ``redis.asyncio.Redis`` that does not
             decode responses, which stays the caller's to close.
         account: the name of the account: clients with the same base URL and account share what is read.
-        keep: how long unused data is kept.
+        keep: how long unused data is kept, at least a second.
+        clock: returns the wall time, aware UTC; for tests.
 
     Raises:
         ArgumentError: an argument is not as described.

@@ -281,7 +281,6 @@ return {text(granted), text(moment), text(finish or full_at), text(epoch), text(
 
 
 _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
-_check_silent = checks.above(0)
 
 
 class RedisBucket(SharedBucket):
@@ -302,6 +301,7 @@ class RedisBucket(SharedBucket):
         silent: for how many seconds the server may take for the response to one command on an open
             connection. Connecting is not part of it: without a fallback, requests wait up to 5 seconds for
             the first connection.
+        microseconds: returns Unix time in place of the server's clock, in microseconds; for tests.
 
     Raises:
         ArgumentError: an argument is not as described.
@@ -325,7 +325,12 @@ class RedisBucket(SharedBucket):
         self._account = account
         parameters = Parameters.checked(rate, burst, daily_budget)
         ledger = RedisLedger(
-            RedisClients(redis), account, parameters, fallback, microseconds, _check_silent("silent", silent)
+            RedisClients(redis),
+            account,
+            parameters,
+            fallback,
+            microseconds,
+            checks.positive_seconds("silent", silent),
         )
         super().__init__(ledger, parameters)
 
@@ -345,7 +350,7 @@ class RedisLedger(SharedLedger):
         parameters: Parameters,
         fallback: Bucket | None,
         microseconds: Callable[[], int] | None,
-        silent: float = 0.5,
+        silent: float,
     ) -> None:
         self._clients = clients
         self._silent = silent

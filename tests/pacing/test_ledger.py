@@ -60,7 +60,7 @@ class Sequence:
             chance.choice([None, 4.0]),
         )
         self.burst = parameters[1]
-        self.store = RedisLedger(clients, f"sequence {number}", parameters, None, lambda: self.clock)
+        self.store = RedisLedger(clients, f"sequence {number}", parameters, None, lambda: self.clock, 0.5)
         self.ledger = Ledger(*parameters, epoch=0)
         self.ledger.at(self.clock / 1e6, self.clock / 1e6)
         self.booked: tuple[Booking, Booking, float] | None = None
@@ -174,7 +174,7 @@ async def test_of_two_that_learn_from_one_state_the_second_is_refused(
     RedisLine(server.url, monkeypatch)
     clients = RedisClients(server.url)
     parameters = (None, 1.0, None)
-    store = RedisLedger(clients, "two that learn", parameters, None, lambda: round(MIDNIGHT * 1e6))
+    store = RedisLedger(clients, "two that learn", parameters, None, lambda: round(MIDNIGHT * 1e6), 0.5)
     await store._contact()
     ledger = Ledger(*parameters, epoch=0)
     ledger.at(MIDNIGHT, MIDNIGHT)

@@ -592,4 +592,6 @@ def _day(name: str, value: date | str) -> date:
     except ValueError:
         pass
     hint = '; write usage("2026-01-01", "2026-01-31")' if value == "" else ""
-    raise SelectionError(f"{name} must be a date, or its text YYYY-MM-DD, not {value!r}{hint}")
+    raise SelectionError(
+        f"{name} must be a date, or its text YYYY-MM-DD, not {checks.short_repr(value)}{hint}"
+    )

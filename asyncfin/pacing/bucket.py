@@ -56,7 +56,9 @@ class Parameters(NamedTuple):
 def check_weight(weight: float, burst: float) -> None:
     """Raise ArgumentError for a weight that a bucket of this burst could never grant."""
     if not checks.is_finite(weight) or not 0 < weight <= burst:
-        raise ArgumentError(f"weight must be above 0 and at most the burst, {burst:g}, not {weight!r}")
+        raise ArgumentError(
+            f"weight must be above 0 and at most the burst, {burst:g}, not {checks.short_repr(weight)}"
+        )
 
 
 @runtime_checkable

@@ -203,6 +203,12 @@ async def test_a_usage_day_in_a_wrong_form_is_refused_by_name(client: Client, fi
     assert repr(day) in str(caught.value)
 
 
+async def test_a_huge_usage_day_is_shown_in_part(client: Client) -> None:
+    """As every wrong argument is: errors are logged."""
+    with pytest.raises(SelectionError, match=r"^start_date must be a date, .*, not 'x{198}.$"):
+        await client.usage("x" * 100_000, "2024-01-01")
+
+
 async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Client) -> None:
     """A range that ends before it starts is refused with both days."""
     with pytest.raises(

@@ -279,7 +279,9 @@ class OpenTelemetryObserver:
         else:
             failure = event.failure
         self._requests.add(1, event.operation, status, failure)
-        conventional = _conventional(started.url, started.method, event.operation, status, failure)
+        # The rest of the URL differs between most requests, and a cursor in it can be long.
+        origin = "/".join(started.url.split("/", 3)[:3])
+        conventional = _conventional(origin, started.method, event.operation, status, failure)
         self._duration.record(event.seconds, conventional)
         attributes = conventional.copy()
         attributes["url.full"] = started.url
@@ -353,10 +355,10 @@ def _add_event(event: events.Event, name: str, attributes: Attributes) -> None:
 
 @lru_cache(1024)
 def _conventional(
-    url: str, method: str, operation: str, status: int | None, failure: str | None
+    origin: str, method: str, operation: str, status: int | None, failure: str | None
 ) -> Attributes:
     """Return the attributes of an attempt that are those of its duration too. They are not to be changed."""
-    parts = urlsplit(url)
+    parts = urlsplit(origin)
     attributes: Attributes = {
         "server.address": parts.hostname or "",
         "server.port": parts.port or (443 if parts.scheme == "https" else 80),

@@ -358,7 +358,7 @@ class SharedBucket(Bucket):
             self._hand_over(booking, state, waiter, queue)
         # Only a grant that was waited for may raise the rate: see `AdaptiveRate.granted`.
         if waited and self._given.rate is None and state.rate is not None and not state.stale:
-            await self._learn(_climb(waiter.weight))
+            await self._learn(lambda rate, now: rate.granted(waiter.weight, now, waited=True))
         return None
 
     def _hand_over(self, booking: Booking, state: State, waiter: Waiter, queue: deque[Waiter]) -> None:
@@ -386,10 +386,6 @@ class SharedBucket(Bucket):
         self._lanes.reject(
             lambda waiter: _exhausted(resume_at, state, waiter.weight) if waiter.counts else None
         )
-
-
-def _climb(weight: float) -> Callable[[AdaptiveRate, float], None]:
-    return lambda rate, now: rate.granted(weight, now, waited=True)
 
 
 def _exhausted(resume_at: float, state: State, weight: float) -> AllowanceExhaustedError:

@@ -242,7 +242,7 @@ elseif op == 'spend' then  -- weight, how much of it counts, and the time in whi
 elseif op == 'configure' then
   local new_rate, new_burst, new_budget = number(ARGV[5]), number(ARGV[6]), number(ARGV[7])
   if new_rate ~= given_rate or new_burst ~= given_burst or new_budget ~= given_budget then
-    note = '(' .. (v[1] or '') .. ', ' .. (v[14] or '') .. ', ' .. (v[2] or '') .. ')'
+    note = exact(given_rate) .. ' ' .. exact(given_burst) .. ' ' .. exact(given_budget)
     if new_rate ~= nil or given_rate ~= nil then
       redis.call('DEL', learned_key)
       set_rate(new_rate, new_burst)
@@ -554,13 +554,12 @@ class RedisLedger(SharedLedger):
 
     async def _configure(self) -> None:
         reply = await self._reply("configure", "1.0", "1")
-        note, self._started = reply[_NOTE], True
-        # The first process finds nothing there: no change to warn of.
-        if note and note != "(, , )":
+        self._started = True
+        if note := reply[_NOTE]:
             _log.warning(
-                "%s: (rate, burst, daily_budget) were %s and are now %r, from the last process to start",
+                "%s: (rate, burst, daily_budget) were %r and are now %r, from the last process to start",
                 self._keys[0],
-                note,
+                tuple(float(each) if each else None for each in note.split(" ")),
                 tuple(self._parameters),
             )
 

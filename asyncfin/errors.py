@@ -2,7 +2,8 @@
 
     AsyncfinError
     |- SelectionError (also ValueError)       refused before anything was sent: the question is wrong
-    |  `- ArgumentError                       an argument of the library is wrong: a timeout, a URL, a rate
+    |  |- ArgumentError                       an argument of the library is wrong: a timeout, a URL, a rate
+    |  `- UnknownToAllError                   no entity of an extraction has what the question names
     |- TransportError                         no complete response was received
     |  |- ConnectionFailedError
     |  |- RequestTimeoutError

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import count
 from operator import add, attrgetter
 from typing import Protocol, TypeAlias
 
 import msgspec
 from attrs import field, frozen
+
+# One for all clients, so that one observer may watch several.
+next_serial = count(1).__next__
 
 
 class _Question(msgspec.Struct, frozen=True):

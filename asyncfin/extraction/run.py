@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
-from itertools import count
 from math import inf
 from typing import Literal, TypeAlias
 
@@ -23,7 +22,7 @@ from asyncfin.errors import (
     PermissionDeniedError,
     ends_all,
 )
-from asyncfin.events import ExtractFinished, ExtractStarted
+from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
 from asyncfin.extraction.feed_writer import FeedWriter
 from asyncfin.extraction.files import QuestionFiles
 from asyncfin.extraction.parquet import EntityFile, encode, panels_of, rows_of
@@ -48,8 +47,6 @@ _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
 # How often a run that sleeps reports it, and looks at the wall clock: the monotonic one may not move.
 _LOOK_SECONDS = 10.0
-
-_serials = count(1)
 
 
 @frozen(kw_only=True)
@@ -135,7 +132,7 @@ class Run:
     @contextmanager
     def announced(self, entities: int) -> Iterator[None]:
         """Announce the start and the end of the run, which is the block, and count what it sends."""
-        serial, failure = next(_serials), None
+        serial, failure = next_serial(), None
         with self._client.observed(self._tracker) as announce, self._tracker.counting():
             announce(ExtractStarted("extract", None, serial, entities))
             try:

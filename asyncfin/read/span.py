@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from contextvars import Context, ContextVar
-from itertools import count
 from types import TracebackType
 from typing import Self
 
 from attrs import define, field
 
-from asyncfin.events import QuestionFinished, QuestionStarted
+from asyncfin.events import QuestionFinished, QuestionStarted, next_serial
 from asyncfin.model.period import Period
 from asyncfin.read.in_place import Heads
 from asyncfin.table.panel import Panel
@@ -17,8 +16,6 @@ from asyncfin.tasks import running_loop
 from asyncfin.wire.gate import asking
 from asyncfin.wire.observers import Announcer
 
-# Unique in the process, so that one observer may watch several clients.
-_serials = count(1)
 # The question that the reads of this context are a part of.
 current_span: ContextVar[QuestionSpan | None] = ContextVar("asyncfin_question", default=None)
 
@@ -40,7 +37,7 @@ class QuestionSpan:
     periods: set[Period] = field(factory=set)
     dataset_id: str | None = None  # the publication of its result; None: not known yet
     heads: Heads = field(init=False, factory=Heads)  # of the responses to all of its reads
-    _serial: int = field(init=False, factory=lambda: next(_serials))
+    _serial: int = field(init=False, factory=next_serial)
     _began_at: float = field(init=False, factory=lambda: running_loop().time())
     _outer: QuestionSpan | None = field(init=False, default=None)
 

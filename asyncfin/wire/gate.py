@@ -8,17 +8,14 @@ from collections.abc import Hashable
 from contextlib import suppress
 from contextvars import ContextVar
 from copy import copy
-from itertools import count
 from math import inf
 
 from asyncfin.errors import AsyncfinError, ServiceError, TransportError
-from asyncfin.events import OutageBegan, OutageEnded
+from asyncfin.events import OutageBegan, OutageEnded, next_serial
 from asyncfin.wire.observers import Announcer
 from asyncfin.wire.outage import Outage, is_failure
 from asyncfin.wire.protocol import Request
 
-# Unique in the process, so that one observer may watch several clients.
-_serials = count(1)
 # The question that the requests of this context are a part of; None: they are single requests.
 asking: ContextVar[object | None] = ContextVar("asyncfin_asking", default=None)
 
@@ -166,7 +163,7 @@ class Gate:
         self._began = OutageBegan(
             request.operation,
             request.entity_id,
-            next(_serials),
+            next_serial(),
             failure=type(outage.last).__name__,
             failures=outage.failures,
             since=outage.since,

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from functools import lru_cache
-from itertools import count
 from typing import TypeAlias
 
 from attrs import define
@@ -29,7 +28,16 @@ from asyncfin.errors import (
     printable,
     shorten,
 )
-from asyncfin.events import Event, Observer, RequestAnswered, RequestFailed, RequestStarted, Retrying, Stats
+from asyncfin.events import (
+    Event,
+    Observer,
+    RequestAnswered,
+    RequestFailed,
+    RequestStarted,
+    Retrying,
+    Stats,
+    next_serial,
+)
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.tasks import PerLoop
@@ -53,8 +61,6 @@ from asyncfin.wire.transport import CLOSED, Transport
 _log = logging.getLogger("asyncfin")
 # What an attempt can end in; the last one if the response asks for a retry, or cannot be read at all.
 RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
-# Unique in the process, so that one observer may watch several clients.
-_serials = count(1)
 # Of how many operations and entities the tolerance is kept.
 _KNOWN_ENTITIES = 1024
 
@@ -319,7 +325,7 @@ class Sender:
         sending.retry_after = None
         sending.on_attempt()
         # The first fields of all events of this attempt.
-        identity = (request.operation, request.entity_id, next(_serials), sending.attempts)
+        identity = (request.operation, request.entity_id, next_serial(), sending.attempts)
         count, url = self._tally.of(request.operation), self._transport.url(request)
         count.requests += 1
         count.retries += sending.attempts > 1

@@ -307,7 +307,8 @@ class Counts:
     """What requests have cost so far.
 
     Attributes:
-        requests: attempts; each that reached the service counts against the account's allowance.
+        requests: attempts; those that reached the service count against the account's allowance, except for
+            usage and limits.
         retries: attempts beyond the first of their request.
         refused: attempts that received a 429.
         waits: seconds that requests have waited, for their turn and between attempts.

@@ -29,7 +29,7 @@ class Retry:
 
     Args:
         attempts: how often a request is sent at most, including the first time. A retry with a renewed token
-            after a 401 does not count.
+            after a 401 does not count, nor does an attempt to find out whether an outage has ended.
         max_elapsed: the number of seconds after the first attempt within which the last one must begin.
             Waits for a connection, for the bucket and for the end of shared pauses are not counted.
         wait_initial: the longest wait before the second attempt, in seconds. It doubles with each further

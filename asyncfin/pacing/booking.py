@@ -208,7 +208,7 @@ class SharedBucket(Bucket):
         # Another thread, as of an exporter of metrics, would release the lock that an operation holds.
         if get_ident() == self._thread and (state := self._ledger.try_look()) is not None:
             self._see(state)
-        return self._stats(self._seen)
+        return self._stats()
 
     async def inspect(self) -> BucketStats:
         """Read the shared state without booking or changing it, and return what `stats` returns.
@@ -219,7 +219,7 @@ class SharedBucket(Bucket):
         """
         self._bind()
         self._see(await self._ledger.inspect())
-        return self._stats(self._seen)
+        return self._stats()
 
     def _see(self, state: State) -> None:
         """Keep the state, and when it was read: one that is stale was read earlier."""
@@ -228,13 +228,14 @@ class SharedBucket(Bucket):
         if not state.stale:
             self._seen_at = self._loop.time()
 
-    def _stats(self, seen: State | None) -> BucketStats:
+    def _stats(self) -> BucketStats:
+        seen = self._seen
         loop_time = self._loop.time() if self._loop is not None else 0.0
         paused_until = resume_at = None
         if seen is not None:
             since = loop_time - self._seen_at
-            if (pause := seen.paused_until - seen.now - since) > 0:
-                paused_until = loop_time + pause
+            if seen.paused_until > seen.now + since:
+                paused_until = self._seen_at + seen.paused_until - seen.now
             if seen.resume_at is not None and seen.resume_at > seen.wall + since:
                 resume_at = wall_time(seen.resume_at)
         debt, owed = self._ledger.unbooked(loop_time)

@@ -173,6 +173,10 @@ class Tracker:
         """Report that an entity waits for the allowance to return."""
         self._wait(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
 
+    def awake(self, entity_id: str) -> None:
+        """Note that an entity waits no longer: its next request can be another process's."""
+        self._waiting.pop(entity_id, None)
+
     def _outage_text(self, event: Waiting) -> str:
         since = f", which fails since {self._failing_since:%H:%M:%S} UTC" if self._failing_since else ""
         failing = f" ({self._failing})" if self._failing else ""
@@ -180,8 +184,8 @@ class Tracker:
         return f"the service{since}{failing}{until}"
 
     def _wait(self, entity_id: str, reason: str) -> None:
-        self._waiting.pop(entity_id, None)
         # Taken out first, so that it comes last: the wait that began last is the one shown.
+        self._waiting.pop(entity_id, None)
         self._waiting[entity_id] = reason
         self._report()
 

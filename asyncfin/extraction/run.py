@@ -356,4 +356,5 @@ async def sleep_until(until: datetime, entity_id: str, tracker: Tracker, options
             async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):
                 await options.ending.wait()
         if options.is_ending or options.clock() >= until:
+            tracker.awake(entity_id)
             return

@@ -259,21 +259,24 @@ async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
     assert rows(folder) == annual(*FIRST)
 
 
+@pytest.mark.parametrize("allowance", [5, 7])
 async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor
+    folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor, allowance: int
 ) -> None:
     """The driver waits for the allowance, even if the first few entities have used it up."""
     monkeypatch.setattr(run, "_LOOK_SECONDS", 0.01)
     waits = list[str]()
+    received: list[ExtractProgress] = []
 
     def clock() -> datetime:
         return datetime.now(UTC) + timedelta(days=len(waits))
 
     def watch(progress: ExtractProgress) -> None:
+        received.append(progress)
         if progress.waiting is not None:
             waits.append(progress.waiting)
 
-    async with Sandbox(*FIRST, allowance=7, clock=clock) as sandbox:
+    async with Sandbox(*FIRST, allowance=allowance, clock=clock) as sandbox:
         monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
         monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
         asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1, "clock": clock}
@@ -282,6 +285,8 @@ async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
     assert (len(report.done), report.stopped) == (len(IDS), None)
     assert waits
     assert all("the allowance is used up until" in each for each in waits)
+    # The wait is over for the progress too, whichever entities are sent afterwards.
+    assert [each for each in received if each.ended and each.waiting] == []
     assert rows(folder) == annual(*FIRST)
 
 

@@ -252,7 +252,7 @@ async def _run(
             # Not where another run has taken the place over: it writes its outcome itself.
             if files.is_locked and not isinstance(failure, RunInProgressError):
                 last = last_run(
-                    report or tracker.so_far(ids),
+                    report or tracker.summary(tracker.reports_on(ids), None, {}, None),
                     failure,
                     place=place,
                     question=question.hash,

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Protocol
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from asyncfin.errors import AsyncfinError
 from asyncfin.events import (
@@ -82,6 +82,7 @@ class Tracker:
     requests: int = 0
     unknown: Missing = field(factory=dict)
     states: Counter[str] = field(factory=Counter)
+    reports: dict[str, EntityReport] = field(factory=dict)  # on the entities that have ended
     in_outage: set[str] = field(factory=set)  # the entities that wait for the end of an outage
     on_outage: Callable[[str], None] | None = None  # called when one begins to
     _began: float = field(init=False)
@@ -89,7 +90,6 @@ class Tracker:
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
-    _ended: dict[str, EntityReport] = field(factory=dict)
     _failing: str = ""  # the last status or error that shows that the service fails
     _failing_since: datetime | None = None
 
@@ -111,11 +111,11 @@ class Tracker:
         """Return the report on a run that ends now; `near` is its complaint."""
         return ExtractReport(tuple(reports), self.seconds, self.waits, stopped, unknown, near)
 
-    def so_far(self, ids: Iterable[str]) -> ExtractReport:
-        """Return the report on a run that an error ends: what has not ended is left."""
-        by_id = self._ended
-        reports = (by_id.get(each) or EntityReport(each, "left", requests=self.spent(each)) for each in ids)
-        return self.summary(reports, None, {}, None)
+    def reports_on(self, ids: Iterable[str]) -> list[EntityReport]:
+        """Return the report on each of some entities; one that has not ended is left."""
+        return [
+            self.reports.get(each) or EntityReport(each, "left", requests=self.spent(each)) for each in ids
+        ]
 
     def spent(self, entity_id: str) -> int:
         """Return how many requests an entity has cost in this run."""
@@ -163,11 +163,11 @@ class Tracker:
             case RequestAnswered() | RequestFailed():
                 self._report()
 
-    def add(self, report: EntityReport) -> EntityReport:
-        """Count an entity that another process has read, with its requests."""
+    def add(self, report: EntityReport) -> None:
+        """Count an entity that a worker has read; earlier chunks may have spent requests on it too."""
         self._spent[report.entity_id] += report.requests
         self.requests += report.requests
-        return self.ended(report)
+        self.ended(evolve(report, requests=self._spent[report.entity_id]))
 
     def sleeping(self, entity_id: str, until: datetime) -> None:
         """Report that an entity waits for the allowance to return."""
@@ -196,7 +196,7 @@ class Tracker:
         if report.state == "left":
             return report
         self.states[report.state] += 1
-        self._ended[report.entity_id] = report
+        self.reports[report.entity_id] = report
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes

@@ -119,11 +119,9 @@ class Run:
                 if not self._ending and len(by_id) < len(ids):
                     unknown = unknown_to_sample(self._question, by_id.values(), self._tracker, self.explain)
             if not unknown:
-                by_id |= await self.read_all([each for each in ids if each not in by_id])
-                by_id |= await self.read_all(tuple(self._again))
-            else:
-                by_id |= {each: self._left(each) for each in self._again}
-        entities = [by_id.get(each) or EntityReport(each, "left") for each in ids]
+                await self.read_all([each for each in ids if each not in by_id])
+                await self.read_all(tuple(self._again))
+        entities = self._tracker.reports_on(ids)
         if not unknown:
             judge = partial(unknown_to_all, self._question, entities, has_rows=self._files.has_rows)
             unknown = await in_thread(judge)

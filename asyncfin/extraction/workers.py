@@ -160,7 +160,6 @@ class Driver:
     _tracker: Tracker
     _options: Options
     _feed_run: FeedRun | None = None
-    _reports: dict[str, EntityReport] = field(factory=dict)
     _stopped: AsyncfinError | None = None
     _complaint: str | None = None
     _sampling: bool = field(init=False)  # whether the sample is still to be read and judged
@@ -181,7 +180,7 @@ class Driver:
         else:
             broken = 0
             while True:
-                before = len(self._reports)
+                before = len(self._tracker.reports)
                 made = _check_made("what executor makes", executor())
                 try:
                     await self._read_all(made, ids)
@@ -189,15 +188,12 @@ class Driver:
                 except BrokenExecutor:
                     # A process pool loses all waiting chunks with one killed worker. What they have put in
                     # place by then is found there, and not read again.
-                    broken = 0 if len(self._reports) > before else broken + 1
+                    broken = 0 if len(self._tracker.reports) > before else broken + 1
                     if broken == _MOST_BROKEN:
                         raise
                 finally:
                     await in_thread(made.shutdown)
-        entities = [
-            self._reports.get(each) or EntityReport(each, "left", requests=self._tracker.spent(each))
-            for each in ids
-        ]
+        entities = self._tracker.reports_on(ids)
         judge = partial(unknown_to_all, self._question, entities, has_rows=self._files.has_rows)
         unknown = self._unknown or await in_thread(judge)
         return self._tracker.summary(entities, self._stopped, unknown, self._complaint if unknown else None)
@@ -224,16 +220,16 @@ class Driver:
         if self._sampling:
             # One chunk: a misspelt name is not sent to all workers.
             failed = {each: EntityReport(each, "failed") for each in self._again}
-            if not self._asks_first and (unread := unread_sample(ids, failed | self._reports)):
+            if not self._asks_first and (unread := unread_sample(ids, failed | self._tracker.reports)):
                 return [unread]
             self._sampling = False
-            if len(self._reports) < len(ids):
+            if len(self._tracker.reports) < len(ids):
                 self._unknown = unknown_to_sample(
-                    self._question, self._reports.values(), self._tracker, lambda _: self._complaint
+                    self._question, self._tracker.reports.values(), self._tracker, lambda _: self._complaint
                 )
         if self._unknown:
             return []
-        left = [each for each in ids if each not in self._reports]
+        left = [each for each in ids if each not in self._tracker.reports]
         if self._asks_first:
             self._has_asked_first = True
             return [first] if (first := asked_first(left, self._files.known)) else []
@@ -310,12 +306,8 @@ class Driver:
             if self._is_read_again(entity):
                 self._again[entity_id] = None
                 entity = evolve(entity, state="left", failure=None)
-            if entity.state != "left":
-                # An earlier chunk may have spent requests on it before the allowance was used up.
-                spent = self._tracker.spent(entity_id) + entity.requests
-                self._reports[entity_id] = evolve(entity, requests=spent)
-                if entity.failure is None:
-                    self._files.known[entity_id] = result.known[entity_id]
+            if entity.state in ("done", "unchanged"):
+                self._files.known[entity_id] = result.known[entity_id]
             self._tracker.add(entity)
         if self._has_asked_first and self._refusals.is_doubtful:
             self._stopped = self._stopped or result.refusal

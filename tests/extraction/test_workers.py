@@ -287,6 +287,9 @@ async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
     assert all("the allowance is used up until" in each for each in waits)
     # The wait is over for the progress too, whichever entities are sent afterwards.
     assert [each for each in received if each.ended and each.waiting] == []
+    # Those that were left have spent requests before.
+    ended = {each.ended.entity_id: each.ended for each in received if each.ended}
+    assert [ended[entity_id] for entity_id in IDS] == list(report.entities)
     assert rows(folder) == annual(*FIRST)
 
 

@@ -43,11 +43,12 @@ def changes(
     from asyncfin.extraction.as_of import read_changes
     from asyncfin.extraction.contents import feed_contents
 
+    check_known("--change ", change, dict.fromkeys(CHANGES, ""), place)
+    table = read_changes(place, since=since, last=last)
+    # After the rows: an entity of a run that finishes in between is then in the contents only.
     contents = feed_contents(place)
     check_known("", entity_ids, contents.names, place)
     check_known("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
-    check_known("--change ", change, dict.fromkeys(CHANGES, ""), place)
-    table = read_changes(place, since=since, last=last)
     table = filtered(table, {"entity_id": entity_ids, "metric_id": metric, "change": change})
     if not write(table, form):
         # The rows of an entity that enters the feed would hide the others, unless they are asked for.

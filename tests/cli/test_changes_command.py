@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncfin import Client, FiscalRange, Select, extract
+from asyncfin.extraction import as_of as reading, contents
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, LONG_ENTITY, Command
 from tests.nights import BEGIN, Cell, Key, entity, publication
@@ -316,3 +317,29 @@ def test_wrong_usage_is_one_line(command: Command, night: str, arguments: tuple[
     result = command(*(each.replace("NIGHT", night) for each in arguments))
     assert result.code == 2
     assert said in result.line
+
+
+def test_a_company_that_enters_the_feed_while_it_is_read_is_no_error(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another run may finish between any two readings of the feed: its rows are shown, or not yet."""
+    before, place = tmp_path / "before" / "night", tmp_path / "night"
+    asked = ("--metric", "Revenue", "--annual", "--quiet", "--history")
+    assert command("extract", ENTITY, "--into", str(before), *asked).code == 0
+    shutil.copytree(before.parent, tmp_path, dirs_exist_ok=True)
+    assert command("extract", ENTITY, LONG_ENTITY, "--into", str(place), *asked).code == 0
+    finished = (before, place)
+
+    def finishing(call: Any) -> Any:
+        def read(_: str, **options: Any) -> Any:
+            nonlocal finished
+            current, finished = finished[0], finished[-1:]
+            return call(current, **options)
+
+        return read
+
+    monkeypatch.setattr(contents, "feed_contents", finishing(contents.feed_contents))
+    monkeypatch.setattr(reading, "read_changes", finishing(reading.read_changes))
+    result = command("changes", str(place))
+    assert (result.code, result.err) == (0, "")
+    assert "rows of Example [AG] began the feed on" in result.out

@@ -61,13 +61,11 @@ class ObjectFiles:
 
     async def found(self) -> list[Found]:
         keys = [key for key in await self._objects.keys() if key.endswith(".parquet")]
-        async with bounded([partial(self._described, key) for key in keys], _AT_ONCE) as described:
-            return [each async for each in described if each is not None]
+        async with bounded([partial(self._found, key) for key in keys], _AT_ONCE) as found:
+            return [each async for each in found if each is not None]
 
     async def find(self, entity_id: str) -> Found | None:
-        with suppress(FileNotFoundError):
-            return await self._described(self._prefix.key(entity_id))
-        return None
+        return await self._found(self._prefix.key(entity_id))
 
     async def question(self, entity_id: str) -> str | None:
         key = self._prefix.key(entity_id)
@@ -107,6 +105,12 @@ class ObjectFiles:
     async def aclose(self) -> None:
         if self._lock is not None:
             await self._lock.release()
+
+    async def _found(self, key: str) -> Found | None:
+        # An estimate excludes no run, which may delete an object that was listed.
+        with suppress(FileNotFoundError):
+            return await self._described(key)
+        return None
 
     async def _described(self, key: str) -> Found | None:
         """Return what the metadata of an object say, or the footer of its file; refuse a foreign one.

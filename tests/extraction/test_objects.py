@@ -82,6 +82,23 @@ async def test_an_estimate_reads_the_objects_and_writes_nothing(
     assert s3.everything() == before
 
 
+async def test_an_estimate_leaves_out_an_object_that_a_run_has_just_deleted(
+    s3: S3, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no lock, so a run with `prune` may delete an object that was listed a moment ago."""
+    await extract(client, IDS[:2], Select(), Annual(), to=TO)
+    listing = obstore.list
+
+    def listed(store: Any, *arguments: Any) -> Any:
+        found = [*listing(store, *arguments)]
+        obstore.delete(s3.store, f"night/{IDS[0]}.parquet")
+        return found
+
+    monkeypatch.setattr(obstore, "list", listed)
+    cost = await extract_cost(client, IDS[:2], Select(), Annual(), to=TO)
+    assert (cost.new, cost.unchanged) == (1, 1)
+
+
 async def test_another_question_is_refused_unless_it_replaces_the_objects(
     s3: S3, client: Client, sandbox: Sandbox
 ) -> None:

@@ -261,7 +261,7 @@ class Probe(Reader):
             found = await self._response(self._request(query))
         if is_refusal(found):
             found = refusal
-        elif is_refusal(refusal):
+        elif isinstance(found, Response) and is_refusal(refusal):
             limit = f"fiscal_range refuses {self._months} months, and accepts {months}"
             self._find("limit", "4.3", limit, shown_by=refusal)
             self._range = self._newest(months)
@@ -558,7 +558,10 @@ class Probe(Reader):
             found = await self._response(
                 self._request(evolve(smaller, reporting_group_ids=batch.reporting_group_ids))
             )
-            if isinstance(found, Response) and self._is_object(found, "4.3", "a part of the first query"):
+            if not isinstance(found, Response):
+                if not is_refusal(found):
+                    raise self._failed(found, "4.3")
+            elif self._is_object(found, "4.3", "a part of the first query"):
                 months = self._months if self._range is None else _width(self._range)
                 accepted = f"{len(metrics)} x {len(paths)} over {months} months is accepted"
                 what = f"a query of {_size(batch)} over {months} months is refused; {accepted}"

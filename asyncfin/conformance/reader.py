@@ -277,6 +277,8 @@ class Reader:
 
     async def _expect_refusal(self, request: Request, status: int, code: str, spec: str, what: str) -> None:
         found = await self._response(request)
+        if isinstance(found, DatasetChangedError) and status != found.status:
+            raise self._failed(found, spec)
         if isinstance(found, Response):
             if self._is_object(found, spec, what):
                 self._find("break", spec, f"{what} is accepted", shown_by=found)

@@ -3,12 +3,16 @@
 import json
 import re
 from collections.abc import Callable
+from itertools import count
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from attrs import evolve
 
 from asyncfin import CheckReport, Client, check
-from asyncfin.sandbox import Dialect, Sandbox
+from asyncfin.sandbox import Dialect, Publication, Sandbox, Switch
+from asyncfin.sandbox.dataset import publication_of
 from tests.altered import altered
 from tests.conformance.test_check import DATASET, WIDE, words
 from tests.handmade import dataset
@@ -390,3 +394,42 @@ async def test_a_2xx_without_the_object_is_a_break_and_not_accepted(
     assert f"{what} gives status 202 without a dataset" in words(report, "break")
     assert not [each for each in report.findings if each.what == f"{what} is accepted"]
     assert f"{what} are accepted" not in words(report, "limit")
+
+
+def cap_on_months(_: str, sent: Any) -> int:
+    return 400 if mode_of(sent) == "fiscal_range" and months_of(sent) > 30 else 200
+
+
+def cap_on_ids(_: str, sent: Any) -> int:
+    return 400 if mode_of(sent) and len(sent["metric_ids"]) * len(sent["scope_combinations"]) > 300 else 200
+
+
+@pytest.mark.parametrize(
+    ("made", "status_of"),
+    [(publication_of(MADE), cap_on_months), (WIDE.publications[-1], cap_on_ids)],
+    ids=["months", "ids"],
+)
+async def test_a_publication_that_changes_during_a_check_is_no_break(
+    made: Publication, status_of: Callable[[str, Any], int]
+) -> None:
+    """Nor a limit, at whichever query it changes: what is refused for it says nothing else of the service."""
+    other = evolve(made, dataset_id=str(uuid4()))
+    whole = await report_on(made, status_of=status_of)
+    for nth in count(1):
+        async with (
+            Sandbox(made) as sandbox,
+            altered(sandbox, unchanged, status_of) as url,
+            Client(url, sandbox.token) as client,
+        ):
+            sandbox.inject(Switch(operation="query", nth=nth, publication=other))
+            report = await check(client, sandbox.entities[0])
+            queries = [served.status for served in sandbox.log if served.operation == "query"]
+        if len(queries) < nth:
+            assert report.complete
+            break
+        assert words(report, "break") == []
+        # Before the first query that is accepted, nothing is known to be.
+        assert {*words(report, "limit")} <= ({*words(whole, "limit")} if nth > 1 else set())
+        if 409 in queries[nth - 1 :]:
+            assert not report.complete
+            assert "the publication changed during the check" in words(report, "reading")

@@ -44,7 +44,7 @@ T = TypeVar("T")
 _REQUIRED = (*SERIES, *PERIOD_FIELDS, "number", CHANGE, BEFORE, KNOWN_FROM, RUN)
 # Tables of a few rows that are gathered before they become one: whatever their rows, each takes 60 kB.
 _AT_ONCE = 64
-# Fewer than in an entity's file: a run holds so many at once, and who looks for an entity reads as many.
+# Fewer than in an entity's file: a run holds so many at once, and a search for an entity reads as many.
 _ROWS_A_GROUP = 32_768
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 

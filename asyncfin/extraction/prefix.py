@@ -152,7 +152,7 @@ class Objects:
         from_url = library("obstore.store", "store").from_url
         try:
             self._patient = from_url(prefix.bucket, retry_config=RETRY)
-            # Whoever writes under a condition must look at the object before the next attempt.
+            # A run that writes under a condition must look at the object before the next attempt.
             self._once = from_url(prefix.bucket, retry_config=RETRY | {"max_retries": 0})
         except Exception as error:  # noqa: BLE001  of any class, about the configuration
             message = _first_line(error)

@@ -104,8 +104,8 @@ class Run:
     _begun: set[str] = field(factory=set)
     _asked_first: dict[str, EntityReport] = field(factory=dict)
     # Held while it is found out whether all entities are refused: no other one is begun then.
-    _in_progress: dict[str, asyncio.Timeout] = field(factory=dict)
     _deciding: asyncio.Lock = field(factory=asyncio.Lock)
+    _in_progress: dict[str, asyncio.Timeout] = field(factory=dict)  # by entity; what drops it
     refusal: PermissionDeniedError | None = None  # the last one
 
     async def over(self, ids: tuple[str, ...]) -> ExtractReport:

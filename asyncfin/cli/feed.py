@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -14,13 +13,11 @@ from pyarrow.parquet import write_table
 from asyncfin.analysis.changes import CHANGES
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.form import FeedForm
-from asyncfin.cli.output import print_csv, print_json, print_table, replace_file, screen
-from asyncfin.clock import utc_text
+from asyncfin.cli.output import print_rows, print_table, replace_file, screen
 from asyncfin.extraction.contents import FeedContents
 from asyncfin.extraction.feed import run_time
 from asyncfin.model.words import counted, listed, number_text
 from asyncfin.table.arrow import METADATA
-from asyncfin.table.csv import exact
 from asyncfin.table.text import columns
 
 # The rows that a table for people shows; files and the other forms have all.
@@ -41,13 +38,8 @@ def write(table: pyarrow.Table, form: FeedForm) -> bool:
     if form.to is not None:
         replace_file(form.to, partial(write_table, table, compression="zstd"))
         screen().print(f"{form.to}: {counted(len(table), 'row')}")
-    elif form.json:
-        print_json(table.to_pylist())
-    elif form.is_csv:
-        # Lists are not for lines of comma-separated values.
-        names = [each.name for each in table.schema if not str(each.type).startswith("list")]
-        rows = table.select(names).to_pylist()
-        print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=form.csv_raw)
+    elif form.json or form.is_csv:
+        print_rows(table, as_json=form.json, raw=form.csv_raw)
     else:
         return False
     return True
@@ -173,12 +165,6 @@ def _versions(table: pyarrow.Table) -> str:
     """Return of which version the values of a table are, as the end of a phrase; nothing without rows."""
     versions = table.column("asked_version").unique().to_pylist()
     return f", {' and '.join(versions)} values" if versions else ""
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return exact(value)
-    return utc_text(value) if isinstance(value, datetime) else value
 
 
 def _number(number: float | None) -> str:

@@ -8,17 +8,22 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from secrets import token_hex
-from typing import IO, Any, TextIO, cast
+from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 
+from asyncfin.clock import utc_text
 from asyncfin.errors import printable
 from asyncfin.local import write_whole
-from asyncfin.table.csv import csv_cell
+from asyncfin.table.csv import csv_cell, exact
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP
+
+if TYPE_CHECKING:
+    import pyarrow
 
 # Wider than any line, since rich cuts tables at the width of its console.
 _NO_WRAP_WIDTH = 100_000
@@ -122,6 +127,22 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
 
     for row in [head, *rows]:
         writer.writerow([shown(each) if isinstance(each, str) else each for each in row])
+
+
+def print_rows(table: "pyarrow.Table", *, as_json: bool, raw: bool) -> None:
+    """Print the rows of a table as a JSON list, or as CSV (`print_csv`), which has no columns of lists."""
+    if as_json:
+        print_json(table.to_pylist())
+        return
+    names = [each.name for each in table.schema if not str(each.type).startswith("list")]
+    rows = table.select(names).to_pylist()
+    print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=raw)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return exact(value)
+    return utc_text(value) if isinstance(value, datetime) else value
 
 
 def spark(numbers: Sequence[float | None]) -> str:

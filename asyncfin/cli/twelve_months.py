@@ -8,11 +8,10 @@ from rich.console import Console
 
 from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
 from asyncfin.cli.form import QueryForm
-from asyncfin.cli.output import print_csv, print_json, print_table, screen
+from asyncfin.cli.output import print_rows, print_table, screen
 from asyncfin.errors import printable
 from asyncfin.model.value import Value
 from asyncfin.model.words import Unit, number_text
-from asyncfin.table.csv import exact
 from asyncfin.table.notes import GAP, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.text import columns
@@ -32,22 +31,9 @@ def print_twelve_months(panels: Sequence[Panel], meanings: Sequence[str], form: 
     """
     table = last_twelve_months(panels, period_meanings=meanings or OVER_PERIOD)
     if form.json or form.is_csv:
-        _print_all(table, json=form.json, raw=form.csv_raw)
+        print_rows(table, as_json=form.json, raw=form.csv_raw)
     else:
         _print_latest(table, panels, screen(), form.unit)
-
-
-def _print_all(table: "pyarrow.Table", *, json: bool, raw: bool) -> None:
-    """Print all rows, as a JSON list or as CSV, which has no columns of lists."""
-    if json:
-        print_json(table.to_pylist())
-        return
-    names = [each.name for each in table.schema if not str(each.type).startswith("list")]
-    rows = (
-        [exact(each) if isinstance(each, float) else each for each in row.values()]
-        for row in table.select(names).to_pylist()
-    )
-    print_csv(names, rows, raw=raw)
 
 
 def _print_latest(

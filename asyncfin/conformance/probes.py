@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -15,7 +15,7 @@ from attrs import define, evolve, field
 
 from asyncfin.clock import utc_now
 from asyncfin.conformance.bodies import CATALOGUE, DATASET
-from asyncfin.conformance.reader import TOLERANT, IncompleteError, Reader, is_refusal
+from asyncfin.conformance.reader import TOLERANT, IncompleteError, Reader, Rows, is_refusal
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import (
     DatasetChangedError,
@@ -59,8 +59,6 @@ _WIDER = 10
 _SIZES = 6
 # How far clocks may differ.
 _FUTURE = timedelta(minutes=5)
-# The numbers of a page, by series and period.
-Rows: TypeAlias = dict[str, dict[Period, Any]]
 
 
 @define
@@ -298,8 +296,7 @@ class Probe(Reader):
 
     def _compare_forms(self, whole: Rows, exact: Rows, periods: Exact) -> None:
         """Compare the cells of a range and of exact periods, in series that both pages list."""
-        first = 0 if self._range is None else self._newest_first
-        asked = {each for each in periods.periods if each.fiscal_end >= first}
+        asked = set((self._range or FiscalRange()).among(periods.periods))
         both = whole.keys() & exact.keys()
         ranged, selected = (
             {(one, period) for one in both for period in rows[one] if period in asked}
@@ -311,13 +308,6 @@ class Probe(Reader):
         ):
             if missing:
                 self._find("break", "4.3", what, len(missing), len(of))
-
-    @property
-    def _newest_first(self) -> int:
-        """The first month of the range that is accepted."""
-        assert self._range is not None
-        assert isinstance(self._range.start, Period)
-        return self._range.start.fiscal_end
 
     def _compare_versions(self, original: Rows, latest: Rows) -> None:
         both = original.keys() & latest.keys()

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from attrs import define, evolve, field
 
@@ -39,9 +39,12 @@ from asyncfin.wire.protocol import (
 from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.values import read_query_page
 
-Send = Callable[[Request, Callable[[], None]], Awaitable[Response]]
+Send: TypeAlias = Callable[[Request, Callable[[], None]], Awaitable[Response]]
+# The numbers of a page, by series and period.
+Rows: TypeAlias = dict[str, dict[Period, Any]]
 # Deviations are repaired and counted here, not announced to the client's observers.
 TOLERANT = Tolerance()
+_SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
 _MAX_FINDINGS = 200
 _TOO_LARGE = 413
 _HEAD = {"entity_id", "name", "dataset_id", "created_timestamp", "periods", "series", "groups"}
@@ -129,7 +132,7 @@ class Reader:
         """
         if self._spent >= self._max_requests:
             raise IncompleteError
-        section = SECTIONS[request.operation]
+        section = _SECTIONS[request.operation]
         try:
             return await self._send(request, self._count)
         except AllowanceExhaustedError as error:
@@ -207,7 +210,7 @@ class Reader:
 
     async def _read(
         self, query: Query, what: str, *, limit: int = 100, cursor: str | None = None
-    ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
+    ) -> tuple[Rows, str | None] | None:
         """Read a page of a query whose selections are valid, and compare it with what was read before.
 
         Returns:
@@ -218,7 +221,7 @@ class Reader:
 
     def _rows(
         self, found: Response | ServiceError, query: Query, what: str
-    ) -> tuple[dict[str, dict[Period, Any]], str | None] | None:
+    ) -> tuple[Rows, str | None] | None:
         """Return what `_read` returns, from the response."""
         if not isinstance(found, Response):
             if is_refusal(found):
@@ -328,7 +331,6 @@ def is_refusal(found: Response | ServiceError) -> TypeGuard[ServiceError]:
     )
 
 
-SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
 # The messages of decoders that contain nothing of the body.
 _KIND = "(?:int|float|str|bool|array|object|null)"
 _EXPECTED = re.compile(rf"[Ee]xpected {_KIND}(?: \| {_KIND})*, got {_KIND}|a required field is missing")

@@ -134,7 +134,8 @@ def extract(
     if failed_of_last and (entity_ids or ids is not None or run.prune or dry_run):
         given = "entities, --ids, --prune and --dry-run"
         raise UsageError(f"--failed-of-last reads what failed in the last run: leave out {given}")
-    options, version = run.arguments(), _version(both=both, restated=restated)
+    version: AskedVersion = "both" if both else "latest_restated" if restated else "original"
+    options = run.arguments()
 
     from asyncfin.cli.asked import select_of, selection_of
 
@@ -155,7 +156,3 @@ def extract(
         extraction.run_failed(options, run.grace)
     else:
         extraction.run(entities, options, run.grace)
-
-
-def _version(*, both: bool, restated: bool) -> "AskedVersion":
-    return "both" if both else "latest_restated" if restated else "original"

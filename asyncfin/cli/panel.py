@@ -31,26 +31,15 @@ def print_result(
     if form.json:
         print_text(result.to_json(indent=2))
     elif form.is_csv:
-        print_panels_csv(panels, raw=form.csv_raw, empty=form.all, several=isinstance(result, Comparison))
+        # All rows first: a value that breaks the spec must not leave half a file.
+        head, *rows = csv_rows(panels, empty=form.all, entities=isinstance(result, Comparison))
+        print_csv(head, rows, raw=form.csv_raw)
     elif form.plot is not None:
         from asyncfin.cli.picture import draw  # matplotlib, which is an extra
 
         draw(panels, form.plot)
     else:
         print_panels(panels, screen(), latest=latest, empty=form.all, unit=form.unit)
-
-
-def print_panels_csv(panels: Sequence[Panel], *, raw: bool, empty: bool, several: bool) -> None:
-    """Print a line for each series: its entity where there are several, what it is, its numbers by period.
-
-    Args:
-        raw: leave texts as they are (`print_csv`).
-        empty: series without a value too.
-        several: begin each line with its entity.
-    """
-    # All rows first: a value that breaks the spec must not leave half a file.
-    head, *rows = csv_rows(panels, empty=empty, entities=several)
-    print_csv(head, rows, raw=raw)
 
 
 def print_panels(

@@ -138,9 +138,7 @@ def read_last(place: Folder | Prefix) -> dict[str, Any] | None:
     try:
         with tree.open(_path(tree.name)) as file:
             last = msgspec.json.decode(file.read())
-    except FileNotFoundError:
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return last if isinstance(last, dict) and last.get("format") == FORMAT else None
 

@@ -19,10 +19,14 @@ def cached() -> FileCache | None:
         return FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
 
 
+def shared_place() -> str | None:
+    """Return the path or URL of the bucket that ASYNCFIN_BUCKET names; None: none is named."""
+    return os.environ.get("ASYNCFIN_BUCKET") or None
+
+
 def paced(rate: float | None, daily_budget: float | None) -> TokenBucket | FileBucket | RedisBucket:
     """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or a separate one."""
-    place = os.environ.get("ASYNCFIN_BUCKET")
-    if not place:
+    if (place := shared_place()) is None:
         return TokenBucket(rate, daily_budget=daily_budget)
     with prefix_errors("ASYNCFIN_BUCKET"):
         # Anything else is the path of a folder on this machine.

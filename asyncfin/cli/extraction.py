@@ -9,6 +9,7 @@ from typing import Any
 from attrs import asdict, evolve, frozen
 
 from asyncfin.cli.entities import Names
+from asyncfin.cli.environment import shared_place
 from asyncfin.cli.exits import EntitiesFailedError, InterruptedRunError, UsageError
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.cli.output import print_json, screen
@@ -109,12 +110,17 @@ class Extraction:
                     return error.extract_report  # it is printed first; `_end` raises the error
 
     async def _cost(self, arguments: dict[str, Any]) -> ExtractCost:
-        # The estimate is neither compared with the budget nor bound by it.
-        pace = evolve(self.pace, daily_budget=None)
+        # The budget is the run's, and does not bind the estimate. A shared bucket's binds all processes: an
+        # estimate without it would lift it for those at work.
+        budget, is_shared = self.pace.daily_budget, shared_place() is not None
+        pace = self.pace if is_shared else evolve(self.pace, daily_budget=None)
         with nullcontext(Progress("")) if self.quiet else progress("Estimating") as shown:
             async with client_of(self.service, observers=(shown,), **asdict(pace)) as client:
                 cost = await extract_cost(client, **arguments)
-        return evolve(cost, budget=self.pace.daily_budget)
+                spent = client.bucket.stats().spent_today or 0.0
+        if budget is not None and is_shared:
+            return evolve(cost, budget=max(0.0, budget - spent))
+        return evolve(cost, budget=budget)
 
     def _end(self, report: ExtractReport, stop: Stop) -> None:
         """Print the report, and raise the error that decides the exit code."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncfin.checks import without_password
-from asyncfin.cli.environment import cached, paced
+from asyncfin.cli.environment import cached, paced, shared_place
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import is_folder
 from asyncfin.errors import ArgumentError, BucketUnavailableError
@@ -40,8 +40,7 @@ Document = dict[str, Any]
 
 async def bucket_status(*, resume: bool = False) -> Document:
     """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses were ended."""
-    place = os.environ.get("ASYNCFIN_BUCKET")
-    if not place:
+    if (place := shared_place()) is None:
         if resume:
             raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
         return _unknown(None, _BUCKET, "ASYNCFIN_BUCKET is not set")

@@ -15,6 +15,7 @@ import duckdb
 import pytest
 from attrs import evolve
 
+from asyncfin import FileBucket
 from asyncfin.cli.entities import Names
 from asyncfin.cli.extract_progress import shown_progress
 from asyncfin.extraction.progress import ExtractProgress
@@ -32,6 +33,7 @@ from tests.cli.conftest import (
     start,
 )
 from tests.cli.test_help import section
+from tests.cli.test_status_command import use
 from tests.handmade import dataset
 
 
@@ -228,6 +230,21 @@ def test_a_dry_run_tells_whether_the_run_fits_a_budget_smaller_than_the_estimate
     found = {budget: (each["spent"], each["requests"], each["fits"]) for budget, each in estimates.items()}
     assert found == {"2": (3, 3, False), "3": (3, 3, True)}
     assert estimates["2"]["budget"] == 2
+
+
+def test_a_dry_run_leaves_the_budget_of_a_shared_bucket_and_says_what_is_left_of_it(
+    command: Command, night: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one budget for all processes, also for those at work, and counts what they have spent."""
+    path = tmp_path / "bucket"
+    use(FileBucket(path, 5000, daily_budget=100), 98)
+    monkeypatch.setenv("ASYNCFIN_BUCKET", str(path))
+    arguments = ("extract", ENTITY, "--into", night, "--annual", "--dry-run", "--rate", "5000")
+    estimate = json.loads(command(*arguments, "--daily-budget", "100", "--json").out)
+    assert (estimate["spent"], estimate["requests"]) == (1, 2)
+    assert (estimate["budget"], estimate["fits"]) == (1, False)
+    bucket = json.loads(command("status", "--json").out)["bucket"]
+    assert (bucket["spent_today"], bucket["daily_budget"]) == (99, 100)
 
 
 def test_a_dry_run_with_a_failed_entity_ends_as_the_run_would(command: Command, night: str) -> None:

@@ -196,13 +196,13 @@ def ids_of_file(path: Path, names: Names) -> list[str]:
     what = f"--ids {path}"
     with opened(path, what, "give a file of entity ids, one per line") as file:
         lines = list(file)
-    heads = [head.strip().casefold() for head in lines[0].split(",")] if lines else []
-    if {"id", "name"} <= set(heads):  # as `asyncfin names` writes it
-        rows = csv.reader(lines)
-        place = heads.index("id")
-        texts = [(rows.line_num, row[place].strip()) for row in rows if len(row) > place][1:]
-    else:
-        texts = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
+        heads = [head.strip().casefold() for head in lines[0].split(",")] if lines else []
+        if {"id", "name"} <= set(heads):  # as `asyncfin names` writes it
+            rows = csv.reader(lines)
+            place = heads.index("id")
+            texts = [(rows.line_num, row[place].strip()) for row in rows if len(row) > place][1:]
+        else:
+            texts = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]
     found = [names.listed_id(text, f"{what}, line {number}") for number, text in texts if text]
     if not found:
         raise UsageError(f"{what} contains no entity ids (one per line)")

@@ -1,5 +1,6 @@
 """Options and arguments that commands share, and their checks."""
 
+import csv
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
             yield file
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text"
+    except csv.Error:
+        reason = "it is not a CSV file"
     else:
         return
     raise UsageError(f"{what} can't be read ({reason}): {advice}")

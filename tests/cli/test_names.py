@@ -238,3 +238,23 @@ def test_a_file_that_names_wrote_is_a_file_of_ids(command: Command, names: str) 
     path = Path(names).with_name("other.csv")
     path.write_text(f'name,id\n"Example, the company",{ENTITY}\n')
     assert command("names", "--ids", str(path)).out == f"id,name,aliases\n{ENTITY},Example [AG],\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("dataset", "Example", "--names"), "--names"),
+        (("names", ENTITY, "--into"), "--into"),
+        (("names", "--ids"), "--ids"),
+    ],
+)
+def test_a_quote_without_its_end_is_one_line(
+    command: Command, service: Sandbox, tmp_path: Path, arguments: tuple[str, ...], named: str
+) -> None:
+    """All that follows is one field then, longer than the reader takes."""
+    path, before = tmp_path / "names.csv", len(service.log)
+    path.write_text(f'id,name\n{ENTITY},"Example\n' + f"{UNKNOWN_ID},Nobody\n" * 4_000)
+    result = command(*arguments, str(path))
+    assert result.code == 2
+    assert f"{named} {path} can't be read (it is not a CSV file): give a" in result.line
+    assert len(service.log) == before

@@ -308,7 +308,12 @@ def _moment(name: str, value: Moment) -> datetime:
                 f"{name} must be an aware datetime, not {value!r}: write"
                 f" {value!r}.replace(tzinfo=UTC) for a time in UTC"
             )
-        return value.astimezone(UTC)
+        try:
+            return value.astimezone(UTC)
+        except OverflowError:
+            raise ArgumentError(
+                f"{name} must be a time of the years 1 to 9999 UTC, not {value.isoformat()}"
+            ) from None
     if isinstance(value, date):
         return datetime.combine(value, time(), UTC)
     raise ArgumentError(

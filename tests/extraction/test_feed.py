@@ -507,6 +507,8 @@ async def test_changes_since_a_run_or_a_time(night: Nights, since: Any, count: i
         (lambda to: read_changes(to, since=datetime(2025, 1, 1)), "since must be an aware datetime"),
         (lambda to: read_changes(to, since="20250101T000000.000000Z"), "has no run 20250101T000000.000000Z"),
         (lambda to: as_of(to, "noon"), "when must be a date or datetime.*not 'noon'"),
+        (lambda to: as_of(to, "9999-12-31T23:00-05:00"), "when must be a time of the years 1 to 9999 UTC"),
+        (lambda to: read_changes(to, since="0001-01-01T00:00+01:00"), "since must be a time of the years"),
         (lambda to: as_of("", "2025-01-01"), "to must be the folder or URL"),
         (lambda to: as_of("ftp://host/x", "2025-01-01"), "to: ftp:/... is not an address"),
         (lambda to: as_of(to, "2025-01-01", columns="price"), "no column 'price'"),

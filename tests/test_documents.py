@@ -1,7 +1,6 @@
 """The documents say what is true: their Python and console blocks run and print what they say."""
 
 import doctest
-import gc
 import importlib
 import os
 import pkgutil
@@ -59,11 +58,7 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
     if "to_excel" in code:
         pytest.importorskip("openpyxl")
     # In this process: a child would import the library and a frame library again for every block.
-    thresholds = gc.get_threshold()
-    try:
-        exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
-    finally:
-        gc.set_threshold(*thresholds)  # a block for scripts changes them
+    exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
     if output:

@@ -21,6 +21,7 @@ from asyncfin.extraction.tree import tree_at
 from asyncfin.optional import compute, library, pa
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS, chosen
+from asyncfin.table.frames import column_names
 
 if TYPE_CHECKING:
     import pyarrow
@@ -108,8 +109,7 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
         ManifestMismatchError, OSError, ImportError: as for `read_changes`.
     """
     now, moment = utc_now(), _moment("when", when)
-    names = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
-    wanted = [column.name for column in chosen(names)]
+    wanted = [column.name for column in chosen(column_names(columns))]
     feed = kept_feed(to)
     footers = feed.chain()
     _check_entity_files(feed)

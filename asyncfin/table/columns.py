@@ -161,6 +161,6 @@ def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = Non
         names = LABELLED if labels is not None else by_name
     if unknown := [name for name in names if name not in by_name]:
         raise SelectionError(
-            f"columns: no column {suggest.quoted(str(unknown[0]), by_name)}; there are {', '.join(by_name)}"
+            f"columns: no column {suggest.quoted(unknown[0], by_name)}; there are {', '.join(by_name)}"
         )
     return tuple(by_name[name] for name in dict.fromkeys(names))

@@ -512,6 +512,8 @@ async def test_changes_since_a_run_or_a_time(night: Nights, since: Any, count: i
         (lambda to: as_of("", "2025-01-01"), "to must be the folder or URL"),
         (lambda to: as_of("ftp://host/x", "2025-01-01"), "to: ftp:/... is not an address"),
         (lambda to: as_of(to, "2025-01-01", columns="price"), "no column 'price'"),
+        (lambda to: as_of(to, "2025-01-01", columns=5), "columns must be"),
+        (lambda to: as_of(to, "2025-01-01", columns=[["number"]]), "each of columns must be"),
     ],
 )
 async def test_bad_arguments_are_refused(night: Nights, call: Callable[[Any], Any], message: str) -> None:

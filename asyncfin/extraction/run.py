@@ -251,8 +251,10 @@ class Run:
     def _drop(self, entity_id: str) -> None:
         """Drop an entity in progress if that is to be; with `stop`, one that waits for an outage's end."""
         waits = self._options.stop.is_set() and entity_id in self._tracker.in_outage
-        if (waits or self._options.drop.is_set()) and entity_id in self._in_progress:
-            self._in_progress[entity_id].reschedule(0)
+        scope = self._in_progress.get(entity_id)
+        # One that has been dropped may still be ending, and then takes no other time.
+        if (waits or self._options.drop.is_set()) and scope is not None and not scope.expired():
+            scope.reschedule(0)
 
     async def _drop_all(self) -> None:
         for event in (self._options.ending, self._options.drop):

@@ -94,10 +94,11 @@ def matrix(session: nox.Session) -> None:
 
 
 def on_each(
-    session: nox.Session, versions: Sequence[str], *paths: str, env: Mapping[str, str] | None = None
+    session: nox.Session, versions: Sequence[str], *paths: str, env: Mapping[str, str | None] | None = None
 ) -> None:
     """Run tests on each of these versions that is found here, in a fresh environment."""
     found = {version: path for version in versions if (path := _interpreter(version))}
+    env = {**(env or {}), "VIRTUAL_ENV": None}  # it names the session's, of which IPython warns in others
     for version, path in found.items():
         python = environment(session, version, "-e", ".[all]", *GROUPS["test"], interpreter=path)
         session.run(python, "-m", "pytest", *PARALLEL, *paths, *session.posargs, external=True, env=env)

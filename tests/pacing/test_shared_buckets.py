@@ -443,12 +443,17 @@ async def test_a_deleted_file_is_created_again_for_all(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_cannot_be_used_is_one_clear_error(tmp_path: Path) -> None:
-    """No folder, a folder in its place, a link, or a file that others may write."""
-    open_to_all = tmp_path / "open"
+    """No folder, a folder in its place, a link, a file that others may write, or that of another user."""
+    open_to_all, another_users = tmp_path / "open", tmp_path / "another"
     open_to_all.touch()
     open_to_all.chmod(0o666)
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    for path in (tmp_path / "no" / "bucket", tmp_path, tmp_path / "link", open_to_all):
+    unusable = [tmp_path / "no" / "bucket", tmp_path, tmp_path / "link", open_to_all]
+    if os.geteuid() == 0:  # only root can give files away
+        another_users.touch(0o600)
+        os.chown(another_users, 65534, 65534)
+        unusable.append(another_users)
+    for path in unusable:
         with pytest.raises(BucketUnavailableError, match="can't be used"):
             await FileBucket(path, 5).acquire()
     for wrong in ("", 5, b"bytes", "a\0b"):

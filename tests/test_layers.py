@@ -10,6 +10,7 @@ import pytest
 import asyncfin
 
 ROOT = Path(asyncfin.__file__).parent
+ORACLE = Path(__file__).parent / "oracle.py"
 # The tower, lowest first. `telemetry` and `pytest_plugin` are next to `cli`; the sandbox is separate.
 TOWER = [
     "clock",
@@ -125,6 +126,8 @@ ROOMS = {
     "opentelemetry": {"telemetry.py"},
     "redis": {"redis.py", "cache/redis.py", "pacing/redis.py"},
     "sqlite3": {"cache/database.py", "cache/file.py", "extraction", "sandbox"},
+    # SECURITY.md: what is read from a file or a server runs no code.
+    **{name: set[str]() for name in ("pickle", "marshal", "shelve")},
 }
 
 
@@ -154,3 +157,14 @@ def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
         allowed = ROOMS.get(name.split(".")[0])
         if allowed is not None:
             assert str(place) in allowed or place.parts[0] in allowed, f"{place} imports {name}"
+
+
+def test_only_one_module_writes_markup() -> None:
+    """It escapes every text; the explorer's markup is in its templates."""
+    assert [str(path.relative_to(ROOT)) for path in MODULES if "</" in path.read_text()] == ["html.py"]
+
+
+def test_the_oracle_imports_nothing_of_the_library() -> None:
+    """It would share the library's misreadings of the spec."""
+    assert "aiohttp" in {name.split(".")[0] for name in imports(ORACLE)}
+    assert not [name for name in imports(ORACLE) if name.startswith(("asyncfin", "tests"))]

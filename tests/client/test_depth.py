@@ -104,6 +104,7 @@ async def test_each_class_that_a_query_enters_is_explained_to_contributors(cache
     explained = set(re.findall(r"`(\w+)`", text.partition("The calls from")[0]))
     assert entered - explained == set()
     # The twelve that are explained first are entered, and those of other rooms are there.
+    assert len(re.findall(r"^\| `\w+` \|", text, re.MULTILINE)) == 12
     assert len(entered) >= 20
     assert {"Judged", "Tolerance"} < explained
 

@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,16 @@ def test_the_readme_s_extraction_runs_again_and_with_another_question(tmp_path: 
         for each in (code, code, code.replace("last=3", "last=2"))
     ]
     assert said == ["3 entities, 10 requests", "3 entities, 3 requests", "3 entities, 10 requests"]
+
+
+def test_the_readme_names_each_extra_and_all_has_all_but_mcp() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    (every,) = extras.pop("all")
+    assert set(every.removeprefix("asyncfin[").removesuffix("]").split(",")) == extras.keys() - {"mcp"}
+    said = (ROOT / "README.md").read_text().partition("Extras add the rest")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == {*extras, "all"}
+    assert "`all` for all of these but `mcp`" in said
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin.cache.file import FileCache
+from asyncfin.cli.app import NAMES, commands_with
 from asyncfin.client import Client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
@@ -53,6 +54,14 @@ def test_every_command_takes_names_from_the_environment(
     assert command("query", "the example", "--metric", "Revenue").code == 0
     assert command("cache").out != f"{folder}: 0 series, 0.0 MB\n"
     assert command("cache", "--clear", "the example").out == f"{folder}: 0 series, 0.0 MB\n"
+
+
+def test_each_command_that_takes_entity_ids_takes_names() -> None:
+    """Those without `--names` are about no entity."""
+    pytest.importorskip("mcp")
+    pytest.importorskip("uvicorn")
+    without = {"completion", "demo", "limits", "sandbox", "status", "usage"}
+    assert set(NAMES.values()) - set(commands_with("--names")) == without
 
 
 def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:

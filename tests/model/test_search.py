@@ -358,8 +358,9 @@ def test_words_that_no_series_has_all_of_come_close(text: str, first: str) -> No
 
 
 def test_what_is_not_even_close_is_not_found() -> None:
-    """Nothing is returned, and nothing is called close."""
+    """Nothing is returned; `close` still says that no series has the words."""
     assert PARTS.search("xyzzy") == ()
+    assert PARTS.search("xyzzy").close
     assert "no series" in str(PARTS.search("xyzzy"))
 
 

@@ -212,6 +212,14 @@ def test_a_file_loads_from_a_path_a_name_bytes_and_a_mapping(tmp_path: Path) -> 
     assert load(plain) == load(gzip.compress(plain)) == wanted
 
 
+def test_a_file_of_the_other_format_has_more_keys_which_are_ignored() -> None:
+    """Those that say where its figures come from, whatever their content is."""
+    document = documented() | {"format": "findata-dataset/1"}
+    document |= dict.fromkeys(("cik", "fiscal_year_end_month", "filings", "build_notes"), "anything")
+    _publication(document).update(dict.fromkeys(("as_of", "filings", "counts"), 7))
+    assert load(document) == load(documented())
+
+
 def test_writing_is_the_inverse_of_reading() -> None:
     """What is dumped loads as the same dataset, and dumping it twice gives the same bytes."""
     for document in (documented(), full()):

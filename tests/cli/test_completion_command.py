@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import Command
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_knows_commands_and_options(command: Command, shell: str) -> None:
     """Every command, and the options of one, are in it."""
     out = command("completion", shell).out

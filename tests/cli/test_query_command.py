@@ -151,6 +151,10 @@ def test_of_many_periods_that_were_not_named_the_latest_are_shown(command: Comma
         "1 series without a value in these periods left out (--all shows them)\n"
     ) in out
     assert "15 periods, FY2010 to FY2024" in out
+    head, *rows = csv.reader(io.StringIO(command("query", LONG_ENTITY, "--csv").out))
+    assert head[-15:] == [f"FY{year}" for year in range(2010, 2025)]
+    assert [row[-15] for row in rows] == ["1000", "7"]
+    assert len(json.loads(command("query", LONG_ENTITY, "--json").out)["periods"]) == 15
 
 
 @pytest.mark.parametrize("options", [["--annual"], ["--from", "2010"], ["--from", "0500"]])
@@ -285,6 +289,7 @@ def _short(part: Any) -> Any:
         (["--series", "S-4", "--series", "S-1"], {"S-1", "S-4"}),
         (["--metric", "Debt", "--metric", "Revenue", "--group", "years"], {"S-1", "S-2", "S-3"}),
         (["--scope", ODD_PATH], {"S-3"}),
+        (["--scope-group", "company"], {"S-1", "S-2", "S-4"}),
         (["--scope-group", "company", "--scope-group", "product"], {"S-3"}),
         (["--basis", "product"], {"S-4"}),
         (["--cadence", "annual", "--label", "sales"], {"S-1", "S-3"}),
@@ -488,11 +493,11 @@ def test_several_entities_answer_with_what_each_has(command: Command) -> None:
 
 
 def test_a_rule_is_the_same_periods_for_several_entities(command: Command) -> None:
-    """The latest years of all of them."""
+    """The latest years that any of them has: one has the last two only."""
     asked = (
         "query",
         LONG_ENTITY,
-        ENTITY,
+        RATIOS_ENTITY,
         "--metric",
         "Revenue",
         "--group",

@@ -73,7 +73,8 @@ async def test_dialects_faults_and_a_database_file_are_set_by_options(
     process.send_signal(signal.SIGINT)
     finish(process)
     fault = ("--fault", "status:status=503,operation=limits,code=broken")
-    _, base_url, _ = serve(*store, *fault, "--dialect.last-cursor", "null", "--dialect.extras")
+    _, base_url, new = serve(*store, *fault, "--dialect.last-cursor", "null", "--dialect.extras")
+    assert new != token
     async with Client(base_url, token, retry=Retry(attempts=1)) as client:
         catalogue = await client.catalogue(ENTITY)
         assert {series.basis[:2] for series in catalogue} == {"x-"}

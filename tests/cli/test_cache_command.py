@@ -110,6 +110,19 @@ def test_a_second_command_asks_only_whether_the_publication_is_current(
     assert sent == [2, 1, 2]
 
 
+def test_the_catalogue_of_a_cache_costs_one_request_and_a_check_uses_none(
+    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the publication is current; a check is about what the service responds now."""
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
+    operations = []
+    for arguments in (("catalogue",), ("search", "debt"), ("check", "--max-requests", "2")):
+        before = len(service.log)
+        command(*arguments, COMPANY)
+        operations.append([served.operation for served in service.log[before:]])
+    assert operations == [["catalogue"], ["dataset"], ["dataset", "catalogue"]]
+
+
 def test_a_cache_that_may_not_be_used_is_said_in_a_line(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

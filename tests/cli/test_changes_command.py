@@ -39,8 +39,9 @@ def night(command: Command, kept: Path, tmp_path: Path) -> str:
     return str(tmp_path / "night")
 
 
-def test_changes_are_shown_as_a_table(command: Command, night: str) -> None:
+def test_changes_are_shown_as_a_table(command: Command, service: Sandbox, night: str) -> None:
     """The newest first, with how many there are of each kind; those that began the feed are one line."""
+    before = len(service.log)
     result = command("changes", night)
     lines = result.out.splitlines()
     assert lines[0].split() == [
@@ -61,6 +62,7 @@ def test_changes_are_shown_as_a_table(command: Command, night: str) -> None:
         sum("appeared" in line for line in command("changes", night, "--change", "appeared").out.splitlines())
         == 20
     )
+    assert len(service.log) == before
 
 
 def run_nights(to: Path, *contents: dict[str, Any]) -> None:

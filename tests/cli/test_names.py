@@ -158,12 +158,14 @@ def test_names_from_the_cache_need_one(command: Command, monkeypatch: pytest.Mon
     assert "give no entities with it" in command("names", "--from-cache", ENTITY).line
 
 
-def test_names_are_merged_into_a_file(command: Command, tmp_path: Path) -> None:
+def test_names_are_merged_into_a_file(command: Command, service: Sandbox, tmp_path: Path) -> None:
     """Edited names, aliases and further columns stay, and cost no request; only new ids are read."""
     path = tmp_path / "names.csv"
     path.write_text(f"id,name,aliases,note\n{ENTITY},My Example,EXA|mine,keep\n")
+    before = len(service.log)
     result = command("names", ENTITY, RATIOS_ENTITY, "--into", str(path))
     assert (result.code, result.out) == (0, f"{path}: 2 entities, 1 of them new\n")
+    assert len(service.log) - before == 1
     assert path.read_text() == (
         f"id,name,aliases,note\n{ENTITY},My Example,EXA|mine,keep\n{RATIOS_ENTITY},Ratios,,\n"
     )

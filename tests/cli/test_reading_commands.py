@@ -118,6 +118,29 @@ def test_usage_and_limits_are_printed_as_they_came(command: Command) -> None:
     assert command("limits", "--json").out == command("limits").out
 
 
+@pytest.mark.parametrize(
+    ("line", "requests"),
+    [
+        ("dataset E", 1),
+        ("limits", 1),
+        ("usage --from 2026-01-01 --to 2026-04-02", 1),  # 92 days
+        ("usage --from 2026-01-01 --to 2026-04-03", 2),
+        ("catalogue E --metric Debt", 1),
+        ("search debt E R", 2),
+        ("names E R E", 2),
+        ("status", 0),
+    ],
+)
+def test_a_command_costs_the_requests_that_its_page_says(
+    command: Command, service: Sandbox, line: str, requests: int
+) -> None:
+    """One for each entity, 100 series or 92 days; whatever is selected."""
+    before = len(service.log)
+    arguments = [{"E": ENTITY, "R": RATIOS_ENTITY}.get(word, word) for word in line.split()]
+    assert command(*arguments).code == 0
+    assert len(service.log) - before == requests
+
+
 def test_the_token_can_come_from_a_file(
     command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("cyclopts")
 pytest.importorskip("mcp")
 pytest.importorskip("opentelemetry.sdk")
 pytest.importorskip("pyarrow")
@@ -15,9 +16,15 @@ pytest.importorskip("starlette")
 from asyncfin import Client, Retry
 from asyncfin.cache.availability import CLOSED_SECONDS, QUESTION_SECONDS, SLOW_SECONDS
 from asyncfin.cache.tiered import CLAIM_SECONDS
+from asyncfin.cli.catalogues import _MOST_METRICS
+from asyncfin.cli.extract import Run
+from asyncfin.cli.extraction import _MOST_ENTITIES
+from asyncfin.cli.feed import _MOST_ROWS
+from asyncfin.cli.search import search
+from asyncfin.cli.service import Pace
 from asyncfin.extraction.lock import STALE_SECONDS
 from asyncfin.extraction.parquet import ROWS_A_GROUP
-from asyncfin.extraction.prefix import RETRY_SECONDS
+from asyncfin.extraction.prefix import LAST_SECONDS, RETRY_SECONDS
 from asyncfin.extraction.refusals import _ASKED_FIRST, _IN_A_ROW
 from asyncfin.mcp.results import MAX_CHARACTERS
 from asyncfin.mcp.tools import MAX_ENTITIES, MAX_REQUESTS
@@ -28,6 +35,8 @@ from asyncfin.read.attempts import MAX_RESTARTS
 from asyncfin.read.kept import MAX_PANELS, MAX_VALUES
 from asyncfin.read.learned import _MOST_SMALLER
 from asyncfin.read.publications import _READ_AGAIN_SECONDS, MAX_KEPT_SERIES
+from asyncfin.sandbox.dataset import _MAX_INFLATED
+from asyncfin.sandbox.schema import MAX_DURATION
 from asyncfin.table.gaps import MOST_ROWS
 from asyncfin.telemetry import _EVERY, _VALID
 from asyncfin.web.answer import MAX_CHARTS, MAX_COLUMNS, MAX_LINES, MAX_ROWS
@@ -99,6 +108,16 @@ STATED = [
     ("docs/operations.md", f"at most `max_in_flight` ({IN_FLIGHT}) of each client"),
     ("docs/cli.md", f"a 403 (3) for the first {_IN_A_ROW} entities, if {word(_ASKED_FIRST)} of the others"),
     ("docs/cli.md", f"in which the service has failed (default {Retry().max_outage:.0f})"),
+    ("docs/cli.md", f"at most {_MOST_METRICS} are printed"),
+    ("docs/cli.md", f"[--limit {inspect.signature(search).parameters['limit'].default}]"),
+    ("docs/cli.md", f"the newest {_MOST_ROWS} changes"),
+    ("docs/cli.md", f"the table of the first {_MOST_ROWS} rows"),
+    ("docs/cli.md", f"after so many seconds (default {Run().grace:.0f}; 0: at once)"),
+    ("docs/cli.md", f"requests may be in flight, and entities in progress (default {Pace().max_in_flight})"),
+    ("docs/cli.md", f"are then repeated for {word(LAST_SECONDS)} seconds in all"),
+    ("docs/cli.md", "counts those beyond a thousand" * (_MOST_ENTITIES == 1000)),
+    ("docs/dataset-format.md", f"inflates at most {_MAX_INFLATED >> 20} MiB"),
+    ("docs/dataset-format.md", f"duration 0 to {MAX_DURATION:,}"),
     ("docs/pacing.md", f"retried in the background, at most every {_AWAY:.0f} seconds"),
     ("docs/pacing.md", f"requests wait up to {_FIRST_CONNECTION:.0f} seconds for the first connection"),
     ("docs/schema.md", f"a run of more than {MOST_ROWS} has none"),

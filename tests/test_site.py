@@ -1,9 +1,13 @@
 """The site of the documents (`nox -s docs`): everything public has an entry, and each page is linked."""
 
+import collections.abc
+import concurrent.futures
+import datetime
 import re
 import subprocess
 import sys
 import types
+import typing
 from pathlib import Path
 
 import pytest
@@ -39,6 +43,43 @@ def test_every_public_name_has_an_entry_in_the_reference() -> None:
     assert len(entries) == len(set(entries))
     public = set().union(*map(public_names, MODULES)) - ALSO
     assert sorted(public - set(entries)) == []
+
+
+def test_the_tree_of_errors_is_the_one_of_the_library() -> None:
+    """Each below the class that catches it."""
+    text = (DOCS / "reference" / "errors.md").read_text().partition("The tree:")[2].split("```")[1]
+    path, shown = list[str](), set[tuple[str, str]]()
+    for indent, name in re.findall(r"^([^\w\n]*)(\w+Error)", text, re.MULTILINE):
+        path[len(indent) // 4 :] = [name]
+        shown.add((name, path[-2] if len(path) > 1 else "Exception"))
+    public = [getattr(asyncfin, name) for name in asyncfin.__all__]
+    parents = {
+        each.__name__: next(base.__name__ for base in each.__mro__[1:] if not base.__name__.startswith("_"))
+        for each in public
+        if isinstance(each, type) and issubclass(each, asyncfin.AsyncfinError)
+    }
+    assert shown == set(parents.items())
+
+
+def test_each_type_of_the_reference_is_what_the_library_has() -> None:
+    """The members of each union and the words of each Literal."""
+    text = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
+    types_of = re.findall(r"py:type:: ([\w.]+)\.(\w+)\n +:canonical: (.*)", text)
+    known = vars(typing) | vars(collections.abc) | vars(datetime) | vars(concurrent.futures)
+    known |= vars(asyncfin.events) | vars(asyncfin.typing)
+    known |= {name: getattr(asyncfin, name) for name in asyncfin.__all__}
+    assert len(types_of) > 20
+    for module, name, canonical in types_of:
+        assert _members(eval(canonical, known)) == _members(getattr(sys.modules[module], name)), name
+
+
+def _members(annotation: object) -> set[object]:
+    match typing.get_origin(annotation):
+        case typing.Literal:
+            return {repr(each) for each in typing.get_args(annotation)}
+        case typing.Union | types.UnionType:
+            return set[object]().union(*map(_members, typing.get_args(annotation)))
+    return {annotation}
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:

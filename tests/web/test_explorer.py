@@ -106,6 +106,11 @@ async def test_the_cost_is_known_before_anything_is_spent_on_values(page: Page) 
     cost = await page.post("cost", series=REVENUE, rule="annual", last="5")
     assert "4 series will take <strong>1 request</strong>" in cost.text
     assert page.spent == spent
+    # The values of a year before are part of the same request.
+    grown: dict[str, Any] = {"series": REVENUE, "rule": "annual", "last": "5", "view": "growth"}
+    assert "<strong>1 request</strong>" in (await page.post("cost", **grown)).text
+    assert (await page.post("answer", **grown)).status_code == 200
+    assert page.spent == spent + 1
 
 
 @pytest.mark.parametrize(
@@ -139,6 +144,28 @@ async def test_of_many_periods_the_latest_are_shown() -> None:
     assert head[1:] == [period.label for period in panel.periods[-120:]]
     assert row[1:] == [value.text if value else "" for value in panel.one().values[-120:]]
     assert "10 earlier periods are not shown." in answer.text
+
+
+async def test_a_page_has_twelve_charts_of_twelve_lines_and_200_rows_and_a_download_has_all() -> None:
+    """Notes count the rest; 13 metrics of eight scopes have 208 rows in both value versions."""
+    made = dataset({(f"M{one:02}", f"s{other}"): {"FY2024": 1} for one in range(13) for other in range(8)})
+    async with (
+        Sandbox(load(made)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=MemoryCache()) as client,
+    ):
+        page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
+        series = [each.series_id for each in await client.catalogue(sandbox.entities[0])]
+        fields: dict[str, Any] = {"series": series, "rule": "all", "value_version": "both", "order": "metric"}
+        answer = await page.post("answer", **fields)
+        publication = re.findall(r'name="publication" value="([^"]*)"', answer.text)
+        download = await page.post("csv", **fields, publication=publication)
+    charts = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
+    assert [len(chart["lines"]) for chart in charts] == [12] * 12
+    assert len(texts(answer.text)) == 1 + 200
+    assert answer.text.count("4 more lines are not drawn.") == 12
+    assert "1 more chart is not drawn: M12." in answer.text
+    assert "8 more series are not shown." in answer.text
+    assert len(download.text.splitlines()) == 1 + 208
 
 
 async def test_each_number_format_has_a_separate_chart(page: Page) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,11 @@ from asyncfin import Client, Retry
 from asyncfin.cache.availability import CLOSED_SECONDS, QUESTION_SECONDS, SLOW_SECONDS
 from asyncfin.cache.tiered import CLAIM_SECONDS
 from asyncfin.cli.catalogues import _MOST_METRICS
+from asyncfin.cli.explore import explore
 from asyncfin.cli.extract import Run
 from asyncfin.cli.extraction import _MOST_ENTITIES
 from asyncfin.cli.feed import _MOST_ROWS
+from asyncfin.cli.mcp import mcp
 from asyncfin.cli.search import search
 from asyncfin.cli.service import Pace
 from asyncfin.extraction.lock import STALE_SECONDS
@@ -49,6 +52,10 @@ from asyncfin.wire.outage import _ALONE_SECONDS, _DELAYS, _FAILURES, _LONGEST
 ROOT = Path(__file__).parent.parent
 WORDS = {2: "two", 3: "three", 5: "five", 8: "eight", 10: "ten"}
 IN_FLIGHT = inspect.signature(Client).parameters["max_in_flight"].default
+
+
+def default(called: Callable[..., object], name: str) -> float:
+    return float(inspect.signature(called).parameters[name].default)
 
 
 def word(number: float) -> str:
@@ -101,8 +108,10 @@ STATED = [
     ("docs/operations.md", f"Visitors get 503 with `Retry-After: {_RETRY_AFTER}`"),
     (
         "docs/operations.md",
-        f"after {_IN_A_ROW} to {_IN_A_ROW + _ASKED_FIRST} companies",
+        f"the first {_IN_A_ROW} companies were refused, and so were {word(_ASKED_FIRST)} of the others",
     ),
+    ("docs/operations.md", f"at most {QUESTION_SECONDS:.0f} seconds slower"),
+    ("docs/operations.md", f"after `--grace` seconds ({default(Run, 'grace'):.0f})"),
     ("docs/operations.md", f"up to {MAX_KEPT_SERIES:,} series"),
     ("docs/operations.md", f"a visitor does not wait for {word(Retry().attempts)} attempts"),
     ("docs/operations.md", f"at most `max_in_flight` ({IN_FLIGHT}) of each client"),
@@ -134,7 +143,13 @@ STATED = [
         f"A form has {_FORM_SECONDS} seconds to arrive, at most {MAX_FIELDS:,} fields of {MAX_FIELD:,}"
         f" characters, and {MAX_SERIES} series",
     ),
-    ("docs/web.md", f"Bodies above {_BUILT_INLINE // 1024} KiB are built in a thread"),
+    (
+        "docs/web.md",
+        f"Bodies whose values take more than about {_BUILT_INLINE // 1024} KiB are built in a thread",
+    ),
+    ("docs/web.md", f"if that has at most {MAX_VALUES:,} values"),
+    ("docs/web.md", f"(`--max-age`, {default(explore, 'max_age'):.0f} s)"),
+    ("docs/web.md", f"the current one for `--max-age` ({default(mcp, 'max_age'):.0f}) seconds"),
     (
         "docs/web.md",
         f"A body of at most {_KEPT_BYTES // 1024} KiB is kept with its panel, all of a process up to"

@@ -9,10 +9,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from asyncfin import Annual, Client, Select
 from asyncfin.cache.record import Pointer
 from asyncfin.errors import ArgumentError
+from asyncfin.sandbox import Sandbox, load
 from tests.cache.conftest import Clock
 from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
+from tests.handmade import dataset
 
 pytest.importorskip("redis")
 
@@ -279,6 +282,21 @@ async def test_event_loops_of_threads_share_a_cache_without_connecting_again(red
     assert int((await counter.info("clients"))["connected_clients"]) == 2, "one of them and the counter"
     await cache.aclose()
     await counter.aclose()
+
+
+async def test_a_question_has_one_connection_at_a_time(redis: Redis, redis_url: str) -> None:
+    """Ten questions at the same moment have ten at most."""
+    made = [dataset({("Sales", "all"): {"FY2024": 1}}, entity_id=f"O-{number:032}") for number in range(10)]
+    async with (
+        Sandbox(*map(load, made)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=RedisCache(redis_url, account="desk")) as client,
+    ):
+        before = int((await redis.info("stats"))["total_connections_received"])
+        for number in (1, 10):
+            ids = sandbox.entities[:number]
+            await asyncio.gather(*(client.query(each, Select(), Annual(), max_age=60) for each in ids))
+            after = int((await redis.info("stats"))["total_connections_received"])
+            assert 1 <= after - before <= number
 
 
 async def test_it_can_be_used_from_one_event_loop_after_another(redis_url: str) -> None:

@@ -318,7 +318,7 @@ async def test_a_missing_run_is_named_to_who_has_read_up_to_it(night: Nights) ->
         read_changes(night.to, since=second.stem)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "parts", "other"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "parts", "later", "other"])
 async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str) -> None:
     """Whatever was done to a file: an error that names it."""
     for content in (ONE, TWO):
@@ -339,6 +339,11 @@ async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str)
             table = pq.read_table(first)
             footer = json.loads(table.schema.metadata[b"asyncfin"])
             footer["feed"]["parts"] = {}
+            pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(footer)}), first)
+        case "later":  # of a later version, which may mean something else by a column
+            table = pq.read_table(first)
+            footer = json.loads(table.schema.metadata[b"asyncfin"])
+            footer["format"] += 1
             pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(footer)}), first)
         case "other":
             first.write_bytes(second.read_bytes())

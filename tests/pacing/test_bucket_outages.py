@@ -181,6 +181,25 @@ async def test_a_stopped_server_is_reported() -> None:
                 await bucket.acquire()
 
 
+async def test_a_full_server_is_reported_or_the_fallback_paces() -> None:
+    """One that may not evict refuses to store what a request would change."""
+    from redis.asyncio import Redis
+
+    with redis_server() as own:
+        async with Redis.from_url(own.url) as client:
+            await client.config_set("maxmemory-policy", "noeviction")
+            await client.config_set("maxmemory", "1")
+        async with aclosing(RedisBucket(own.url, account="us", rate=100, burst=20)) as bucket:
+            with pytest.raises(BucketUnavailableError, match="OutOfMemoryError"):
+                await bucket.acquire()
+        fallback = TokenBucket(100, 20)
+        async with aclosing(
+            RedisBucket(own.url, account="us", rate=100, burst=20, fallback=fallback)
+        ) as bucket:
+            await bucket.acquire()
+            assert bucket.stats().fallback
+
+
 @virtual
 @pytest.mark.parametrize("workers", [1, 4])
 async def test_a_budget_is_spent_exactly_although_the_server_loses_its_state(

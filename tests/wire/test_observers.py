@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import datetime, timedelta
+from typing import get_args
 
 import pytest
 from attrs import astuple
@@ -45,6 +46,13 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
     assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
     assert stats.received == sum(event.received for event in of_kind(events, RequestAnswered))
     assert stats.retries == len(of_kind(events, Retrying))
+
+
+def test_every_event_begins_with_its_operation_and_entity() -> None:
+    """An observer need not know the class to say what an event is about."""
+    kinds = get_args(Event)
+    assert len(kinds) > 10
+    assert {kind.__struct_fields__[:2] for kind in kinds} == {("operation", "entity_id")}
 
 
 def test_the_counts_can_be_told_in_a_line() -> None:

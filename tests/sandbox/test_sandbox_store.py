@@ -142,6 +142,7 @@ def test_what_is_kept_for_further_pages_is_bounded_and_changes_none(
     for _ in range(2):
         for metrics in (["profit"], ["sales"], ["profit", "sales"]):
             assert other.query(metric_ids=metrics) == desk.query(metric_ids=metrics)
+    other.store.close()
 
 
 def test_of_a_transaction_that_fails_nothing_stays(

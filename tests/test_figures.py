@@ -25,7 +25,9 @@ from asyncfin.cli.feed import _MOST_ROWS
 from asyncfin.cli.mcp import mcp
 from asyncfin.cli.search import search
 from asyncfin.cli.service import Pace
+from asyncfin.extraction.holder import RENEW_SECONDS
 from asyncfin.extraction.lock import STALE_SECONDS
+from asyncfin.extraction.objects import _AT_ONCE
 from asyncfin.extraction.parquet import ROWS_A_GROUP
 from asyncfin.extraction.prefix import LAST_SECONDS, RETRY_SECONDS
 from asyncfin.extraction.refusals import _ASKED_FIRST, _IN_A_ROW
@@ -83,7 +85,10 @@ STATED = [
     ("docs/caching.md", f"one waits up to {word(CLAIM_SECONDS)} seconds for the other"),
     ("docs/caching.md", "At most once an hour for each entity and client" * (_READ_AGAIN_SECONDS == 3600)),
     ("docs/extraction.md", f"row groups of at most {ROWS_A_GROUP:,} rows"),
+    ("docs/extraction.md", f"reads that metadata, {_AT_ONCE} objects at a time"),
+    ("docs/extraction.md", "only written conditionally and renewed every minute" * (RENEW_SECONDS == 60)),
     ("docs/extraction.md", f"if it is not renewed for {minutes(STALE_SECONDS)} minutes"),
+    ("docs/extraction.md", f"are then repeated for {word(LAST_SECONDS)} seconds in all"),
     ("docs/extraction.md", "OSError after trying for a minute" * (RETRY_SECONDS == 60)),
     ("docs/extraction.md", f"`client.max_in_flight` of those ({IN_FLIGHT} by default)"),
     ("docs/extraction.md", f"its entity starts over, at most {word(MAX_RESTARTS)} times"),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from attrs import evolve
 
 from asyncfin import Annual, Client, Select, UnknownToAllError, extract
+from asyncfin.extraction import parquet
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.columns import COLUMNS
 from tests.extraction.conftest import FIRST, IDS, annual, names, query, rows, stamps
@@ -83,6 +85,32 @@ async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:
     assert about["version"]
     group = footer.row_group(0)
     assert {group.column(at).compression for at in range(group.num_columns)} == {"ZSTD"}
+
+
+async def test_row_groups_have_a_bounded_number_of_rows(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as the documents say; fewer here, since no entity of the tests has so many."""
+    monkeypatch.setattr(parquet, "ROWS_A_GROUP", 5)
+    await extract(client, IDS[:1], Select(), Annual(), to=folder)
+    footer = pq.read_metadata(folder / f"{IDS[0]}.parquet")
+    sizes = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
+    assert sum(sizes) == len(annual(FIRST[0])) > 5
+    assert max(sizes) == 5
+
+
+async def test_the_documented_query_reads_the_metadata_of_all_files(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of docs/extraction.md, with DuckDB."""
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    text = (Path(__file__).parents[2] / "docs" / "extraction.md").read_text()
+    (sql,) = re.findall(r"^    (SELECT file_name, .*\n    FROM .*)", text, re.MULTILINE)
+    monkeypatch.chdir(folder.parent)
+    assert sorted(query(sql)) == sorted(
+        (f"night/{each.entity_id}.parquet", each.publications[0].dataset_id, '{"Annual":{}}')
+        for each in FIRST
+    )
 
 
 async def test_an_entity_without_rows_has_a_file_all_the_same(client: Client, folder: Path) -> None:

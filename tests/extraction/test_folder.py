@@ -72,13 +72,15 @@ async def test_a_lock_is_put_into_no_other_extraction_s_folder(client: Client, t
 
 @pytest.mark.parametrize(("inner", "outer"), [("a.journal/sub", "a"), ("a/in", "a")])
 async def test_an_extraction_around_another_is_refused(
-    client: Client, tmp_path: Path, inner: str, outer: str
+    sandbox: Sandbox, client: Client, tmp_path: Path, inner: str, outer: str
 ) -> None:
-    """Though no file is in it yet, it is not locked out."""
+    """Before a request is sent. Though no file is in the inner one yet, it is not locked out."""
     await extract(client, [UNKNOWN_ID], Select(), Annual(), to=tmp_path / inner)
+    spent = len(sandbox.log)
     for ask in (extract, extract_cost):
         with pytest.raises(ManifestMismatchError, match="contains another extraction"):
             await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / outer)
+    assert len(sandbox.log) == spent
     assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / inner)).done) == 1
 
 

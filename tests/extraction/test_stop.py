@@ -114,7 +114,7 @@ async def test_a_cancelled_run_leaves_nothing_behind_and_can_be_resumed(
 
 
 async def test_a_second_run_in_the_folder_is_refused(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """While the first is at work, and not after it; a run in another folder is welcome."""
+    """While the first is at work, before a request is sent, and not after it; one elsewhere is welcome."""
     sandbox.inject(Hang(operation="query", nth=1))
     began = asyncio.Event()
 
@@ -124,8 +124,10 @@ async def test_a_second_run_in_the_folder_is_refused(sandbox: Sandbox, client: C
 
     first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=folder, progress=watch))
     await began.wait()
-    with pytest.raises(RunInProgressError, match="another run"):
-        await extract(client, IDS, Select(), Annual(), to=folder)
+    async with Client(sandbox.base_url, sandbox.token) as second:
+        with pytest.raises(RunInProgressError, match="another run"):
+            await extract(second, IDS, Select(), Annual(), to=folder)
+        assert second.stats().requests == 0
     await extract(client, IDS[:1], Select(), Annual(), to=folder.parent / "other")
     first.cancel()
     with pytest.raises(asyncio.CancelledError):

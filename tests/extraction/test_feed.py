@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -574,6 +576,25 @@ async def test_as_of_returns_the_chosen_columns_in_order(night: Nights) -> None:
         as_of(night.to, night.now).schema.names
         == pq.ParquetFile(night.to / f"{entity(1)}.parquet").schema_arrow.names
     )
+
+
+async def test_the_documented_query_returns_the_rows_of_as_of(
+    night: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of docs/history.md, with DuckDB: restated, vanished and pruned rows among them."""
+    await night.run((entity(1), entity(2)), history=True)
+    for content in (ONE, TWO, {REVENUE: {"FY2021": Cell(2)}}):
+        night.publish(content)
+        await night.run(prune=True)
+    text = (Path(__file__).parents[2] / "docs" / "history.md").read_text()
+    (sql,) = re.findall(r"^```sql\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(night.to.parent)
+    with duckdb.connect() as connection:
+        for day, count in ((1, 3), (2, 2), (3, 1)):
+            when = f"{BEGIN + timedelta(days=day, hours=2):%Y-%m-%dT%H:%M:%SZ}"
+            found = connection.sql(sql.replace("2025-03-01", when)).to_arrow_table()
+            assert len(found) == count
+            assert rows(found) == rows(as_of(night.to, when))
 
 
 async def test_a_series_that_was_left_out_has_no_values_in_the_feed_either(tmp_path: Path) -> None:

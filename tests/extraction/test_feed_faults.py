@@ -106,6 +106,7 @@ def _at_any_step(tmp_path: Path, number: int, act: Callable[[], None], every: in
             asyncio.run(night(folder, at))
     expected = changes_in(read_changes(whole))
     check(whole, expected)
+    was = changes_in(read_changes(before)) if number else []
     codes: list[int] = []
     while True:
         folder = tmp_path / "failed" / "night"
@@ -121,5 +122,8 @@ def _at_any_step(tmp_path: Path, number: int, act: Callable[[], None], every: in
         if code == ENDED:
             return codes
         codes.append(code)
+        if number:
+            # Before the next run completes it, it has its changes as a whole, or none of them.
+            assert changes_in(read_changes(folder)) in (was, expected)
         asyncio.run(night(folder, number))
         check(folder, expected)

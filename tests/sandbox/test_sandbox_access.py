@@ -7,7 +7,7 @@ import pytest
 
 from asyncfin.sandbox import Account
 
-from .conftest import ENTITY, FIRST, Desk
+from .conftest import ENTITY, FIRST, SECOND, Desk
 
 DATASET = f"/v1/entities/{ENTITY}/dataset"
 READS = [("GET", DATASET), ("GET", f"{DATASET}/catalogue"), ("POST", f"{DATASET}/query")]
@@ -92,11 +92,12 @@ def test_limits_want_no_permission_and_tell_nothing_of_the_requests_left(desk: D
     assert set(body) == {"account", "credits", "research_runs"}
 
 
-def test_an_account_without_access_is_403(desk: Desk) -> None:
+@pytest.mark.parametrize(("method", "path"), [*READS, ("GET", "/v1/usage"), ("GET", "/v1/limits")])
+def test_an_account_without_access_is_403_everywhere(desk: Desk, method: str, path: str) -> None:
     """Spec 5.4, whatever its tokens carry."""
     desk.account(Account("shut", access=False))
     desk.token = desk.issue("other", "shut")
-    assert desk.dataset()[0] == 403
+    assert desk.reply(method, path).status == 403
 
 
 def test_an_entity_outside_the_account_is_404(desk: Desk) -> None:
@@ -204,6 +205,26 @@ def test_requests_refused_for_the_token_or_the_limit_do_not_count(desk: Desk) ->
     assert desk.dataset()[0] == 429
     desk.account(Account("main", allowance=3))
     assert desk.dataset()[0] == 200
+
+
+def test_what_counts_is_a_read_that_was_answered(desk: Desk) -> None:
+    """Each read of data, also one that got 400, 404 or 409; no other answer, path or operation."""
+    desk.dataset(), desk.catalogue(), desk.query()
+    desk.query(limit=0), desk.dataset("unknown"), desk.catalogue(expected_dataset_id=SECOND)
+    for method, path, body, status in (
+        ("GET", "/v1/usage", b"", 200),
+        ("GET", "/v1/limits", b"", 200),
+        ("GET", "/openapi.json", b"", 200),
+        ("GET", f"{DATASET}/x", b"", 404),
+        ("POST", DATASET, b"", 405),
+        ("POST", f"{DATASET}/query", None, 413),
+    ):
+        assert desk.reply(method, path, body=body).status == status
+    desk.token = "wrong"
+    assert desk.dataset()[0] == 401
+    desk.token = "token"
+    (today,) = desk.get("/v1/usage")[1]["days"]
+    assert (today["data_requests"], today["operations"]) == (6, {"dataset": 2, "catalogue": 2, "query": 2})
 
 
 def test_the_allowance_is_reset_at_midnight_utc(desk: Desk) -> None:

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from asyncfin.sandbox import Sandbox, Status
+from tests.generate import generate
 
 pytest_plugins = ["pytester"]
 
@@ -35,6 +36,23 @@ async def test_an_asynchronous_test_has_one_too(asyncfin_sandbox: Sandbox) -> No
     url = f"{asyncfin_sandbox.base_url}/openapi.json"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         assert response.status == 200
+
+
+_TOKENS: set[str] = set()
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_each_test_has_its_own_service(asyncfin_sandbox: Sandbox, number: int) -> None:
+    """Whichever comes first: a publication, a fault and a request of one test are not in the other."""
+    assert asyncfin_sandbox.token not in _TOKENS
+    _TOKENS.add(asyncfin_sandbox.token)
+    assert asyncfin_sandbox.log == []
+    before = asyncfin_sandbox.entities
+    with urllib.request.urlopen(_dataset(asyncfin_sandbox)) as response:
+        assert response.status == 200
+    asyncfin_sandbox.publish(generate(1, series=1, publications=1))
+    asyncfin_sandbox.inject(Status(status=503))
+    assert len(asyncfin_sandbox.entities) == len(before) + 1 == 4
 
 
 def test_loading_the_plugin_imports_nothing_but_itself() -> None:

@@ -1,5 +1,6 @@
 """What a query body must be: spec 4.3 rule 5, 8. Every wrong one is 400 and names its fields."""
 
+import json
 from typing import Any
 
 import pytest
@@ -74,6 +75,14 @@ def fields(answer: tuple[int, Any]) -> list[str]:
         ("periods", {"mode": "exact", "exact": ["FY2023"]}, "periods.exact[0]"),
         ("periods", {"mode": "exact", "exact": [{**ANNUAL, "end_month": 13}]}, "periods.exact[0].end_month"),
         ("periods", {"mode": "exact", "exact": [{**ANNUAL, "year": "2023"}]}, "periods.exact[0].year"),
+        ("periods", {"mode": "exact", "exact": [{**ANNUAL, "year": 0}]}, "periods.exact[0].year"),
+        ("periods", {"mode": "exact", "exact": [{**ANNUAL, "year": 10_000}]}, "periods.exact[0].year"),
+        ("periods", {"mode": "exact", "exact": [{**ANNUAL, "end_month": 0}]}, "periods.exact[0].end_month"),
+        (
+            "periods",
+            {"mode": "exact", "exact": [{**ANNUAL, "duration_months": 1_000_001}]},
+            "periods.exact[0].duration_months",
+        ),
         (
             "periods",
             {"mode": "exact", "exact": [{**ANNUAL, "duration_months": -1}]},
@@ -99,6 +108,16 @@ def test_a_wrong_field_is_400_and_named(desk: Desk, field: str, wrong: Any, name
 def test_a_missing_field_is_400_and_named(desk: Desk, name: str) -> None:
     """Spec 4.3: these are required."""
     assert fields(desk.query(**{name: None})) == [name]
+
+
+@pytest.mark.parametrize(
+    "name", ["reporting_group_ids", "expected_dataset_id", "value_version", "limit", "cursor"]
+)
+def test_null_for_an_omitted_field_is_400_and_named(desk: Desk, name: str) -> None:
+    """Spec 4.3 shows no null: what is not wanted is left out."""
+    periods = {"mode": "trailing", "months": 12}
+    body = {"metric_ids": ["sales"], "scope_combinations": [COMPANY], "periods": periods, name: None}
+    assert fields(desk.post(json.dumps(body).encode())) == [name]
 
 
 def test_all_wrong_fields_are_named_together(desk: Desk) -> None:

@@ -94,6 +94,23 @@ async def test_interactive_takes_the_moment_that_was_booked_for_bulk(make: Calla
         assert order == ["interactive", "bulk"]
 
 
+async def test_lanes_are_those_of_a_process(make: Callable[..., Any]) -> None:
+    """A process with bulk requests only gets as much as one with interactive ones."""
+    shares: list[int] = []
+
+    async def work(bucket: Any, lane: Any) -> None:
+        while asyncio.get_running_loop().time() < end:
+            await bucket.acquire(lane=lane)
+            shares[lane == "bulk"] += 1
+
+    async with aclosing(make(rate=20)) as one, aclosing(make(rate=20)) as other:
+        shares, end = [0, 0], asyncio.get_running_loop().time() + 1
+        await asyncio.gather(
+            *(work(*each) for each in ((one, "interactive"), (other, "bulk")) for _ in range(3))
+        )
+    assert min(shares) >= 0.4 * sum(shares) > 10
+
+
 async def test_a_pause_is_seen_by_all_and_is_followed_by_no_herd(make: Callable[..., Any]) -> None:
     """What was booked before a pause is booked again, so that no herd follows the pause."""
     loop = asyncio.get_running_loop()

@@ -16,7 +16,7 @@ pytest.importorskip("starlette")
 
 from asyncfin import Client, Retry
 from asyncfin.cache.availability import CLOSED_SECONDS, QUESTION_SECONDS, SLOW_SECONDS
-from asyncfin.cache.tiered import CLAIM_SECONDS
+from asyncfin.cache.tiered import _RELEASE_SECONDS, CLAIM_SECONDS
 from asyncfin.cli.catalogues import _MOST_METRICS
 from asyncfin.cli.explore import explore
 from asyncfin.cli.extract import Run
@@ -34,12 +34,16 @@ from asyncfin.extraction.refusals import _ASKED_FIRST, _IN_A_ROW
 from asyncfin.mcp.results import MAX_CHARACTERS
 from asyncfin.mcp.tools import MAX_ENTITIES, MAX_REQUESTS
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_SCOPE_COMBINATIONS
+from asyncfin.pacing.booking import _LOOK
 from asyncfin.pacing.bucket import _BULK_TURN
+from asyncfin.pacing.file import _LOCK_POLL, _LOCK_POLLS
+from asyncfin.pacing.pace import TUNING
 from asyncfin.pacing.redis import _AWAY, _FIRST_CONNECTION
 from asyncfin.read.attempts import MAX_RESTARTS
 from asyncfin.read.kept import MAX_PANELS, MAX_VALUES
 from asyncfin.read.learned import _MOST_SMALLER
 from asyncfin.read.publications import _READ_AGAIN_SECONDS, MAX_KEPT_SERIES
+from asyncfin.read.write import _SECONDS
 from asyncfin.sandbox.dataset import _MAX_INFLATED
 from asyncfin.sandbox.schema import MAX_DURATION
 from asyncfin.table.gaps import MOST_ROWS
@@ -52,7 +56,7 @@ from asyncfin.web.response import _ALL_KEPT_BYTES, _BUILT_INLINE, _KEPT_BYTES
 from asyncfin.wire.outage import _ALONE_SECONDS, _DELAYS, _FAILURES, _LONGEST
 
 ROOT = Path(__file__).parent.parent
-WORDS = {2: "two", 3: "three", 5: "five", 8: "eight", 10: "ten"}
+WORDS = {2: "two", 3: "three", 5: "five", 6: "six", 8: "eight", 10: "ten"}
 IN_FLIGHT = inspect.signature(Client).parameters["max_in_flight"].default
 
 
@@ -68,6 +72,10 @@ def minutes(seconds: float) -> str:
     return word(seconds / 60)
 
 
+def percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
 STATED = [
     (
         "README.md",
@@ -80,6 +88,8 @@ STATED = [
         f" {MAX_VALUES:,} values",
     ),
     ("docs/caching.md", f"never delays it by more than {QUESTION_SECONDS:.0f} seconds in all"),
+    ("docs/caching.md", "of up to half a second each time" * (_RELEASE_SECONDS == 0.5)),
+    ("docs/caching.md", "in its last quarter of a second" * (_SECONDS == 0.25)),
     ("docs/caching.md", "takes more than a second closes the file or server" * (SLOW_SECONDS == 1)),
     ("docs/caching.md", f"to this process for {CLOSED_SECONDS:.0f} seconds"),
     ("docs/caching.md", f"one waits up to {word(CLAIM_SECONDS)} seconds for the other"),
@@ -134,6 +144,42 @@ STATED = [
     ("docs/dataset-format.md", f"duration 0 to {MAX_DURATION:,}"),
     ("docs/pacing.md", f"retried in the background, at most every {_AWAY:.0f} seconds"),
     ("docs/pacing.md", f"requests wait up to {_FIRST_CONNECTION:.0f} seconds for the first connection"),
+    ("docs/pacing.md", f"wait for up to {word(_LOCK_POLL * _LOCK_POLLS)} seconds and then get"),
+    ("docs/pacing.md", "used-up allowance within half a second" * (_LOOK == 0.5)),
+    (
+        "docs/pacing.md",
+        f"one of the next {word(TUNING.starts)} | back to what got through, at least {TUNING.back} of the"
+        " rate",
+    ),
+    (
+        "docs/pacing.md",
+        f"doubles, up to {2**TUNING.doublings} times or {'a minute' * (TUNING.longest_wait == 60)}; the rate"
+        f" stays ({TUNING.little}), and rises by {percent(TUNING.hope - 1)} from the second one in a row on,"
+        f" at most {TUNING.starved - 1} times",
+    ),
+    (
+        "docs/pacing.md",
+        f"one of few (under {percent(TUNING.tolerated)}), irregular ones, {percent(1 - TUNING.below)} below"
+        f" the rate that failed | the rate stays ({TUNING.little}), and the rate that failed is assumed to be"
+        f" {percent(TUNING.raised - 1)} higher",
+    ),
+    ("docs/pacing.md", "less than a quarter" * (TUNING.regular == 0.25)),
+    ("docs/pacing.md", f"the rate becomes what got through, at least {TUNING.half} of it"),
+    (
+        "docs/pacing.md",
+        f"lower by {percent(TUNING.weight * TUNING.recent**2)} if isolated, by up to {percent(TUNING.most)}",
+    ),
+    ("docs/pacing.md", f"at a speed of {TUNING.pull:.0f} per climb"),
+    (
+        "docs/pacing.md",
+        f"at a speed of {TUNING.push:.0f} per climb, and a drift of {percent(TUNING.drift)} per climb",
+    ),
+    (
+        "docs/pacing.md",
+        f"takes {TUNING.climb_grants:.0f} grants, or {TUNING.climb_at_most / 60:.0f} minutes if that is less",
+    ),
+    ("docs/pacing.md", f"takes at least {TUNING.climb_seconds:.0f} seconds"),
+    ("docs/pacing.md", f"waits of more than {TUNING.long_wait:.0f} seconds"),
     ("docs/schema.md", f"a run of more than {MOST_ROWS} has none"),
     ("docs/reference/events.md", f"at most every {_EVERY:.0f} seconds"),
     ("docs/reference/events.md", f"a state of more than {_VALID:.0f} seconds ago"),

@@ -53,6 +53,27 @@ async def test_the_head_says_what_was_spent(tmp_path: Path) -> None:
         assert datetime.fromtimestamp(until, UTC) == bucket.stats().exhausted_until
 
 
+async def test_a_lock_that_another_process_keeps_is_waited_for_and_then_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a process that was stopped while it held it; a request that waits goes on when it does."""
+    monkeypatch.setattr("asyncfin.pacing.file._LOCK_POLLS", 50)
+    path, loop = tmp_path / "bucket", asyncio.get_running_loop()
+    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
+        await bucket.acquire()
+        descriptor = os.open(path, os.O_RDWR)
+        assert local.try_lock(descriptor)
+        began = loop.time()
+        with pytest.raises(BucketUnavailableError, match="locked by another process for too long"):
+            await bucket.acquire()
+        assert loop.time() - began == pytest.approx(0.05, abs=0.002)
+        waiting = asyncio.ensure_future(bucket.acquire())
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        os.close(descriptor)
+        assert await waiting - began < 0.08
+
+
 async def test_statistics_in_another_thread_leave_the_file_locked(tmp_path: Path) -> None:
     """As an exporter of metrics reads them: a lock belongs to the open file, whatever thread releases it."""
     path = tmp_path / "bucket"

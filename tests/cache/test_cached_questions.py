@@ -606,6 +606,7 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
             selects = [Select.of(catalogue.series[at : at + 60]) for at in (0, 30, 60, 90)]
             jobs = [cached.query(ENTITY, select, FiscalRange()) for select in selects]
             panels = await asyncio.gather(*jobs)
+            assert sum(panel.requests for panel in panels) == len(sandbox.log) - spent
             homes = [
                 (tuple(served.body["metric_ids"]), str(served.body["scope_combinations"]))
                 for served in list(sandbox.log)[spent:]

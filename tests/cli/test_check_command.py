@@ -1,6 +1,7 @@
 """`asyncfin check` and `asyncfin record`, against a service."""
 
 import asyncio
+import gzip
 import json
 import threading
 from collections.abc import Iterator
@@ -98,14 +99,18 @@ def contents(panel: Panel) -> Any:
 def test_recorded_datasets_are_served_as_they_were_read(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Catalogue, both versions and all sources are equal; each page is read once."""
+    """Catalogue, both versions and all sources are equal; each page is read once. Nothing of the account."""
     datasets = {each.entity_id: each for each in demo_datasets()}
     with serving(monkeypatch, *datasets.values()) as demo:
         result = command("record", *datasets, "--into", str(tmp_path / "recorded"))
         requests = [each.path.split("/")[3] for each in demo.log]
+        of_the_account = [demo.token, demo.base_url]
     assert (result.code, result.out, result.err) == (0, f"{tmp_path / 'recorded'}: 3 files\n", "")
     for entity_id, dataset in datasets.items():
-        recorded = load(tmp_path / "recorded" / f"{entity_id}.json.gz")
+        file = tmp_path / "recorded" / f"{entity_id}.json.gz"
+        text = gzip.decompress(file.read_bytes()).decode()
+        assert not [each for each in of_the_account if each in text]
+        recorded = load(file)
         assert asyncio.run(read(recorded)) == asyncio.run(read(dataset))
         pages = -(-sum(len(group["series"]) for group in recorded.publications[0].groups) // 100)
         assert requests.count(entity_id) == 3 * pages

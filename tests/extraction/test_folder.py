@@ -10,7 +10,16 @@ import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
-from asyncfin import Annual, Client, ManifestMismatchError, Select, SelectionError, extract, extract_cost
+from asyncfin import (
+    Annual,
+    Client,
+    ManifestMismatchError,
+    MemoryCache,
+    Select,
+    SelectionError,
+    extract,
+    extract_cost,
+)
 from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, names, rows
@@ -29,6 +38,22 @@ async def test_an_id_too_long_for_a_file_name_is_extracted_all_the_same(tmp_path
     assert len(report.unchanged) == 1
     assert len(names(tmp_path / "night")) == 1
     assert {row[0] for row in rows(tmp_path / "night")} == {long}
+
+
+async def test_a_run_uses_the_cache_of_its_client_and_does_not_fill_it(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """A night's run would evict what visitors use."""
+    cache = MemoryCache()
+    async with Client(sandbox.base_url, sandbox.token, cache=cache) as client:
+        await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "first")
+        assert cache.stats().bytes == 0
+        await client.query(IDS[0], Select(), Annual())
+        held, spent = cache.stats().bytes, len(sandbox.log)
+        await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "second")
+        assert [served.operation for served in sandbox.log[spent:]] == ["dataset"]
+        assert cache.stats().bytes == held
+    assert rows(tmp_path / "first") == rows(tmp_path / "second")
 
 
 async def test_what_is_no_folder_is_refused_before_anything_happens(

@@ -186,6 +186,7 @@ async def test_reads_at_the_same_time_share_the_first_chain(cached: bool) -> Non
         await asyncio.gather(
             client.catalogue(ENTITY_ID),
             client.plan(ENTITY_ID, *QUESTION),
+            stream(client, Path()),
             *(client.query(ENTITY_ID, Select(f"M{number}"), Annual()) for number in range(3)),
         )
         operations = Counter(served.operation for served in sandbox.log)

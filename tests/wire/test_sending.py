@@ -57,12 +57,14 @@ FAILING = {
 @pytest.mark.parametrize("step", FAILING.values(), ids=FAILING)
 async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request_: Request) -> None:
     """After three failures of a kind comes the answer, for GET and for the query's POST."""
-    async with sending(step, step, step, answer(body=b"at last")) as (server, sender, events):
+    bucket = TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
+    async with sending(step, step, step, answer(body=b"at last"), bucket=bucket) as (server, sender, events):
         got = await sender.send(request_)
         counts = sender.stats()
     assert got.body == b"at last"
     assert len(server.requests) == 4
     assert (counts.requests, counts.retries) == (4, 3)
+    assert bucket.stats().granted == 4, "one for each attempt"
     assert [event.attempt for event in of_kind(events, Retrying)] == [1, 2, 3]
 
 

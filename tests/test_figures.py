@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("redis")
 pytest.importorskip("starlette")
 
-from asyncfin import Client, Retry
+from asyncfin import Client, FileCache, MemoryCache, RedisBucket, RedisCache, Retry
 from asyncfin.cache.availability import CLOSED_SECONDS, QUESTION_SECONDS, SLOW_SECONDS
 from asyncfin.cache.tiered import _RELEASE_SECONDS, CLAIM_SECONDS
 from asyncfin.cli.catalogues import _MOST_METRICS
@@ -57,11 +58,13 @@ from asyncfin.wire.outage import _ALONE_SECONDS, _DELAYS, _FAILURES, _LONGEST
 
 ROOT = Path(__file__).parent.parent
 WORDS = {2: "two", 3: "three", 5: "five", 6: "six", 8: "eight", 10: "ten"}
-IN_FLIGHT = inspect.signature(Client).parameters["max_in_flight"].default
 
 
-def default(called: Callable[..., object], name: str) -> float:
-    return float(inspect.signature(called).parameters[name].default)
+def default(called: Callable[..., object], name: str) -> Any:
+    return inspect.signature(called).parameters[name].default
+
+
+IN_FLIGHT = default(Client, "max_in_flight")
 
 
 def word(number: float) -> str:
@@ -87,6 +90,9 @@ STATED = [
         f"the panels of the last {MAX_PANELS} questions that needed no request, apart from those of more than"
         f" {MAX_VALUES:,} values",
     ),
+    ("docs/caching.md", f"`MemoryCache(max_bytes={default(MemoryCache, 'max_bytes') // 1024**2} MiB)`"),
+    ("docs/caching.md", f"`FileCache(folder, max_bytes={default(FileCache, 'max_bytes') // 1024**3} GiB)`"),
+    ("docs/caching.md", f"keep=timedelta(days={default(RedisCache, 'keep').days}))`"),
     ("docs/caching.md", f"never delays it by more than {QUESTION_SECONDS:.0f} seconds in all"),
     ("docs/caching.md", "of up to half a second each time" * (_RELEASE_SECONDS == 0.5)),
     ("docs/caching.md", "in its last quarter of a second" * (_SECONDS == 0.25)),
@@ -142,6 +148,7 @@ STATED = [
     ("docs/cli.md", "counts those beyond a thousand" * (_MOST_ENTITIES == 1000)),
     ("docs/dataset-format.md", f"inflates at most {_MAX_INFLATED >> 20} MiB"),
     ("docs/dataset-format.md", f"duration 0 to {MAX_DURATION:,}"),
+    ("docs/pacing.md", f"a command for `silent` seconds ({default(RedisBucket, 'silent')})"),
     ("docs/pacing.md", f"retried in the background, at most every {_AWAY:.0f} seconds"),
     ("docs/pacing.md", f"requests wait up to {_FIRST_CONNECTION:.0f} seconds for the first connection"),
     ("docs/pacing.md", f"wait for up to {word(_LOCK_POLL * _LOCK_POLLS)} seconds and then get"),

@@ -12,7 +12,7 @@ from asyncfin.model.words import counted
 Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
-    "break": "violates the spec; asyncfin refuses such a response",
+    "break": "violates the spec in what numbers depend on; refused where one response shows it",
     "differs": "violates the spec in a field of which nothing is computed; asyncfin repairs it",
     "limit": "a limit of the service or the account that the spec does not state",
     "reading": "how the service reads what the spec leaves open",
@@ -28,8 +28,8 @@ class Finding:
     Attributes:
         kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"``, ``"words"`` or ``"extra"``.
         spec: the section of the spec.
-        what: the finding. It contains field names and counts, and words of open sets, but no name, label,
-            number, token, or id of a series, metric or scope.
+        what: the finding. It contains field names and counts, and words of open sets, but no whole name or
+            label, no value, no token, and no id of a series, metric or scope.
         count: how often it was seen.
         of: among how many. None: not counted.
         request_id: the service's id of the first request that shows it, if there is one.

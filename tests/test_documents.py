@@ -5,7 +5,7 @@ import importlib
 import os
 import pkgutil
 import re
-import subprocess
+import shlex
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import asyncfin
+from asyncfin.cli.app import run
 from asyncfin.sandbox import Sandbox
 
 ROOT = Path(__file__).parents[1]
@@ -44,6 +45,18 @@ APART = ("asyncfin.__main__",)
 MODULES = [name for _, name, _ in pkgutil.walk_packages(asyncfin.__path__, "asyncfin.") if name not in APART]
 
 
+def _alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Work in a folder, with no setting of the library in the environment."""
+    for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(folder)
+
+
+def _execute(code: str) -> None:
+    """Run a program in this process: a child would import the library and a frame library again."""
+    exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
+
+
 @pytest.mark.parametrize(("code", "output"), BLOCKS)
 def test_a_python_block_runs_and_prints_the_text_below_it(
     code: str,
@@ -53,13 +66,10 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Every block is a separate program, and its output is the text block that follows it."""
-    for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(tmp_path)
+    _alone(monkeypatch, tmp_path)
     if "to_excel" in code:
         pytest.importorskip("openpyxl")
-    # In this process: a child would import the library and a frame library again for every block.
-    exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
+    _execute(code)
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
     if output:
@@ -67,26 +77,31 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
 
 
 @pytest.mark.parametrize("text", SESSIONS)
-def test_a_console_block_prints_what_it_shows(text: str, asyncfin_sandbox: Sandbox, tmp_path: Path) -> None:
-    """Its commands are run one after another against the sandbox; `...` matches any output."""
+def test_a_console_block_prints_what_it_shows(
+    text: str,
+    asyncfin_sandbox: Sandbox,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its commands are run one after another against the sandbox; `...` matches any output.
+
+    They run in this process: a shell would import the library again for every command.
+    """
+    _alone(monkeypatch, tmp_path)
+    monkeypatch.setenv("ASYNCFIN_BASE_URL", asyncfin_sandbox.base_url)
+    monkeypatch.setenv("ASYNCFIN_TOKEN", asyncfin_sandbox.token)
     lines = text.splitlines()
-    commands = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
     shown = "\n".join(line for line in lines if not line.startswith("$ "))
-    done = subprocess.run(
-        ["sh", "-e", "-c", "\n".join(commands)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ
-        | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "ASYNCFIN_BASE_URL": asyncfin_sandbox.base_url,
-            "ASYNCFIN_TOKEN": asyncfin_sandbox.token,
-        },
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
-    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    for line in lines:
+        if line.startswith("$ "):
+            program, *arguments = shlex.split(line.removeprefix("$ "))
+            if program == "export":
+                monkeypatch.setenv(*arguments[0].split("=", 1))
+            else:
+                assert program == "asyncfin", line
+                assert run(arguments) == 0, capsys.readouterr().err
+    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
     assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), printed
 
 
@@ -96,18 +111,19 @@ def test_the_examples_in_docstrings_run(name: str) -> None:
     assert doctest.testmod(importlib.import_module(name)).failed == 0
 
 
-def test_the_readme_s_extraction_runs_again_and_with_another_question(tmp_path: Path) -> None:
+def test_the_readme_s_extraction_runs_again_and_with_another_question(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The second time nothing has changed; another `last` takes the folder over."""
+    _alone(monkeypatch, tmp_path)
     text = (ROOT / "README.md").read_text()
     code = next(
         code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if 'to="revenue"' in code
     )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", each], cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout.splitlines()[0]
-        for each in (code, code, code.replace("last=3", "last=2"))
-    ]
+    said = []
+    for each in (code, code, code.replace("last=3", "last=2")):
+        _execute(each)
+        said.append(capsys.readouterr().out.splitlines()[0])
     assert said == ["3 entities, 10 requests", "3 entities, 3 requests", "3 entities, 10 requests"]
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 from html import unescape
 from pathlib import Path
@@ -25,10 +24,11 @@ from asyncfin import (
     Trailing,
     extract,
 )
+from asyncfin.cli.app import run
 from asyncfin.model.selection import RULES
 from asyncfin.sandbox import Sandbox
 from asyncfin.typing import Rule
-from tests.cli.conftest import environment
+from tests.cli.conftest import serving
 from tests.handmade import dataset
 
 Key = tuple[int, int, int]
@@ -109,23 +109,23 @@ async def test_a_question_a_cut_and_a_resolved_rule_mean_the_same_periods(
 
 
 @pytest.mark.parametrize(("name", "last"), QUESTIONS)
-async def test_a_rule_is_resolved_over_the_catalogues_of_several_companies(
-    client: Client, service: Sandbox, name: str, last: int | None
+def test_a_rule_is_resolved_over_the_catalogues_of_several_companies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, last: int | None
 ) -> None:
     """In the library by `resolve`, and by the command for a question to several."""
     union = oracle(name, last, ONE, OTHER)
-    catalogues = [await client.catalogue(each) for each in (ONE, OTHER)]
-    exact = CLASSES[name](last=last).resolve(catalogues)
-    assert exact == Exact([Period(*key) for key in union])
+
+    async def resolved() -> Exact:
+        async with Client(sandbox.base_url, sandbox.token) as client:
+            return CLASSES[name](last=last).resolve([await client.catalogue(each) for each in (ONE, OTHER)])
+
     limit = [] if last is None else ["--last", str(last)]
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "asyncfin", "query", ONE, OTHER, "--metric", "Revenue", f"--{name}", *limit),
-        "--json",
-        env=environment(service),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    found = json.loads(out)
+    with serving(document(ONE), document(OTHER)) as sandbox:
+        assert asyncio.run(resolved()) == Exact([Period(*key) for key in union])
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        run(["query", ONE, OTHER, "--metric", "Revenue", f"--{name}", *limit, "--json"])
+    found = json.loads(capsys.readouterr().out)
     panels = found["panels"] if isinstance(found, dict) else found
     # A company that has none of them has a panel without periods.
     assert [[tuple(each.values()) for each in panel["periods"]] for panel in panels] == [

@@ -1,7 +1,10 @@
 """The example backend, each of whose responses says which worker gave it."""
 
 import os
+import socket
 from typing import Any
+
+import uvicorn
 
 from examples.fastapi_app import app as example
 
@@ -15,3 +18,10 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         await send(message)
 
     await example(scope, receive, named)
+
+
+def work(listening: socket.socket, environment: dict[str, str]) -> None:
+    """Serve as a worker of uvicorn does."""
+    os.environ.clear()
+    os.environ.update(environment)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

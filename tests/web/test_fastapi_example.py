@@ -1,4 +1,4 @@
-"""The example backend under uvicorn with four workers: its forms, its errors, and its end."""
+"""The example backend under uvicorn: its forms and its errors in this process, and with several workers."""
 
 import asyncio
 import csv
@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +19,83 @@ from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Hang, Sandbox, Status
 
 httpx = pytest.importorskip("httpx")
+uvicorn = pytest.importorskip("uvicorn")
 pytest.importorskip("fastapi")
+from examples.fastapi_app import app  # noqa: E402
+from tests.web.named_workers import work  # noqa: E402
+
 pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends its workers by SIGTERM")
 
 
-@asynccontextmanager
-async def served(
-    sandbox: Sandbox, workers: int = 1, shared: Path | None = None
-) -> AsyncIterator[tuple[Any, asyncio.subprocess.Process]]:
-    """Give an HTTP client of the example, and its process; workers share the cache and bucket in a folder."""
-    environment = {**os.environ, "ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+def settings(sandbox: Sandbox, shared: Path | None = None) -> dict[str, str]:
+    """Return what the example takes from the environment; workers share cache and bucket in a folder."""
+    found = {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
     if shared is not None:
-        environment |= {"ASYNCFIN_CACHE": str(shared / "cache"), "ASYNCFIN_BUCKET": str(shared / "bucket")}
-    with socket.socket() as listening:
-        # Visitors who come before the workers are ready wait in the socket's queue.
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(100)
+        found |= {"ASYNCFIN_CACHE": str(shared / "cache"), "ASYNCFIN_BUCKET": str(shared / "bucket")}
+    return found
+
+
+@asynccontextmanager
+async def served(sandbox: Sandbox, shared: Path | None = None) -> AsyncIterator[Any]:
+    """Give an HTTP client of the example, which uvicorn serves in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings(sandbox, shared).items():
+            patch.setenv(name, value)
+        server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
+        task = asyncio.ensure_future(server.serve())
+        while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            try:
+                yield http
+            finally:
+                server.should_exit = True
+                await task
+
+
+@asynccontextmanager
+async def served_by_four(sandbox: Sandbox, shared: Path) -> AsyncIterator[Any]:
+    """Give an HTTP client of the example, which four workers serve.
+
+    They are forked by a process that has imported it: that takes longer than all that they do.
+    """
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload([work.__module__])
+    environment = os.environ | settings(sandbox, shared)
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
         port = listening.getsockname()[1]
+        workers = [processes.Process(target=work, args=(listening, environment)) for _ in range(4)]
+        for each in workers:
+            each.start()
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        try:
+            yield http
+        finally:
+            for each in workers:
+                each.terminate()
+            for each in workers:
+                await asyncio.to_thread(each.join)
+
+
+@asynccontextmanager
+async def supervised(sandbox: Sandbox) -> AsyncIterator[tuple[Any, asyncio.subprocess.Process]]:
+    """Give an HTTP client of the example, which two workers of uvicorn serve, and their parent."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listening:
+        # Visitors who come before the workers are ready wait in the socket's queue.
+        port = listening.getsockname()[1]
+        command = (
+            sys.executable,
+            "-m",
+            "uvicorn",
+            "examples.fastapi_app:app",
+            "--fd",
+            str(listening.fileno()),
+        )
         process = await asyncio.create_subprocess_exec(
-            *(
-                sys.executable,
-                "-m",
-                "uvicorn",
-                "tests.web.named_workers:app",
-                "--fd",
-                str(listening.fileno()),
-            ),
-            *("--workers", str(workers), "--log-level", "warning"),
-            env=environment,
+            *(*command, "--workers", "2", "--log-level", "warning"),
+            env=os.environ | settings(sandbox),
             pass_fds=[listening.fileno()],
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -62,7 +111,7 @@ async def served(
 
 async def test_each_form_holds_the_same_numbers() -> None:
     """JSON, Arrow and CSV of one question, by path or by what the visitor accepts."""
-    async with Sandbox.demo() as sandbox, served(sandbox) as (http, _):
+    async with Sandbox.demo() as sandbox, served(sandbox) as http:
         path = f"/entities/{sandbox.entities[0]}/values"
         asked = {"metric": "NetIncome", "years": 3}
         document = (await http.get(f"{path}.json", params=asked)).json()
@@ -84,7 +133,7 @@ async def test_each_form_holds_the_same_numbers() -> None:
 
 async def test_health_spends_nothing_and_says_what_was_spent() -> None:
     """Before the first question, and after it."""
-    async with Sandbox.demo() as sandbox, served(sandbox) as (http, _):
+    async with Sandbox.demo() as sandbox, served(sandbox) as http:
         before = (await http.get("/health")).json()
         assert not sandbox.log
         asked = {"metric": "NetIncome"}
@@ -100,7 +149,7 @@ async def test_health_spends_nothing_and_says_what_was_spent() -> None:
 async def test_errors_are_statuses_with_a_sentence() -> None:
     """A visitor's mistake, an unknown company, and an allowance that is used up."""
     faults = [Status(status=429, retry_after=3600, operation="query")]
-    async with Sandbox.demo(faults=faults) as sandbox, served(sandbox) as (http, _):
+    async with Sandbox.demo(faults=faults) as sandbox, served(sandbox) as http:
         path = "/entities/{}/values.json"
         wrong = await http.get(path.format(sandbox.entities[0]), params={"metric": "NoSuchMetric"})
         unknown = await http.get(path.format("O-" + "f" * 32), params={"metric": "NetIncome"})
@@ -132,7 +181,7 @@ async def test_four_workers_ask_hardly_more_than_one_client_and_then_nothing(tmp
             select = Select(metric_ids="NetIncome")
             cost = (await alone.query(sandbox.entities[0], select, Annual(last=5))).requests
         before = len(sandbox.log)
-        async with served(sandbox, workers=4, shared=tmp_path) as (http, _):
+        async with served_by_four(sandbox, tmp_path) as http:
             await visited(http, "/")  # until all of them have started
             cold = await visited(http, path, metric="NetIncome")
             spent = len(sandbox.log) - before
@@ -151,7 +200,7 @@ async def test_one_refusal_of_the_service_answers_all_visitors_of_all_workers(tm
     faults = [Status(status=429, retry_after=3600)]
     async with (
         Sandbox.demo(faults=faults) as sandbox,
-        served(sandbox, workers=4, shared=tmp_path) as (http, _),
+        served_by_four(sandbox, tmp_path) as http,
     ):
         await visited(http, "/")  # until all of them have started
         answers = await visited(http, f"/entities/{sandbox.entities[0]}/values.json", metric="NetIncome")
@@ -165,7 +214,7 @@ async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: P
     """The next visitor with the same question does not join requests for which no visitor waits."""
     async with (
         Sandbox.demo(faults=[Hang(operation="catalogue", nth=1)]) as sandbox,
-        served(sandbox, shared=tmp_path) as (http, _),
+        served(sandbox, tmp_path) as http,
     ):
         path = f"/entities/{sandbox.entities[0]}/values.json"
         visit = asyncio.ensure_future(http.get(path, params={"metric": "NetIncome"}))
@@ -179,9 +228,9 @@ async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: P
     assert answer.status_code == 200
 
 
-async def test_four_workers_end_cleanly_under_load() -> None:
+async def test_workers_end_cleanly_under_load() -> None:
     """SIGTERM while visitors wait: no traceback, and every worker is gone."""
-    async with Sandbox.demo() as sandbox, served(sandbox, workers=4) as (http, process):
+    async with Sandbox.demo() as sandbox, supervised(sandbox) as (http, process):
         path = f"/entities/{sandbox.entities[0]}/values.json"
         visits = [
             asyncio.ensure_future(http.get(path, params={"metric": "NetIncome", "years": years % 9 + 1}))

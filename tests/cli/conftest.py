@@ -215,7 +215,7 @@ def finish(process: "subprocess.Popen[str]") -> Result:
 
 
 class Terminal:
-    """A command in a pseudo-terminal of 80 columns."""
+    """A command in a pseudo-terminal of 80 columns, or a program given as `-c` and its text."""
 
     def __init__(self, *arguments: str, sandbox: Sandbox | None = None) -> None:
         import fcntl
@@ -226,7 +226,7 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 80, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "asyncfin", *arguments],
+            [sys.executable, *(("-m", "asyncfin") if arguments[0] != "-c" else ()), *arguments],
             env=environment(sandbox) | {"TERM": "xterm"},
             stdin=theirs,
             stdout=theirs,

@@ -307,7 +307,7 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send on Windows")
 def test_sigterm_finishes_what_it_can_within_the_grace_and_leaves_the_outcome(
-    service: Sandbox, night: str
+    command: Command, service: Sandbox, night: str
 ) -> None:
     """Exit code 143 with something left; the lock is free, and the outcome says what is left."""
     service.inject(Hang(operation="query", nth=2))
@@ -324,23 +324,25 @@ def test_sigterm_finishes_what_it_can_within_the_grace_and_leaves_the_outcome(
     last = json.loads(Path(f"{night}.journal/last.json").read_text())
     assert (last["exit"], last["outcome"], last["done"], last["left"]) == (143, "interrupted", 1, 1)
     service.clear_faults()
-    again = finish(start("extract", LONG_ENTITY, ENTITY, "--into", night, "--annual", sandbox=service))
+    again = command("extract", LONG_ENTITY, ENTITY, "--into", night, "--annual")
     assert (again.code, "1 done, 1 unchanged" in again.out) == (0, True)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send on Windows")
 def test_sigterm_drops_two_hundred_entities_in_progress_and_the_next_run_begins_at_once(
-    night: str, tmp_path: Path
+    command: Command, night: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files of the last run stay whole, and the lock is gone."""
-    # Seconds of real time: three commands start.
+    # Seconds of real time: three runs of two hundred entities.
     ids = [f"O-{number:032d}" for number in range(1, 201)]
     listed = tmp_path / "ids.txt"
     listed.write_text("\n".join(ids))
     arguments = ("extract", "--ids", str(listed), "--into", night, "--annual", "--max-in-flight", "200")
     numbers = {("Revenue", "all"): {"FY2024": 1.0}}
     with serving(*(dataset(numbers, entity_id=each) for each in ids)) as service:
-        assert finish(start(*arguments, sandbox=service)).code == 0
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", service.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", service.token)
+        assert command(*arguments).code == 0
         known = len(service.log)
         service.inject(Hang())
         process = start(*arguments, "--grace", "0.5", sandbox=service)
@@ -353,7 +355,7 @@ def test_sigterm_drops_two_hundred_entities_in_progress_and_the_next_run_begins_
         last = json.loads(Path(f"{night}.journal/last.json").read_text())
         assert (last["outcome"], last["left"], last["failed"]) == ("interrupted", 200, 0)
         service.clear_faults()
-        again = finish(start(*arguments, sandbox=service))
+        again = command(*arguments)
         assert (again.code, "200 unchanged" in again.out) == (0, True)
 
 

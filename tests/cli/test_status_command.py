@@ -113,7 +113,7 @@ sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 
 @pytest.mark.parametrize("kind", ["file", "redis"])
 def test_workers_and_a_batch_have_spent_what_the_service_has_counted(
-    service: Sandbox, tmp_path: Path, kind: str
+    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Each attempt of each of the five processes, as another process shows it when they have ended."""
     # Without Retry-After: with one, two entities of one process would be an outage, which ends its query.
@@ -121,16 +121,12 @@ def test_workers_and_a_batch_have_spent_what_the_service_has_counted(
     before = len(service.log)
     with redis_server() if kind == "redis" else nullcontext() as server:
         place = str(tmp_path / "bucket") if server is None else server.url
-        settings = {"ASYNCFIN_BUCKET": place, "ASYNCFIN_ACCOUNT": "us"}
-
-        def run(*arguments: str) -> str:
-            return subprocess.check_output(
-                [sys.executable, *arguments], env=environment(service) | settings, text=True, timeout=60
-            )
-
-        run("-c", FIVE, place, str(tmp_path / "data"), ENTITY, RATIOS_ENTITY, LONG_ENTITY)
+        five = (sys.executable, "-c", FIVE, place, str(tmp_path / "data"), ENTITY, RATIOS_ENTITY, LONG_ENTITY)
+        subprocess.run(five, env=environment(service), check=True, timeout=60)
         counted = len(service.log) - before
-        shown = json.loads(run("-m", "asyncfin", "status", "--json"))["bucket"]
+        monkeypatch.setenv("ASYNCFIN_BUCKET", place)
+        monkeypatch.setenv("ASYNCFIN_ACCOUNT", "us")
+        shown = json.loads(command("status", "--json").out)["bucket"]
     # Of three entities a page of the catalogue and a query, and what met a fault again.
     assert counted == 5 * 3 * 2 + 3
     assert (shown["spent_today"], shown["left_today"]) == (counted, 1000 - counted)

@@ -54,12 +54,21 @@ async def explored(sandbox: Sandbox) -> AsyncIterator[tuple[str, Client, tuple[s
         yield base_url, client, sandbox.entities
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def window(chromium: Any) -> AsyncIterator[Any]:
+    """Give a window for the tabs of all tests; what a page keeps is that of its port."""
+    made = await chromium.new_context(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    await made.new_page()
+    yield made
+    await made.close()
+
+
 @fixture
-async def tab(explored: Any, chromium: Any) -> AsyncIterator[Any]:
+async def tab(explored: Any, window: Any) -> AsyncIterator[Any]:
     """Give a tab of a browser, which must ask no other host and report no error of the page."""
     base_url, *_ = explored
     faults: list[str] = []
-    page = await chromium.new_page(viewport={"width": 1280, "height": 900}, reduced_motion="reduce")
+    page = await window.new_page()
     page.on("pageerror", lambda error: faults.append(str(error)))
 
     def note(message: Any) -> None:

@@ -227,6 +227,7 @@ tables = st.sampled_from(
 )
 
 
+@settings(max_examples=40)
 @given(services, questions, tables)
 def test_every_series_is_received_once_at_every_fiscal_end_and_the_second_time_nothing_is_refused(
     service: Service, periods: PeriodSelection, table: tuple[int, ...]

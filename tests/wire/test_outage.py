@@ -652,7 +652,7 @@ async def storming(base_url: str, lane: Any, seed: int) -> tuple[float, list[flo
             try:
                 await sender.send(read(source.randrange(20)))
             except AsyncfinError:
-                await asyncio.sleep(source.uniform(0, 10))
+                await asyncio.sleep(source.uniform(0, 20))
 
     try:
         async with asyncio.timeout(700):

@@ -172,21 +172,28 @@ async def test_thirty_questions_take_at_most_a_third_of_the_requests() -> None:
     assert spent[1] <= 0.35 * spent[0]
 
 
+@pytest.fixture(scope="module")
+def tables() -> dict[str, Any]:
+    """The content of each publication, by its id."""
+
+    async def content_of(dataset: DatasetFile) -> tuple[str, Any]:
+        async with service(dataset) as sandbox, client(sandbox) as plain:
+            panel = await plain.query(ENTITY, Select(), FiscalRange())
+            return panel.dataset.dataset_id, content(panel)
+
+    return dict(asyncio.run(content_of(dataset)) for dataset in (OLD, NEW))
+
+
 @virtual
 @pytest.mark.parametrize("nth", range(1, 12))
 @pytest.mark.parametrize("in_memory", [True, False])
 async def test_a_new_publication_is_never_mixed_with_what_is_cached(
-    nth: int, in_memory: bool, tmp_path: Path
+    nth: int, in_memory: bool, tmp_path: Path, tables: dict[str, Any]
 ) -> None:
     """It comes at any request: whatever is given is wholly of the publication that it names.
 
     Two clients ask in turn, which share a cache in memory, or the folder of two caches, as two processes do.
     """
-    tables = {}
-    for dataset in (OLD, NEW):
-        async with service(dataset) as sandbox, client(sandbox) as plain:
-            panel = await plain.query(ENTITY, Select(), FiscalRange())
-            tables[panel.dataset.dataset_id] = content(panel)
     shared = MemoryCache()
     caches = [shared, shared] if in_memory else [FileCache(tmp_path / "cache") for _ in range(2)]
     async with service() as sandbox, client(sandbox, caches[0]) as one, client(sandbox, caches[1]) as other:

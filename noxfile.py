@@ -256,8 +256,9 @@ def crash(session: nox.Session) -> None:
     install(session, "test")
     session.run("python", "-m", "tests.crash", *session.posargs)
     session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
-    every = {"ASYNCFIN_STORE_KILLS": "1"}
-    session.run("python", "-m", "pytest", "tests/extraction/test_store_kills.py", env=every)
+    every = {"ASYNCFIN_STORE_KILLS": "1", "ASYNCFIN_STEPS": "1"}
+    tests = [f"tests/extraction/test_{name}.py" for name in ("store_kills", "feed_faults")]
+    session.run("python", "-m", "pytest", *tests, env=every)
 
 
 @nox.session

@@ -1,9 +1,8 @@
 """The garbage collector: the command and its workers adjust it, and never a program that calls `extract`."""
 
 import gc
-import multiprocessing
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from asyncfin import Annual, Client, NotFoundError, Select, extract
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID
+from tests.extraction.fresh import processes
 
 RARELY = (50_000, 20, 50)
 
@@ -60,8 +60,7 @@ async def test_threads_of_the_program_keep_its_collector(tmp_path: Path) -> None
 @pytest.mark.usefixtures("sandbox")
 async def test_worker_processes_freeze_what_they_imported_once(tmp_path: Path) -> None:
     before = gc.get_threshold()
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as process:
+    with processes(1) as process:
         report = await extract(
             Client.from_env, IDS, Select(), Annual(), to=tmp_path / "first", executor=process, chunk=2
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from asyncfin import (
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Account, Sandbox, Status, Switch
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, only, rows
+from tests.extraction.fresh import on_a_full_disk, processes
 from tests.generate import generate
 
 
@@ -284,42 +284,15 @@ async def test_a_wrong_argument_is_refused_before_anything_happens(
     assert (sandbox.log, names(folder.parent)) == ([], [])
 
 
-_FULL = """
-import asyncio, errno, resource, sys
-from asyncfin import Annual, Client, Select, extract
-
-async def main(base_url, token, folder, limit, *ids):
-    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), resource.RLIM_INFINITY))
-    async with Client(base_url, token) as client:
-        await extract(client, ids, Select(), Annual(), to=folder)
-
-try:
-    asyncio.run(main(*sys.argv[1:]))
-except OSError as error:
-    print(errno.errorcode[error.errno], error.filename)
-"""
-
-
 @pytest.mark.parametrize("limit", [0, 6000])
 async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
     sandbox: Sandbox, client: Client, folder: Path, limit: int
 ) -> None:
     """The error names the file, and a later run continues."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        _FULL,
-        sandbox.base_url,
-        sandbox.token,
-        str(folder),
-        str(limit),
-        *IDS,
-        stdout=subprocess.PIPE,
-    )
-    out, _ = await process.communicate()
-    assert process.returncode == 0
-    code, file = out.decode().split()
+    with processes(1) as executor:
+        arguments = (sandbox.base_url, sandbox.token, str(folder), IDS)
+        running = executor.submit(on_a_full_disk, limit, *arguments)
+        code, file = await asyncio.wrap_future(running)
     assert code in {"EFBIG", "EIO", "ENOSPC"}
     assert file.startswith(str(folder))
     whole = names(folder)

@@ -1,11 +1,9 @@
 """The footers are the record of an extraction."""
 
-import asyncio
 import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,25 +23,7 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows
-
-_KILLED = """
-import asyncio, os, signal, sys
-from asyncfin import Annual, Client, Select, extract
-
-rename = os.replace
-
-def replace(*names):
-    rename(*names)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-os.replace = replace
-
-async def main(base_url, token, folder, *ids):
-    async with Client(base_url, token) as client:
-        await extract(client, ids, Select(), Annual(), to=folder)
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+from tests.extraction.fresh import exit_code, killed_after_a_rename
 
 
 def beside(folder: Path) -> Path:
@@ -93,9 +73,8 @@ async def test_a_lost_lock_folder_costs_nothing(sandbox: Sandbox, client: Client
 @pytest.fixture
 async def killed(sandbox: Sandbox, folder: Path) -> Path:
     """A folder in which a run was killed as soon as its first file was in place."""
-    arguments = (sandbox.base_url, sandbox.token, str(folder), *IDS[:1])
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", _KILLED, *arguments)
-    assert await process.wait() == -signal.SIGKILL
+    arguments = (sandbox.base_url, sandbox.token, str(folder), IDS[:1])
+    assert await exit_code(killed_after_a_rename, *arguments) == -signal.SIGKILL
     assert names(folder) == [f"{IDS[0]}.parquet"]
     return folder
 

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -21,32 +20,15 @@ from asyncfin.extraction import folder_files
 from asyncfin.extraction.folder import Folder
 from asyncfin.sandbox import Hang, Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, rows, wait_for
-
-_RUN = """
-import asyncio, sys
-from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
-
-async def main(base_url, token, folder, *ids):
-    async with Client(base_url, token) as client:
-        try:
-            report = await extract(client, ids, Select(), Annual(), to=folder)
-        except ManifestMismatchError as error:
-            print(error)
-        else:
-            print(len(report.done), "done")
-
-asyncio.run(main(*sys.argv[1:]))
-"""
+from tests.extraction.fresh import extracted, processes
 
 
 async def another(sandbox: Sandbox, folder: Path) -> str:
     """What a run in another process says of the same question."""
-    arguments = (sandbox.base_url, sandbox.token, str(folder), *IDS)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", _RUN, *arguments, stdout=subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    return out.decode().strip()
+    with processes(1) as executor:
+        return await asyncio.wrap_future(
+            executor.submit(extracted, sandbox.base_url, sandbox.token, str(folder), IDS)
+        )
 
 
 @asynccontextmanager

@@ -46,6 +46,7 @@ from asyncfin.extraction.workers import Chunk
 from asyncfin.model.series import triple
 from asyncfin.sandbox import Account, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
+from tests.extraction.fresh import processes
 from tests.extraction.making import (
     EVENTS,
     make_client_after_another,
@@ -71,15 +72,12 @@ def threads() -> Iterator[Executor]:
         yield executor
 
 
-def processes(workers: int = 2) -> Executor:
-    return ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
-
-
 async def test_a_process_pool_writes_what_one_process_writes(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
     """Row for row; a later run of either kind sends one request per entity."""
-    with processes() as executor:
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=spawn) as executor:
         asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 2}
         report = await extract(Client.from_env, IDS, Select(), Annual(), **asked)
         assert rows(folder) == annual(*FIRST)
@@ -565,7 +563,14 @@ async def test_a_killed_worker_loses_no_change(
     file.write_text(str(at))
     monkeypatch.setenv("ASYNCFIN_KILL_AT", str(file))
     await extract(
-        make_killing_client, IDS, Select(), Annual(), to=folder, executor=processes, chunk=2, history=True
+        make_killing_client,
+        IDS,
+        Select(),
+        Annual(),
+        to=folder,
+        executor=partial(processes, 2),
+        chunk=2,
+        history=True,
     )
     assert not file.exists()
     table = read_changes(folder)

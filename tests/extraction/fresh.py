@@ -1,0 +1,91 @@
+"""Fresh processes, forked from one that has imported this module and has no threads; what runs in them.
+
+A new interpreter would import asyncfin and pyarrow again, for each of them.
+"""
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_all_start_methods, get_context
+from typing import Any
+
+import tests.extraction.making  # noqa: F401
+from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
+from tests.extraction.test_feed_faults import night
+
+
+def fresh() -> Any:
+    """Return the context that makes them; Windows has new interpreters only."""
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__, "obstore"])
+    return context
+
+
+def processes(workers: int) -> ProcessPoolExecutor:
+    """Return a pool of them, in the present environment."""
+    environment = (dict(os.environ),)
+    return ProcessPoolExecutor(
+        workers, mp_context=fresh(), initializer=_set_environment, initargs=environment
+    )
+
+
+def _set_environment(environment: Mapping[str, str]) -> None:
+    os.environ.update(environment)
+
+
+async def exit_code(function: Callable[..., object], *arguments: Any) -> int | None:
+    """Call a function in one, and return how that ended."""
+    process = fresh().Process(target=function, args=arguments)
+    process.start()
+    await asyncio.to_thread(process.join)
+    return process.exitcode  # type: ignore[no-any-return]
+
+
+def extracted(base_url: str, token: str, folder: str, ids: Sequence[str]) -> str:
+    """Extract, and return what was said."""
+
+    async def run() -> str:
+        async with Client(base_url, token) as client:
+            try:
+                report = await extract(client, ids, Select(), Annual(), to=folder)
+            except ManifestMismatchError as error:
+                return str(error)
+            return f"{len(report.done)} done"
+
+    return asyncio.run(run())
+
+
+def killed_after_a_rename(*arguments: Any) -> None:
+    """Extract until a file is in place."""
+    rename = os.replace
+
+    def replace(*names: str) -> None:
+        rename(*names)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = replace  # type: ignore[assignment]
+    extracted(*arguments)
+
+
+def on_a_full_disk(limit: int, *arguments: Any) -> tuple[str, str]:
+    """Extract where no file can be larger; return the error's code and file."""
+    import resource
+
+    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    try:
+        return "", extracted(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno or 0], error.filename
+
+
+def second_night(to: str, environment: Mapping[str, str]) -> None:
+    """Run the second night of test_feed_faults in this environment."""
+    _set_environment(environment)
+    asyncio.run(night(to, 1))

@@ -1,6 +1,6 @@
 """SIGKILL at a write of a run into an object store: the next run loses and repeats nothing.
 
-ASYNCFIN_STORE_KILLS=1 kills at every write; by default at every second one.
+ASYNCFIN_STORE_KILLS=1 kills at every write; by default at every third one.
 """
 
 import asyncio
@@ -8,32 +8,34 @@ import os
 import signal
 import threading
 from datetime import timedelta
-from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import obstore
 import pytest
 
 from asyncfin import as_of, read_changes
+from tests.extraction.fresh import fresh, second_night
 from tests.extraction.s3 import BUCKET, S3, served
 from tests.extraction.test_feed_faults import ALL, CONTENTS, night
-from tests.extraction.test_history_properties import check_order
+from tests.extraction.test_history_properties import check_order, fetch
 from tests.nights import BEGIN, LABELS, dataset_id
 from tests.storm import FailingProxy, failing
 
-EVERY = int(os.environ.get("ASYNCFIN_STORE_KILLS", "2"))
+EVERY = int(os.environ.get("ASYNCFIN_STORE_KILLS", "3"))
 Cells = dict[str, dict[tuple[str, str], float]]
 
 
 @pytest.mark.timeout(600)
-def test_killed_at_writes() -> None:
+def test_killed_at_writes(tmp_path: Path) -> None:
     """Of each company, the state of every night that it has is that night's publication."""
     with served() as s3, failing(s3) as proxy:
+        os.environ["AWS_ENDPOINT_URL"] = s3.url  # only what is killed goes by way of the proxy
         asyncio.run(night(f"s3://{BUCKET}/whole/night", 0))
         took_effect: set[tuple[bool, ...]] = set()
         step = 1
         while killed(s3, proxy, step):
-            took_effect.add(check(s3, f"{step}/night"))
+            took_effect.add(check(s3, f"{step}/night", tmp_path))
             step += EVERY
         # The lock; a part and an object, or its deletion, of each company; the run, and its `head`.
         assert step > 10
@@ -44,10 +46,9 @@ def killed(s3: S3, proxy: FailingProxy, step: int) -> bool:
     """Run the second night over a copy of the first one; return whether it was killed at this write."""
     for key in s3.names("whole/"):
         obstore.copy(s3.store, key, f"{step}/{key.partition('/')[2]}")
-    # A server that has imported everything, and no threads: a fork of this process would have those of S3.
-    processes = get_context("forkserver")
-    processes.set_forkserver_preload([__name__])
-    child = processes.Process(target=second_night, args=(f"s3://{BUCKET}/{step}/night", dict(os.environ)))
+    # A fork of this process would have the threads of S3.
+    environment = dict(os.environ) | {"AWS_ENDPOINT_URL": proxy.url}
+    child = fresh().Process(target=second_night, args=(f"s3://{BUCKET}/{step}/night", environment))
     writes, started, lock = 0, threading.Event(), threading.Lock()
 
     def choose(method: str, _: str) -> Any:
@@ -66,15 +67,10 @@ def killed(s3: S3, proxy: FailingProxy, step: int) -> bool:
     child.join()
     proxy.choose = lambda *_: None  # type: ignore[method-assign]
     assert child.exitcode in (0, -signal.SIGKILL)
-    return child.exitcode != 0
+    return bool(child.exitcode)
 
 
-def second_night(to: str, environment: dict[str, str]) -> None:
-    os.environ.update(environment)
-    asyncio.run(night(to, 1))
-
-
-def check(s3: S3, prefix: str) -> tuple[bool, ...]:
+def check(s3: S3, prefix: str, copies: Path) -> tuple[bool, ...]:
     """Run the third night, and compare with the publications; return which of the second were in place."""
     present = [dataset_of(s3, f"{prefix}/{each}.parquet") for each in ALL]
     took_effect = tuple(found != dataset_id(at) for at, found in enumerate(present))
@@ -83,6 +79,8 @@ def check(s3: S3, prefix: str) -> tuple[bool, ...]:
     to = f"s3://{BUCKET}/{prefix}"
     asyncio.run(night(to, 2))
     known = sorted(set(read_changes(to).column("known_from").to_pylist()))
+    fetch(s3, copies, f"{prefix}.changes/")
+    copy = copies / prefix
     for when in known:
         expected: Cells = {}
         for entity_id, was_in_place in zip(ALL, took_effect, strict=True):
@@ -99,8 +97,8 @@ def check(s3: S3, prefix: str) -> tuple[bool, ...]:
                     for key, cells in CONTENTS[number].items()
                     for label, cell in cells.items()
                 }
-        assert state(as_of(to, when)) == expected, when
-    check_order(to)
+        assert state(as_of(copy, when)) == expected, when
+    check_order(copy)
     assert not [name for name in s3.names() if name.startswith(f"{prefix}.changes/pending/")]
     assert [name for name in s3.names() if name.endswith("lock")] == []
     return took_effect

@@ -77,7 +77,7 @@ def _numbers(table: Any) -> dict[tuple[str, ...], float]:
 
 async def panels(dataset: DatasetFile) -> AsyncIterator[tuple[Panel, Panel]]:
     """Yield the original and the restated panel of each publication, oldest first."""
-    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with Sandbox() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         for publication in dataset.publications:
             sandbox.publish(publication)
             catalogue: Catalogue = await client.catalogue(dataset.entity_id)

@@ -19,6 +19,7 @@ from asyncfin.sandbox.demo import demo_datasets
 from tests.extraction.test_feed import rows
 from tests.extraction.test_history_properties import IDS, Run, in_folder
 from tests.generate import generate
+from tests.nights import Cell, Key, entity, publication
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -37,11 +38,11 @@ def example(name: str, library: str) -> ModuleType:
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
-    """The demo's companies, in a separate thread; the environment names it."""
+    """A service without companies, in a separate thread; the environment names it."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    sandbox = Sandbox.demo()
+    sandbox = Sandbox()
     try:
         asyncio.run_coroutine_threadsafe(sandbox.start(), loop).result()
         monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
@@ -52,6 +53,14 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sandbox]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+@pytest.fixture
+def demo(service: Sandbox) -> Sandbox:
+    """The service with the demo's companies."""
+    for company in demo_datasets():
+        service.publish(company)
+    return service
 
 
 async def expected(module: ModuleType, sandbox: Sandbox) -> list[tuple[str, str, str, float]]:
@@ -73,16 +82,19 @@ def read(table: Any) -> list[tuple[Any, ...]]:
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def test_the_process_pool_writes_one_file_a_company(service: Sandbox, tmp_path: Path) -> None:
+def test_the_process_pool_writes_one_file_a_company(demo: Sandbox, tmp_path: Path) -> None:
     """The process pool writes one file a company, and finds nothing changed the second time."""
     module, parquet = example("process_pool", "pyarrow"), pytest.importorskip("pyarrow.parquet")
     for state in ("done", "unchanged"):
-        report = asyncio.run(module.night(str(tmp_path / "night"), list(service.entities)))
+        report = asyncio.run(module.night(str(tmp_path / "night"), list(demo.entities)))
         assert {each.state for each in report.entities} == {state}
-    assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, service))
+    assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, demo))
 
 
-REAL = sorted((EXAMPLES / "../../shared/data").glob("*.json.gz"))
+# One with both tags in a year, one with the second alone, three with the first, two with none.
+NAMES = ("apple", "general-electric", "abbott", "boston", "tesla", "applied", "bank")
+DATA = EXAMPLES / "../../shared/data"
+REAL = [path for name in NAMES for path in DATA.glob(f"{name}-*.json.gz")]
 
 
 @pytest.mark.skipif(not REAL, reason="../shared/data is not there")
@@ -117,51 +129,48 @@ async def test_each_company_s_capital_expenditure_has_its_tags(monkeypatch: pyte
     assert list(companies.failed) == [unknown]
 
 
-def small(company: DatasetFile, entity_id: str, number: int, *, dropped: int = 0) -> Publication:
-    """Return a demo company with two yearly series under another id, without some of their first values."""
-    publication = company.publications[-1]
-    (group,) = (each for each in publication.groups if each["reporting_group_id"] == "annual.consolidated")
-    series = [each for each in group["series"] if each["metric_id"] in ("Revenue", "NetIncome")]
-    return evolve(
-        publication,
-        entity_id=entity_id,
-        name=f"{company.name} {number}",
-        dataset_id=str(UUID(int=number)),
-        groups=(group | {"series": series},),
-        values={each["series_id"]: publication.values[each["series_id"]][dropped:] for each in series},
-    )
+def small(entity_id: str, number: int, years: Collection[int] = range(2021, 2024)) -> Publication:
+    """Return a publication of two yearly series."""
+    cells = {f"FY{year}": Cell(float(year)) for year in years}
+    content = {Key(f"S-{metric}", metric): cells for metric in ("Revenue", "NetIncome")}
+    return publication(content, of=entity_id, number=number)
 
 
-def test_five_hundred_companies_are_in_duckdb_once(service: Sandbox, tmp_path: Path) -> None:
+async def test_five_hundred_companies_are_in_duckdb_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The second run requests what has changed, and has no row twice; a company that left is gone."""
     module, duckdb = example("duckdb_table", "duckdb"), pytest.importorskip("duckdb")
-    demo = demo_datasets()
-    ids = [f"O-{number:032x}" for number in range(500)]
-    for number, entity_id in enumerate(ids):
-        service.publish(small(demo[number % 3], entity_id, number))
+    ids = [entity(number) for number in range(500)]
     night, database = str(tmp_path / "night"), str(tmp_path / "figures.duckdb")
 
-    def run() -> tuple[int, list[tuple[Any, ...]]]:
-        before = len(service.log)
-        asyncio.run(module.read(night, ids))
+    async def run() -> tuple[int, list[tuple[Any, ...]]]:
+        before = len(sandbox.log)
+        await module.read(night, ids)
         rows = module.load(database, night)
         with duckdb.connect(database) as connection:
             sql = "SELECT entity_id, series_id, period_label, number FROM figures ORDER BY ALL"
             table = connection.execute(sql).fetchall()
         assert len(table) == rows
-        return len(service.log) - before, table
+        return len(sandbox.log) - before, table
 
-    _, first = run()
-    assert len({row[0] for row in first}) == 500
-    assert len({row[:3] for row in first}) == len(first)
-    assert run() == (500, first)
-    service.publish(small(demo[0], ids[0], 1000, dropped=1))
-    del ids[1]
-    requests, third = run()
+    # In one loop: a thread of the service would take turns with the client's.
+    async with Sandbox() as sandbox:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+        for number, entity_id in enumerate(ids):
+            sandbox.publish(small(entity_id, number))
+        _, first = await run()
+        assert len({row[0] for row in first}) == 500
+        assert len({row[:3] for row in first}) == len(first)
+        assert await run() == (500, first)
+        sandbox.publish(small(ids[0], 1000, range(2022, 2024)))
+        del ids[1]
+        requests, third = await run()
     assert requests == 499 + 2
     gone = sorted(set(first) - set(third))
     assert set(third) < set(first)
-    assert {row[0] for row in gone} == {f"O-{0:032x}", f"O-{1:032x}"}
+    assert {row[0] for row in gone} == {entity(0), entity(1)}
     assert len([row for row in gone if row[0] == ids[0]]) == 2  # the first year of each series
 
 
@@ -311,29 +320,29 @@ def test_a_dlt_table_by_the_feed_is_a_full_copy(tmp_path: Path, monkeypatch: pyt
     asyncio.run(random_nights(folder, 50, compare))
 
 
-def test_ray_tasks_read_every_company(service: Sandbox) -> None:
+def test_ray_tasks_read_every_company(demo: Sandbox) -> None:
     """Each with a separate client."""
     module = example("ray_tasks", "ray")
-    assert read(module.night(list(service.entities), 1)) == asyncio.run(expected(module, service))
+    assert read(module.night(list(demo.entities), 1)) == asyncio.run(expected(module, demo))
 
 
-def test_the_prefect_task_ends_with_the_report(service: Sandbox, tmp_path: Path) -> None:
+def test_the_prefect_task_ends_with_the_report(demo: Sandbox, tmp_path: Path) -> None:
     """Called without Prefect's server; a second one finds nothing changed."""
     module = example("prefect_flow", "prefect")
     for state in ("3 done", "3 unchanged"):
-        assert state in asyncio.run(module.night.fn(str(tmp_path / "night"), list(service.entities)))
+        assert state in asyncio.run(module.night.fn(str(tmp_path / "night"), list(demo.entities)))
 
 
-def test_the_dask_cluster_writes_to_the_bucket(service: Sandbox, tmp_path: Path) -> None:
+def test_the_dask_cluster_writes_to_the_bucket(demo: Sandbox, tmp_path: Path) -> None:
     """Here to a folder: its workers are of one machine."""
     module, parquet = example("dask_cluster", "distributed"), pytest.importorskip("pyarrow.parquet")
     with module.Cluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-        report = module.night(cluster, str(tmp_path / "night"), list(service.entities))
-    assert len(report.done) == len(service.entities)
-    assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, service))
+        report = module.night(cluster, str(tmp_path / "night"), list(demo.entities))
+    assert len(report.done) == len(demo.entities)
+    assert read(parquet.read_table(tmp_path / "night")) == asyncio.run(expected(module, demo))
 
 
-def test_no_token_goes_through_dask(service: Sandbox, tmp_path: Path) -> None:
+def test_no_token_goes_through_dask(demo: Sandbox, tmp_path: Path) -> None:
     """The token is neither in Dask's graph, nor in results, nor in any log of the cluster."""
     module, cloudpickle = example("dask_cluster", "distributed"), pytest.importorskip("cloudpickle")
     plugins = importlib.import_module("distributed.diagnostics.plugin")
@@ -345,9 +354,9 @@ def test_no_token_goes_through_dask(service: Sandbox, tmp_path: Path) -> None:
 
     with module.Cluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
         cluster.cluster.scheduler.add_plugin(Watch())
-        report = module.night(cluster, str(tmp_path / "night"), list(service.entities))
+        report = module.night(cluster, str(tmp_path / "night"), list(demo.entities))
         logs = repr((cluster.get_worker_logs(), cluster.get_scheduler_logs(), cluster.get_events()))
     found = b"".join([*seen, cloudpickle.dumps(report), logs.encode()])
-    assert found.count(service.entities[0].encode()) >= 2
+    assert found.count(demo.entities[0].encode()) >= 2
     assert b"read_chunk" in found
-    assert service.token.encode() not in found
+    assert demo.token.encode() not in found

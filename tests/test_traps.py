@@ -131,7 +131,7 @@ def is_near(found: float, wanted: float | None) -> bool:
     return math.isnan(found) if wanted is None else math.isclose(found, wanted, abs_tol=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(QUARTERS), st.integers(1, 1_000), min_size=1), min_size=1, max_size=3

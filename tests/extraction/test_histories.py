@@ -24,7 +24,7 @@ from tests.nights import (
 )
 
 # How many companies have a history, with so many nights each; ASYNCFIN_HISTORIES="300 8" runs more.
-COMPANIES, NIGHTS = map(int, os.environ.get("ASYNCFIN_HISTORIES", "12 6").split())
+COMPANIES, NIGHTS = map(int, os.environ.get("ASYNCFIN_HISTORIES", "8 6").split())
 IDS = tuple(entity(number) for number in range(1, COMPANIES + 1))
 ALWAYS: Content = {Key("S-always", "Always"): {"FY2020": Cell(1)}}
 MICROSECOND = timedelta(microseconds=1)

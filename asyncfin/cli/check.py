@@ -18,9 +18,10 @@ async def check(
     """Compare the service with its description, by one entity, and say what differs.
 
     It costs about 25 requests, and one for each 100 series of the dataset. It
-    writes nothing. The report contains no whole name, no value and no token: after
-    a look at its words it can be sent to the service's support. The exit code is 0
-    if nothing breaks the description and every check was made, else 1.
+    writes nothing. The report contains no values and no token. It can be sent to
+    the service's support, after a look for parts of names in its words and extra
+    fields. The exit code is 0 if nothing breaks the description and every check was
+    made, else 1.
 
       asyncfin check ENTITY_ID
 

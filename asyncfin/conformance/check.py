@@ -15,7 +15,7 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     It reads the metadata, the catalogue and about 20 queries, the usage and the limits: page sizes, cursors,
     each form of periods and whether they have the same values, both value versions, the caps, the errors, the
     window of ``trailing``, and the first query that a question for everything sends. It writes nothing and
-    uses no cache. What a report may contain: see `Finding`.
+    uses no cache. `Finding` says what a report may contain.
 
     Metadata, or a first page of the catalogue, that cannot be decoded end the report: a break names the JSON
     path, and `complete` is False.

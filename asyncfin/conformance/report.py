@@ -1,4 +1,4 @@
-"""What a check has found, in words that can be sent to strangers."""
+"""What a check has found, without the values of the service."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Finding:
     Attributes:
         kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"``, ``"words"`` or ``"extra"``.
         spec: the section of the spec.
-        what: the finding. It contains field names and counts, and words of open sets, but no whole name or
-            label, no value, no token, and no id of a series, metric or scope.
+        what: the finding. It contains field names, counts, and words of open sets, in which a service may
+            have used a part of a name or label; no value, no token, and no id of a series, metric or scope.
         count: how often it was seen.
         of: among how many. None: not counted.
         request_id: the service's id of the first request that shows it, if there is one.

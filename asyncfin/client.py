@@ -92,7 +92,8 @@ class Client:
         retry: when to send a request again.
         timeouts: the time limits of one attempt.
         max_in_flight: how many requests may be in flight at once, at least 1.
-        lane: ``"interactive"``, or ``"bulk"``, which gives way to the interactive clients of this process.
+        lane: ``"interactive"``, or ``"bulk"``, which gives way to interactive clients of the same bucket and
+            process.
         cache: keeps what is read, so that it need not be requested again. None: only the catalogues used last
             are kept. Equal questions at the same time share their requests in either case.
         max_age: how many seconds a publication is taken for the current one after it was confirmed. 0:

@@ -511,7 +511,7 @@ class Client:
         """Return what several entities have of a question, side by side, in the order of the ids.
 
         Each entity is read as `query` reads it, at once, with at most `max_in_flight` requests. A rule, such
-        as `Annual`, is resolved once over the catalogues of all entities that can be read, so that one period
+        as `Annual`, is resolved over the catalogues of all entities that can be read, so that one period
         is one row for all. Other periods are passed as given.
 
         Ids, words and periods that an entity does not have are in `missing`; one with nothing of the question

@@ -117,7 +117,7 @@ def extract(
         into: The folder for the files, or a URL such as s3://bucket/prefix; the lock is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only estimate the cost.
-        read_catalogues: With --dry-run: read the catalogues, so that nothing is guessed.
+        read_catalogues: With --dry-run: read the catalogues instead of guessing.
         failed_of_last: Read only the entities that failed in the last run of --into.
         restated: The latest restated values instead of the original ones.
         both: Both versions, which the column asked_version distinguishes.

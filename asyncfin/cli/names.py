@@ -37,7 +37,7 @@ async def names(
         entity_ids: The entities, O- and 32 characters each, or names of the file of --names.
         ids: A file of more entity ids, one a line; - for standard input.
         into: Add the entities to this file. What it contains stays, and costs no request.
-        from_cache: All entities whose catalogues are in the cache of ASYNCFIN_CACHE; no request is sent.
+        from_cache: All entities of which the cache of ASYNCFIN_CACHE has a catalogue; no request is sent.
     """
     if from_cache and (entity_ids or ids):
         raise UsageError("--from-cache takes all entities of the cache: give no entities with it")

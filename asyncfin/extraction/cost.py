@@ -144,7 +144,8 @@ async def extract_cost(
 
     Args:
         read_catalogues: whether to read the catalogue of each new or changed entity and plan its question.
-            The cost is then exact, provided that the service fills its pages and no request is repeated.
+            The cost is then exact, provided that the budget lasts, the service fills its pages and no request
+            is repeated.
             This spends the requests of the catalogues.
 
     Raises:

@@ -115,10 +115,10 @@ async def extract(
 
     Requests: one for each entity that has a file, unless with `refresh`. For each other entity, and if the
     publication is a new one or was changed in place, one for each 100 series of the catalogue and those of
-    the planned question. At most `client.max_in_flight` entities are in progress at once. If
-    a run is killed, or ends with the allowance, only their requests are repeated. Entities without a
-    file come first; each allowance starts with two entities at once, and one more for every eight that
-    are done, so an allowance that is enough for any two of them makes progress.
+    the planned question. At most `client.max_in_flight` entities are in progress at once. If a run is
+    killed, or ends with the allowance, only their requests are repeated, apart from metadata. Entities
+    without a file come first; each allowance starts with two entities at once, and one more for every eight
+    that are done, so an allowance that is enough for any two of them makes progress.
 
     An entity that failed because of the service (5xx, no connection, a time limit) is read again after
     all others. If the first 20 entities are all refused with 403, three of the others are read before the

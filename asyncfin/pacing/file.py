@@ -63,9 +63,10 @@ def _boot_id() -> str:
 class FileBucket(SharedBucket):
     """Paces the requests of all processes of this machine that name the same file.
 
-    Over any period they together send at most ``burst + rate * seconds + 2`` requests. Busy processes get
-    equal shares. A pause, a used-up allowance and a learned rate apply to all of them. The file must be on a
-    local disk, not on NFS; for several machines use `RedisBucket`.
+    Over any period in which the file keeps its state, they together send at most
+    ``burst + rate * seconds + 2`` requests. Busy processes get equal shares. A pause, a used-up allowance and
+    a learned rate apply to all of them. The file must be on a local disk, not on NFS; for several machines
+    use `RedisBucket`.
 
     Args:
         path: the file, which is created if it is missing, for this user alone. Its folder must exist.

@@ -286,7 +286,7 @@ _SHA = sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 class RedisBucket(SharedBucket):
     """Paces the requests of all processes, on any number of machines, that name the same account.
 
-    It promises what `FileBucket` promises, by the clock of the Redis server.
+    It promises what `FileBucket` promises, by the clock of the Redis server, as long as no fallback paces.
 
     Args:
         redis: the URL of the server, or a `redis.asyncio.Redis`, which stays open when the bucket is closed.

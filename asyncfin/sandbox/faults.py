@@ -127,7 +127,7 @@ class Truncate(Fault):
 
 @frozen(kw_only=True)
 class Slow(Fault):
-    """Send the body in ten pieces, spread evenly over `seconds`."""
+    """Send the body in at most ten pieces, spread over `seconds`."""
 
     seconds: float = field(validator=_positive)
 

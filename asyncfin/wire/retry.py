@@ -35,8 +35,8 @@ class Retry:
         wait_initial: the longest wait before the second attempt, in seconds. It doubles with each further
             attempt. The actual wait is random, in the upper half of it, so that waits lengthen (spec 7).
         wait_max: the limit of that doubling, in seconds.
-        max_retry_after: the longest Retry-After to wait for, in seconds. A longer one raises
-            `AllowanceExhaustedError` after a 429, and ends the retries after a 5xx.
+        max_retry_after: the longest Retry-After to wait for, in seconds. A longer one, of a day at most,
+            raises `AllowanceExhaustedError` after a 429, and ends the retries after a 5xx.
         max_outage: while the service fails as a whole, one request at a time is sent. For so many seconds
             after the first failure the others wait if they are of the bulk lane or of an extraction. Later
             ones, and those of the interactive lane, raise the last failure at once.

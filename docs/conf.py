@@ -17,6 +17,7 @@ ROOT = HERE.parent
 sys.path.insert(0, str(HERE))
 
 import notebook_pages  # noqa: E402
+from drawings import draw_all  # noqa: E402
 
 project = "asyncfin"
 author = "the asyncfin contributors"
@@ -180,10 +181,7 @@ def _text(app, page: str) -> str:  # type: ignore[no-untyped-def]
 
 
 def setup(app) -> None:  # type: ignore[no-untyped-def]
-    if not app.tags.has("undrawn"):  # a test of the texts needs no drawings
-        from drawings import draw_all
-
-        draw_all(HERE / "_generated")
+    draw_all(HERE / "_generated")
     app.add_search_language(Search)
     # Before napoleon.
     app.connect("autodoc-process-docstring", tidy_docstring, priority=100)

@@ -2,7 +2,6 @@
 
 import doctest
 import importlib
-import os
 import pkgutil
 import re
 import shlex
@@ -15,6 +14,7 @@ import pytest
 import asyncfin
 from asyncfin.cli.app import run
 from asyncfin.sandbox import Sandbox
+from tests.cli.conftest import set_environment
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
@@ -45,13 +45,6 @@ APART = ("asyncfin.__main__",)
 MODULES = [name for _, name, _ in pkgutil.walk_packages(asyncfin.__path__, "asyncfin.") if name not in APART]
 
 
-def _alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Work in a folder, with no setting of the library in the environment."""
-    for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.chdir(folder)
-
-
 def _execute(code: str) -> None:
     """Run a program in this process: a child would import the library and a frame library again."""
     exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
@@ -66,7 +59,8 @@ def test_a_python_block_runs_and_prints_the_text_below_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Every block is a separate program, and its output is the text block that follows it."""
-    _alone(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    set_environment(monkeypatch)
     if "to_excel" in code:
         pytest.importorskip("openpyxl")
     _execute(code)
@@ -88,9 +82,8 @@ def test_a_console_block_prints_what_it_shows(
 
     They run in this process: a shell would import the library again for every command.
     """
-    _alone(monkeypatch, tmp_path)
-    monkeypatch.setenv("ASYNCFIN_BASE_URL", asyncfin_sandbox.base_url)
-    monkeypatch.setenv("ASYNCFIN_TOKEN", asyncfin_sandbox.token)
+    monkeypatch.chdir(tmp_path)
+    set_environment(monkeypatch, asyncfin_sandbox)
     lines = text.splitlines()
     shown = "\n".join(line for line in lines if not line.startswith("$ "))
     for line in lines:
@@ -115,7 +108,8 @@ def test_the_readme_s_extraction_runs_again_and_with_another_question(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The second time nothing has changed; another `last` takes the folder over."""
-    _alone(monkeypatch, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    set_environment(monkeypatch)
     text = (ROOT / "README.md").read_text()
     code = next(
         code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if 'to="revenue"' in code

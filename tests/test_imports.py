@@ -61,6 +61,12 @@ def test_public_modules_are_attributes_of_the_package() -> None:
     assert child("import asyncfin; print(asyncfin.sandbox.Sandbox.__name__)") == "Sandbox\n"
 
 
+def test_the_installed_command_is_that_of_the_module() -> None:
+    """`asyncfin`, which the documents use, and `python -m asyncfin`, which tests start."""
+    (script,) = importlib.metadata.entry_points(group="console_scripts", name="asyncfin")
+    assert script.load() is importlib.import_module("asyncfin.__main__").main
+
+
 def test_the_package_knows_its_version() -> None:
     """It is that of the installed distribution."""
     assert asyncfin.__version__ == importlib.metadata.version("asyncfin")

@@ -1,6 +1,7 @@
 """Imports run only downwards (see CONTRIBUTING.md), and each foreign library has its rooms."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -161,7 +162,8 @@ def test_foreign_libraries_stay_in_their_rooms(path: Path) -> None:
 
 def test_only_one_module_writes_markup() -> None:
     """It escapes every text; the explorer's markup is in its templates."""
-    assert [str(path.relative_to(ROOT)) for path in MODULES if "</" in path.read_text()] == ["html.py"]
+    tag = re.compile(r"<(?:/|(?:a|b|div|p|pre|span|style|table|tbody|td|th|thead|tr)\b)")
+    assert [str(path.relative_to(ROOT)) for path in MODULES if tag.search(path.read_text())] == ["html.py"]
 
 
 def test_the_oracle_imports_nothing_of_the_library() -> None:

@@ -28,7 +28,7 @@ from asyncfin.cli.app import run
 from asyncfin.model.selection import RULES
 from asyncfin.sandbox import Sandbox
 from asyncfin.typing import Rule
-from tests.cli.conftest import serving
+from tests.cli.conftest import serving, set_environment
 from tests.handmade import dataset
 
 Key = tuple[int, int, int]
@@ -122,9 +122,9 @@ def test_a_rule_is_resolved_over_the_catalogues_of_several_companies(
     limit = [] if last is None else ["--last", str(last)]
     with serving(document(ONE), document(OTHER)) as sandbox:
         assert asyncio.run(resolved()) == Exact([Period(*key) for key in union])
-        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
-        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
-        run(["query", ONE, OTHER, "--metric", "Revenue", f"--{name}", *limit, "--json"])
+        set_environment(monkeypatch, sandbox)
+        code = run(["query", ONE, OTHER, "--metric", "Revenue", f"--{name}", *limit, "--json"])
+    assert code == 0
     found = json.loads(capsys.readouterr().out)
     panels = found["panels"] if isinstance(found, dict) else found
     # A company that has none of them has a panel without periods.

@@ -177,13 +177,19 @@ def service(running: Sandbox) -> Iterator[Sandbox]:
     running.clear_faults()
 
 
+def set_environment(monkeypatch: pytest.MonkeyPatch, sandbox: Sandbox | None = None) -> None:
+    """Set the environment of this process for commands, with the service in it and nothing else of ours."""
+    for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
+        monkeypatch.delenv(name)
+    if sandbox is not None:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
+
+
 @pytest.fixture
 def command(service: Sandbox, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """Runs a command in this process; the environment names the service."""
-    for name in [name for name in os.environ if name.startswith("ASYNCFIN_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("ASYNCFIN_BASE_URL", service.base_url)
-    monkeypatch.setenv("ASYNCFIN_TOKEN", service.token)
+    set_environment(monkeypatch, service)
 
     def call(*arguments: str) -> Result:
         code = run(arguments)

@@ -241,15 +241,15 @@ def test_a_pipe_gets_whole_lines_in_utf_8_without_colours(
     monkeypatch.setenv("COLUMNS", "20")
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
-    into_terminal = command("query", ENTITY).out
+    printed = command("query", ENTITY).out
     pipe = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="ascii"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe, encoding="ascii", newline="\n"))
     assert run(["query", ENTITY]) == 0
     out = pipe.getvalue().decode()
     assert "─" in out
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) > 60
-    assert out == into_terminal
+    assert out == printed
 
 
 @pytest.mark.parametrize(

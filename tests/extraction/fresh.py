@@ -1,6 +1,7 @@
-"""Fresh processes, forked from one that has imported this module and has no threads; what runs in them.
+"""Fresh processes, forked from one that has imported this module and runs no test; what runs in them.
 
-A new interpreter would import asyncfin and pyarrow again, for each of them.
+A new interpreter would import asyncfin and pyarrow again, for each of them. One that hangs ends after
+`SECONDS`: a test that waits for it would never end.
 """
 
 import asyncio
@@ -17,6 +18,8 @@ import tests.extraction.making  # noqa: F401
 from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
 from tests.extraction.test_feed_faults import night
 
+SECONDS = 100
+
 
 def fresh() -> Any:
     """Return the context that makes them; Windows has new interpreters only."""
@@ -30,21 +33,28 @@ def fresh() -> Any:
 def processes(workers: int) -> ProcessPoolExecutor:
     """Return a pool of them, in the present environment."""
     environment = (dict(os.environ),)
-    return ProcessPoolExecutor(
-        workers, mp_context=fresh(), initializer=_set_environment, initargs=environment
-    )
+    return ProcessPoolExecutor(workers, mp_context=fresh(), initializer=_begin, initargs=environment)
 
 
-def _set_environment(environment: Mapping[str, str]) -> None:
+def _begin(environment: Mapping[str, str]) -> None:
+    # What they are forked from has the environment of the test that came first.
+    os.environ.clear()
     os.environ.update(environment)
+    if hasattr(signal, "alarm"):
+        signal.alarm(SECONDS)
 
 
 async def exit_code(function: Callable[..., object], *arguments: Any) -> int | None:
     """Call a function in one, and return how that ended."""
-    process = fresh().Process(target=function, args=arguments)
+    process = fresh().Process(target=_called, args=(dict(os.environ), function, *arguments))
     process.start()
     await asyncio.to_thread(process.join)
     return process.exitcode  # type: ignore[no-any-return]
+
+
+def _called(environment: Mapping[str, str], function: Callable[..., object], *arguments: Any) -> None:
+    _begin(environment)
+    function(*arguments)
 
 
 def extracted(base_url: str, token: str, folder: str, ids: Sequence[str]) -> str:
@@ -87,5 +97,5 @@ def on_a_full_disk(limit: int, *arguments: Any) -> tuple[str, str]:
 
 def second_night(to: str, environment: Mapping[str, str]) -> None:
     """Run the second night of test_feed_faults in this environment."""
-    _set_environment(environment)
+    _begin(environment)
     asyncio.run(night(to, 1))

@@ -59,7 +59,7 @@ async def served(sandbox: Sandbox, shared: Path | None = None) -> AsyncIterator[
 async def served_by_four(sandbox: Sandbox, shared: Path) -> AsyncIterator[Any]:
     """Give an HTTP client of the example, which four workers serve.
 
-    They are forked by a process that has imported it: that takes longer than all that they do.
+    They are forked by a process that has imported it, unless another test needed one before.
     """
     processes = get_context("forkserver")
     processes.set_forkserver_preload([work.__module__])
@@ -76,7 +76,8 @@ async def served_by_four(sandbox: Sandbox, shared: Path) -> AsyncIterator[Any]:
             for each in workers:
                 each.terminate()
             for each in workers:
-                await asyncio.to_thread(each.join)
+                await asyncio.to_thread(each.join, 20)
+                each.kill()  # one that hangs; the test would never end
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.cli.conftest import Command
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_the_script_knows_commands_and_options(command: Command, shell: str) -> None:
     """Every command, and the options of one, are in it."""
+    if shell == "powershell" and version("cyclopts").startswith(("5.0.", "5.1.")):
+        pytest.skip("cyclopts knows it since 5.2")
     out = command("completion", shell).out
     assert "catalogue" in out
     assert "csv-raw" in out

@@ -42,7 +42,6 @@ from asyncfin.pacing.pace import TUNING
 from asyncfin.pacing.redis import _AWAY, _FIRST_CONNECTION
 from asyncfin.read.attempts import MAX_RESTARTS
 from asyncfin.read.kept import MAX_PANELS, MAX_VALUES
-from asyncfin.read.learned import _MOST_SMALLER
 from asyncfin.read.publications import _READ_AGAIN_SECONDS, MAX_KEPT_SERIES
 from asyncfin.read.write import _SECONDS
 from asyncfin.sandbox.dataset import _MAX_INFLATED
@@ -109,7 +108,6 @@ STATED = [
     ("docs/extraction.md", f"`client.max_in_flight` of those ({IN_FLIGHT} by default)"),
     ("docs/extraction.md", f"its entity starts over, at most {word(MAX_RESTARTS)} times"),
     ("docs/how/exactness.md", f"After {word(MAX_RESTARTS)} restarts"),
-    ("docs/how/exactness.md", f"at most `max_in_flight` + {_MOST_SMALLER} refused requests"),
     ("docs/how/pacing.md", f'`"bulk"` gets every {"tenth" * (_BULK_TURN == 9)} grant'),
     (
         "docs/how/pacing.md",

@@ -16,7 +16,7 @@ from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, Pointer, RecordRule
 from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.checks import check_entity_id
-from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place, publication_id
+from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
 
@@ -276,13 +276,6 @@ class Memory:
         return (self._records.get(key[:2]) or _NOTHING).rules_out(key[2])
 
 
-def is_as_new(catalogue: Catalogue | None, current: Dataset) -> bool:
-    """Return whether there is a catalogue of a publication that was not changed in place since."""
-    return catalogue is not None and not is_changed_in_place(
-        catalogue.created_timestamp, current.created_timestamp
-    )
-
-
 def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
     """Return the blocks without the series that are known, and make theirs known."""
     found = []
@@ -314,9 +307,6 @@ class Recorder(ABC):
     async def mark_refused(self, entity_id: str) -> None:
         now = self._clock()
         await self._change(entity_id, lambda known: known.as_refused(now))
-
-    async def mark_differing(self, entity_id: str) -> None:
-        await self._change(entity_id, lambda known: known.as_differing())
 
     @abstractmethod
     async def _change(self, entity_id: str, rule: RecordRule) -> EntityRecord | None:

@@ -157,7 +157,7 @@ def encode_record(record: EntityRecord, ahead: timedelta = timedelta()) -> bytes
     confirmed = record.pointer.confirmed if record.pointer else None
     moments = (stored(confirmed), stored(record.replaced), stored(record.refused))
     as_given = stored(confirmed, timedelta())
-    return msgspec.msgpack.encode((dataset_id, *moments, as_given, record.timestamps_differ))
+    return msgspec.msgpack.encode((dataset_id, *moments, as_given, False))
 
 
 def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
@@ -166,13 +166,13 @@ def decode_record(body: bytes, ahead: timedelta = timedelta()) -> EntityRecord:
     def read(moment: int | None) -> datetime | None:
         return None if moment is None else EPOCH + moment * _MICROSECOND - ahead
 
-    dataset_id, confirmed, replaced, refused, as_given, differ = _record_decoder.decode(body)
+    dataset_id, confirmed, replaced, refused, as_given, _ = _record_decoder.decode(body)
     if dataset_id is None or confirmed is None or as_given is None:
         pointer = None
     else:
         moment, given = EPOCH + confirmed * _MICROSECOND - ahead, EPOCH + as_given * _MICROSECOND
         pointer = Pointer(dataset_id, given if abs(given - moment) <= CLOCK_STEP else moment)
-    return EntityRecord(pointer, read(replaced), read(refused), differ)
+    return EntityRecord(pointer, read(replaced), read(refused))
 
 
 def verified_record(row: object, *key: str | bytes, ahead: timedelta = timedelta()) -> EntityRecord | None:

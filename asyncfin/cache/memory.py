@@ -19,17 +19,15 @@ from attrs import frozen
 from asyncfin import checks
 from asyncfin.cache.base import (
     CATALOGUE,
-    KINDS,
     MemoryRecords,
     MiB,
     ProcessCache,
     check_entity_id_or_none,
-    is_as_new,
 )
 from asyncfin.cache.store import CacheStats, Partition, partition_key
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
@@ -164,10 +162,6 @@ class _MemoryPartition(MemoryRecords):
             # In a thread, for it takes a millisecond a megabyte.
             put = await asyncio.to_thread(compressed, put)
         self._memory.put_blocks(self._key(entity_id, dataset_id, value_version), put)
-
-    async def drop_older(self, current: Dataset) -> None:
-        if not is_as_new(await self.catalogue(current.entity_id, current.dataset_id), current):
-            self._memory.drop(self._key(current.entity_id, current.dataset_id, kind) for kind in KINDS)
 
     @asynccontextmanager
     async def claim(self, entity_id: str) -> AsyncIterator[None]:

@@ -37,9 +37,6 @@ class EntityRecord:
     replaced: datetime | None = None  # when a response arrived that refused `pointer` as no longer current
     # When a 403 or 404 arrived that no later request has lifted; then the pointer is None.
     refused: datetime | None = None
-    # Whether responses to one read differed in the `created_timestamp` of one publication, which then shows
-    # nothing.
-    timestamps_differ: bool = False
 
     @property
     def current(self) -> Pointer | None:
@@ -86,18 +83,14 @@ class EntityRecord:
         """Return the record after a response that refused the entity (403, 404)."""
         return self._with(None, refused=max(arrived, self.refused or arrived))
 
-    def as_differing(self) -> EntityRecord:
-        """Return the record after a read whose responses differed in the `created_timestamp`."""
-        return evolve(self, timestamps_differ=True)
-
     def _with(
         self, pointer: Pointer | None, *, replaced: datetime | None = None, refused: datetime | None = None
     ) -> EntityRecord:
-        return EntityRecord(pointer, replaced, refused, self.timestamps_differ)
+        return EntityRecord(pointer, replaced, refused)
 
     def merged(self, other: EntityRecord, now: datetime) -> EntityRecord:
         """Return the record after what another one of the same entity has recorded."""
-        record = self.as_differing() if other.timestamps_differ else self
+        record = self
         if other.pointer is not None:
             record = record.confirm(other.pointer, now)
             if other.replaced is not None:

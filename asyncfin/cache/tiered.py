@@ -17,7 +17,6 @@ from attrs import evolve, frozen
 from asyncfin.cache.availability import SLOW_SECONDS, Availability, QuestionTime, seconds_left
 from asyncfin.cache.base import (
     CATALOGUE,
-    KINDS,
     MAX_RECORDS,
     Key,
     LeastRecentlyUsed,
@@ -26,12 +25,11 @@ from asyncfin.cache.base import (
     Recorder,
     check_entity_id_or_none,
     distinct,
-    is_as_new,
 )
 from asyncfin.cache.codec import decode_blocks, decode_catalogue, encode_blocks, encode_catalogue
 from asyncfin.cache.record import EntityRecord, Pointer, RecordRule
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, compressed
 from asyncfin.tasks import unless_silent
 
@@ -284,18 +282,6 @@ class TieredPartition(Recorder):
             # With the blocks: memory may have dropped them during the wait.
             self._memory.put_blocks(key, blocks, parts)
             self._memory.add_unstored(key, unstored)
-
-    async def drop_older(self, current: Dataset) -> None:
-        keys = [self._key(current.entity_id, current.dataset_id, kind) for kind in KINDS]
-        # What memory has first: another process may have read the publication again, and stored it.
-        for _ in range(2):
-            if is_as_new(await self.catalogue(current.entity_id, current.dataset_id), current):
-                return
-            self._memory.drop(keys)
-        nothing: Collection[Hashable] = ()
-        for key in keys:
-            if parts := await self._run(partial(self._rows.parts, key[1:], self._clock()), nothing):
-                await self._run(partial(self._rows.drop, key[1:], parts), None)
 
     async def _can_store(self, entity_id: str) -> bool:
         # Encoding takes longer than finding out whether the store is there.

@@ -41,7 +41,6 @@ class _Described:
     requests: int
     missing: Missing | None
     run: str | None = None
-    timestamps_differ: bool = False
 
 
 class ObjectFiles:
@@ -91,7 +90,6 @@ class ObjectFiles:
             "requests": written.requests,
             "missing": dict(written.missing),
             "run": written.run,
-            "timestamps_differ": written.timestamps_differ,
         }
         if len(text := json.dumps(described)) > _MOST_METADATA:  # the footer has them too
             text = json.dumps(described | {"missing": None})
@@ -134,7 +132,6 @@ class ObjectFiles:
                 said.requests,
                 missing,
                 said.run,
-                said.timestamps_differ,
             )
             found = Found(said.entity_id, said.question, written)
         if found is None and (footer := await self._footer(key, head.size)) is not None:

@@ -18,7 +18,7 @@ from attrs import frozen
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
 from asyncfin.extraction.strict import structure
-from asyncfin.model.catalogue import is_changed_in_place, is_same_publication
+from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.judge import Missing
 from asyncfin.optional import pa, parquet
 from asyncfin.table.arrow import METADATA
@@ -46,8 +46,6 @@ class Written:
         missing: the ids and words of the question that the entity does not have, by field.
         run: the run of the change feed that wrote it, or the one before if nothing changed; None without
             a feed.
-        timestamps_differ: whether responses to one read differed in the `created_timestamp`, which then shows
-            nothing.
     """
 
     dataset_id: str
@@ -57,17 +55,10 @@ class Written:
     requests: int
     missing: Missing
     run: str | None = None
-    timestamps_differ: bool = False
 
     def is_current(self, current: Metadata) -> bool:
-        """Return whether metadata name the publication of the file, and do not show it changed in place."""
-        if not is_same_publication(self.dataset_id, current.dataset.dataset_id):
-            return False
-        return (
-            self.timestamps_differ
-            or current.timestamps_differ
-            or not is_changed_in_place(self.created_timestamp, current.dataset.created_timestamp)
-        )
+        """Return whether metadata name the publication of the file."""
+        return is_same_publication(self.dataset_id, current.dataset.dataset_id)
 
 
 @frozen
@@ -123,11 +114,10 @@ def encode(
     *,
     requests: int,
     run: str | None = None,
-    timestamps_differ: bool = False,
 ) -> EntityFile:
     """Return the rows of an entity's panels, which are `table`, as a Parquet file."""
     dataset = panels_of(answer)[0].dataset
-    noted: dict[str, Any] = {"requests": requests, "run": run, "timestamps_differ": timestamps_differ}
+    noted: dict[str, Any] = {"requests": requests, "run": run}
     table = table.replace_schema_metadata(_footer_metadata(answer, table, question, noted))
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
@@ -184,7 +174,7 @@ def read_footer(file: Path | bytes) -> Footer | None:
         # Also the metadata of a panel's table that a user has saved, which do not have the question.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
-        entry = {"requests": 0, "run": None, "timestamps_differ": False} | panels[0]
+        entry = {"requests": 0, "run": None} | panels[0]
         entry |= {"question": canonical(dict(entry["question"])), "rows": found.num_rows, "bytes": size}
         return structure(entry | {"written": entry}, Footer)
     except (ValueError, KeyError, TypeError) as error:

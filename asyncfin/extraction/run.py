@@ -31,11 +31,9 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.refusals import Refusals, asked_first
 from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport, Failure
 from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
-from asyncfin.model.catalogue import Catalogue, is_same_publication
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, without_periods
 from asyncfin.read.entity import EntityAnswer, answer_of
-from asyncfin.read.in_place import log_changed_in_place
-from asyncfin.read.read import Metadata, Read
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, cancel_and_wait, in_thread
 
@@ -97,7 +95,6 @@ class Run:
     _deviations: dict[str, int] = field(factory=dict)
     _unlisted: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
-    _changed_in_place: set[str] = field(factory=set)  # entities of which that is logged
     # What failed because of the service is read again after all others.
     _again: dict[str, None] = field(factory=dict)
     _refusals: Refusals = field(factory=Refusals)
@@ -272,10 +269,9 @@ class Run:
         longest = self._options.max_outage
         reads = evolve(reads_of(self._client), max_outage=inf if longest is None else longest)
         if has_file and not self._options.refresh:
-            metadata = await (read := reads.read(question, "dataset")).metadata()
+            metadata = await reads.read(question, "dataset").metadata()
             if await self._files.is_current(metadata):
                 return self._report(entity_id, "unchanged")
-            await self._drop_if_changed(read, metadata)
         # Held until the file is in place: what is read and not written is lost when an allowance ends.
         async with self._reading:
             if self._ending:
@@ -289,22 +285,10 @@ class Run:
             self._reading.release()
         return self._report(entity_id, "done")
 
-    async def _drop_if_changed(self, read: Read, current: Metadata) -> None:
-        """Drop what the client has of a publication that was changed in place since its file was written."""
-        entity_id, written = read.entity_id, self._files.known[read.entity_id]
-        if is_same_publication(written.dataset_id, current.dataset.dataset_id):
-            if not current.changed_in_place and entity_id not in self._changed_in_place:
-                log_changed_in_place(written.created_timestamp, current.dataset)
-            self._changed_in_place.add(entity_id)
-            await read.drop_older(current.dataset)
-
     async def _put(self, answer: EntityAnswer, *, compared: bool) -> None:
-        # None: it can't be read.
-        record = await reads_of(self._client).publications.records.record(answer.entity_id)
-        differ = record is not None and record.timestamps_differ
         # The request that the file was compared with is not a part of what its content takes.
         requests = self._tracker.spent(answer.entity_id) - compared
-        make = partial(self._recorded, answer, requests, differ)
+        make = partial(self._recorded, answer, requests)
         async with self._encoding:
             file = await in_thread(make)
         await self._files.put(file)
@@ -314,15 +298,13 @@ class Run:
         self._deviations[answer.entity_id] = _deviations(panels)
         self._unlisted[answer.entity_id] = len(set().union(*(panel.unlisted for panel in panels)))
 
-    def _recorded(self, answer: EntityAnswer, requests: int, timestamps_differ: bool) -> EntityFile:
+    def _recorded(self, answer: EntityAnswer, requests: int) -> EntityFile:
         """Return the file of an entity; what it changes is durable in the feed by then. It blocks."""
         panels = panels_of(answer)
         table = rows_of(*panels)
         self._files.place.check()
         run = None if self._writer is None else self._writer.record(panels, table)
-        return encode(
-            answer, table, self._question, requests=requests, run=run, timestamps_differ=timestamps_differ
-        )
+        return encode(answer, table, self._question, requests=requests, run=run)
 
     def _report(self, entity_id: str, state: EntityState) -> EntityReport:
         written = self._files.known[entity_id]

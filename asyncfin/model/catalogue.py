@@ -48,14 +48,6 @@ def is_same_publication(one: str, other: str) -> bool:
     return publication_id(one) == publication_id(other)
 
 
-def is_changed_in_place(known: datetime, current: datetime) -> bool:
-    """Return whether two `created_timestamp` of one publication show that it was changed in place.
-
-    Spec 9.2 forbids that. They are compared in whole seconds: not all responses need be as exact.
-    """
-    return current.replace(microsecond=0) > known.replace(microsecond=0)
-
-
 @frozen
 class Dataset:
     """The metadata of a publication (spec 2.2).

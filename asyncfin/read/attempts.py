@@ -28,7 +28,6 @@ from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Plan, plan, without_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.learned import is_repeated
 from asyncfin.read.publications import Publication, Unfinished
 from asyncfin.read.read import Metadata, Read
 from asyncfin.read.turn import is_ended_by_turn
@@ -43,7 +42,6 @@ _FIRST_WAIT = 0.1
 _GROWTH = 5
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
-_CHANGED_IN_PLACE = "the metadata show that the publication was changed in place"
 # Refusals that are not about a replaced publication; a read of several reads need not check them again.
 _checked: WeakSet[BaseException] = WeakSet()
 
@@ -66,8 +64,6 @@ class Attempts:
     def __init__(self, read: Read, metadata: Metadata | None = None) -> None:
         self._read = read
         self._metadata = metadata  # which have just been read; the first attempt begins with them
-        if metadata is not None:
-            read.heads.begin_to_differ(metadata.dataset)  # it is the first one
         self._last: Attempt | None = None
 
     def __aiter__(self) -> Self:
@@ -97,6 +93,7 @@ class Attempt:
         self.read = read
         self._records = read.records
         self._committed = False
+        self._checking = asyncio.Lock()
         self._is_checked = False  # whether a refusal had the metadata requested
         # When the latest request was sent that has confirmed the publication.
         self.confirmed: datetime | None = None
@@ -122,8 +119,7 @@ class Attempt:
         """Whether no other attempt may follow."""
         if self._committed or self.read.pinned:
             return True
-        # Where no more requests may be refused as too large, none may be sent.
-        return self.read.stats.restarts == MAX_RESTARTS or self.read.refusals.are_too_many
+        return self.read.stats.restarts == MAX_RESTARTS
 
     def commit(self) -> None:
         """Make this attempt the last one: from now on a change is an error."""
@@ -150,8 +146,10 @@ class Attempt:
                 await self._records.mark_replaced(entity_id, dataset_id)
             raise
         except ValidationFailedError as refusal:
-            if self.read.pinned or is_repeated(refusal):
-                raise  # another publication would not do, or nothing was sent
+            if self.read.pinned:  # another publication would not do
+                if refusal not in _checked:
+                    await self.check_refusal(refusal, dataset_id)
+                raise
             await self._records.mark_replaced(entity_id, dataset_id)
             try:
                 if refusal not in _checked:
@@ -166,6 +164,11 @@ class Attempt:
 
         The first one costs a request for the metadata, and the others none.
         """
+        async with self._checking:
+            await self._check(refusal, dataset_id)
+        _checked.add(refusal)
+
+    async def _check(self, refusal: ServiceError, dataset_id: str) -> None:
         if not self._is_checked:
             current = await self.read.metadata(fresh=True)
             if not is_same_publication(current.dataset.dataset_id, dataset_id):
@@ -173,15 +176,7 @@ class Attempt:
                 facts = refusal.facts()
                 facts["message"] = f"the publication has been replaced; the service said: {refusal.message}"
                 raise DatasetChangedError(**facts) from refusal
-            if self._is_to_restart(current):
-                self.successor = current
-                raise self._change(f"{_CHANGED_IN_PLACE}; the service said: {refusal.message}") from refusal
             self._is_checked = True
-        _checked.add(refusal)
-
-    def _is_to_restart(self, current: Metadata) -> bool:
-        """Return whether what is known of a publication was dropped, and this read can still start over."""
-        return current.changed_in_place and not self._is_final
 
     async def current(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is kept or cached."""
@@ -249,7 +244,7 @@ class Attempt:
         """Return the current catalogue. It is not kept if it must be read."""
         if await self.is_unknown():
             sent = self.read.publications.clock()
-            catalogue = await read_catalogue(self.read.send, self.read.entity_id, on_page=self.read.received)
+            catalogue = await read_catalogue(self.read.send, self.read.entity_id)
             await self._records.confirm(self.read.entity_id, Pointer(catalogue.dataset_id, sent))
             return catalogue
         dataset = (await self.metadata()).dataset
@@ -257,9 +252,7 @@ class Attempt:
             # One without series is known too, and false.
             if (known := await self.read.publications.catalogue_of(dataset)) is not None:
                 return known
-            return await read_catalogue(
-                self.read.send, dataset.entity_id, dataset, on_page=self.read.received
-            )
+            return await read_catalogue(self.read.send, dataset.entity_id, dataset)
 
     async def _may_continue(self, unfinished: Unfinished) -> bool:
         """Return whether the other pages of a catalogue are still needed, and no change is known."""
@@ -291,9 +284,7 @@ class Attempt:
             async with AsyncExitStack() as pinned:
                 if dataset is not None:
                     await pinned.enter_async_context(self.pinned_to(dataset.dataset_id))
-                catalogue = await read_catalogue(
-                    send, read.entity_id, dataset, on_page=read.received, on_restart=drop_pages
-                )
+                catalogue = await read_catalogue(send, read.entity_id, dataset, on_restart=drop_pages)
         except AsyncfinError as error:
             # The turn may have ended the read by refusing a retry too.
             if read.has_turn and (is_ended_by_turn(error) or _is_inconclusive(error)):
@@ -455,9 +446,6 @@ class Attempt:
                     return known
                 raise
             if is_same_publication(current.dataset.dataset_id, dataset_id):
-                if self._is_to_restart(current):
-                    self.successor = current
-                    raise self._change(_CHANGED_IN_PLACE)
                 self.record_confirmation(current.sent)
             elif not self.read.pinned:
                 self.successor = current

@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
+from math import inf
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from attrs import define, field, frozen
 
-from asyncfin.cache.base import MAX_RECORDS, LeastRecentlyUsed, Memory, MemoryRecords
-from asyncfin.cache.completed import CompletePartition, completed
+from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
 from asyncfin.errors import AsyncfinError
 from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
@@ -25,17 +25,14 @@ from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
 from asyncfin.read.kept import KeptPanels
-from asyncfin.read.learned import LearnedCaps
 from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import SharedCall, SingleFlight, bounded, running_loop
+from asyncfin.tasks import SharedCall, SingleFlight, bounded
 from asyncfin.wire.protocol import Request, Response
 
 MAX_KEPT_SERIES = 200_000
 _MAX_UNFINISHED_PAGES = 1_000
-# How many seconds after a publication was read again, since it was changed in place, it may be once more.
-_READ_AGAIN_SECONDS = 3_600
 # The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
@@ -169,12 +166,12 @@ class Publications:
     ) -> None:
         self.clock = clock
         # The client's part of its cache; None: it has none.
-        self.cache = None if cache is None else completed(cache)
+        self.cache = cache
         # A user's own cache need not know its clients.
         if (join := getattr(cache, "join", None)) is not None:
             join(self)
         # Which publication of an entity is current: those of the cache, if there is one.
-        self.records: CompletePartition | MemoryRecords = (
+        self.records: Partition | MemoryRecords = (
             MemoryRecords(Memory(0), b"", clock) if self.cache is None else self.cache
         )
         self.max_age = max_age
@@ -185,14 +182,12 @@ class Publications:
         # The questions in progress, for all that are equal: the result, and whether it is stale.
         self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
         self.kept_panels = KeptPanels()
-        self.caps = LearnedCaps()
+        self.refused_exact = inf  # how many exact periods the service has refused
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES,
             lambda publication: len(publication.catalogue),
             dropped=lambda publication: self.kept_panels.drop(publication.catalogue),
         )
-        # When publications were last read again since they were changed in place, by entity, in loop time.
-        self._read_again: LeastRecentlyUsed[str, float] = LeastRecentlyUsed(MAX_RECORDS)
         # Of catalogues that are not kept, while a question uses them; by the id of the object.
         self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
         # The catalogues read in part.
@@ -239,16 +234,3 @@ class Publications:
         """Drop the kept catalogue of a publication; that of another one stays."""
         if self.kept_as(entity_id, dataset_id) is not None:
             self.kept.pop(entity_id)
-
-    def may_read_again(self, entity_id: str) -> bool:
-        """Return whether a publication that was changed in place may be read again, and note that it is."""
-        now, last = running_loop().time(), self._read_again.get(entity_id)
-        if last is not None and now - last < _READ_AGAIN_SECONDS:
-            return False
-        self._read_again.put(entity_id, now)
-        return True
-
-    def drop_all(self, entity_id: str) -> None:
-        """Drop all that is kept of an entity."""
-        self.kept.pop(entity_id)
-        self.unfinished.pop(entity_id)

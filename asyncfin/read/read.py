@@ -11,10 +11,8 @@ from attrs import define, field, frozen
 from asyncfin.cache.record import Pointer
 from asyncfin.cache.store import of_question
 from asyncfin.errors import NotFoundError, PermissionDeniedError
-from asyncfin.model.catalogue import Catalogue, Dataset, is_changed_in_place
+from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
-from asyncfin.read.in_place import Heads, log_changed_in_place
-from asyncfin.read.learned import Refusals
 from asyncfin.read.publications import Publications
 from asyncfin.read.span import QuestionSpan, current_span
 from asyncfin.read.turn import Turn, taken
@@ -53,10 +51,6 @@ class Metadata:
 
     dataset: Dataset
     sent: datetime  # aware UTC; before the request was sent
-    # Whether they show that the publication was changed in place, so that what was known of it was dropped.
-    changed_in_place: bool = False
-    # Whether timestamps of the entity show nothing: see `Heads`.
-    timestamps_differ: bool = False
 
 
 class Read:
@@ -95,8 +89,6 @@ class Read:
         self.began = publications.clock()  # what was current then may be returned
         self.stats = ReadStats()
         self._send = partial(sender.send, on_attempt=self.stats.count, max_outage=max_outage)
-        self.heads = Heads() if self.stats.span is None else self.stats.span.heads
-        self.refusals = Refusals(limit)
 
     @property
     def is_unauthorized(self) -> bool:
@@ -127,37 +119,5 @@ class Read:
         sent = self.publications.clock()
         request = dataset_request(self.entity_id, fresh=fresh)
         dataset = read_dataset(request, await self.send(request, once=once))
-        await self.received(dataset)
-        record = await self.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
-        differ = record is not None and record.timestamps_differ
-        changed = not differ and await self._drop_if_changed(dataset)
-        return Metadata(dataset, sent, changed, differ)
-
-    async def received(self, head: Dataset) -> None:
-        """Record what the head of a response shows of the timestamps of its entity."""
-        if self.heads.begin_to_differ(head):
-            await self.records.mark_differing(self.entity_id)
-
-    async def _drop_if_changed(self, current: Dataset) -> bool:
-        """Drop what is known of a publication if that is older than these metadata; at most once an hour."""
-        kept = self.publications.kept_as(self.entity_id, current.dataset_id)
-        catalogues = [] if kept is None else [kept.catalogue]
-        if self.cache is not None:
-            cached = await self.cache.catalogue(self.entity_id, current.dataset_id)
-            catalogues += [cached] if cached is not None else []
-        if not catalogues:
-            return False
-        oldest = min(each.created_timestamp for each in catalogues)
-        if not is_changed_in_place(oldest, current.created_timestamp):
-            return False
-        if not self.publications.may_read_again(self.entity_id):
-            return False
-        log_changed_in_place(oldest, current)
-        await self.drop_older(current)
-        return True
-
-    async def drop_older(self, current: Dataset) -> None:
-        """Drop what the client and its cache have of a publication that was changed in place since."""
-        self.publications.drop_all(self.entity_id)
-        if self.cache is not None:
-            await self.cache.drop_older(current)
+        await self.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
+        return Metadata(dataset, sent)

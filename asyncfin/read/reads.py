@@ -133,7 +133,7 @@ class Reads:
             await Attempt(self.read(pinned, "catalogue")).confirm(known)
             return known
         read = self.read(everything(dataset.entity_id), "catalogue")
-        return await read_catalogue(read.send, dataset.entity_id, dataset, on_page=read.received)
+        return await read_catalogue(read.send, dataset.entity_id, dataset)
 
     async def cached_catalogue(self, entity_id: str, *, max_age: float | None = None) -> Catalogue | None:
         """Return the catalogue if it is kept or cached, and younger than `max_age`. No request.

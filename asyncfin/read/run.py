@@ -14,7 +14,7 @@ from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.model.words import listed
 from asyncfin.plan.plan import Batch, Plan, batches_of, without_batches
 from asyncfin.read.attempts import Attempt, Attempts
-from asyncfin.read.batch import Page, read_part
+from asyncfin.read.batch import Page, read_batch
 from asyncfin.read.publications import Received
 from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
@@ -207,9 +207,7 @@ async def _pages(
             dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await opened.enter_async_context(CacheWriter(put))
-        opened.enter_context(read.publications.caps.learning(read))
-        parts = read.publications.caps.parts(batches, stitch.plan.catalogue)
-        jobs = [partial(read_part, attempt, stitch, part, writer, prefetch=prefetch) for part in parts]
+        jobs = [partial(read_batch, attempt, stitch, each, writer, prefetch=prefetch) for each in batches]
         async with merged(jobs, read.limit) as pages:
             yield pages
 

@@ -10,7 +10,6 @@ from attrs import define, field
 
 from asyncfin.events import QuestionFinished, QuestionStarted, next_serial
 from asyncfin.model.period import Period
-from asyncfin.read.in_place import Heads
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import running_loop
 from asyncfin.wire.gate import asking
@@ -36,7 +35,6 @@ class QuestionSpan:
     series: int = 0  # how many series its result contains
     periods: set[Period] = field(factory=set)
     dataset_id: str | None = None  # the publication of its result; None: not known yet
-    heads: Heads = field(init=False, factory=Heads)  # of the responses to all of its reads
     _serial: int = field(init=False, factory=next_serial)
     _began_at: float = field(init=False, factory=lambda: running_loop().time())
     _outer: QuestionSpan | None = field(init=False, default=None)

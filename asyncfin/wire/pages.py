@@ -272,14 +272,13 @@ async def read_catalogue(
     entity_id: str,
     dataset: Dataset | None = None,
     *,
-    on_page: Callable[[Dataset], Awaitable[None]],
     on_restart: Callable[[], None] = lambda: None,
 ) -> Catalogue:
     """Return a whole catalogue (spec 4.2).
 
     With `dataset` each request is pinned to its publication. Without, none is pinned: the first page says
     which publication is the current one, and all must be of it. If a cursor is refused, the chain starts over
-    from its first page, once; `on_restart` is called before. `on_page` is called with the head of each page.
+    from its first page, once; `on_restart` is called before.
     """
     tolerance = STRICT
 
@@ -296,8 +295,7 @@ async def read_catalogue(
         try:
             async with aclosing(chain):
                 async for page in chain:
-                    pages.append(page)  # those before a refusal count
-                    await on_page(page)
+                    pages.append(page)  # noqa: PERF401  those before a rejection count
             break
         except ValidationFailedError:
             if last or not pages:

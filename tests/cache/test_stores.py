@@ -106,52 +106,6 @@ async def test_a_catalogue_takes_few_bytes_in_a_file(tmp_path: Path) -> None:
     await again.aclose()
 
 
-@pytest.mark.parametrize("ahead", [timedelta(), timedelta(seconds=1)], ids=["as new", "older"])
-async def test_a_publication_is_dropped_if_its_catalogue_is_older_than_the_metadata(
-    make_cache: MakeCache, ahead: timedelta
-) -> None:
-    """Its values in both versions too; not another publication, or that of another entity or account."""
-    cache = make_cache()
-    part, others = cache.partition(URL, "a-token"), cache.partition(f"{URL}/other", "a-token")
-    versions = ("original", "latest_restated")
-    kept = [(part, ENTITY, NEXT), (part, OTHER, DATASET), (others, ENTITY, DATASET)]
-    for each, entity_id, dataset_id in [(part, ENTITY, DATASET), *kept]:
-        await each.put_catalogue(catalogue(entity_id=entity_id, dataset_id=dataset_id))
-        for version in versions:
-            await each.put_blocks(entity_id, dataset_id, version, blocks(1, 2))
-    await part.confirm(ENTITY, Pointer(DATASET, AT))
-    current = catalogue(dataset_id=DATASET.upper()).dataset
-    await part.drop_older(evolve(current, created_timestamp=AT + ahead))
-    assert (await part.catalogue(ENTITY, DATASET) is None) is bool(ahead)
-    for version in versions:
-        assert (await part.blocks(ENTITY, DATASET, version) == ()) is bool(ahead)
-        for each, entity_id, dataset_id in kept:
-            assert await each.catalogue(entity_id, dataset_id) is not None
-            assert content(await each.blocks(entity_id, dataset_id, version)) == content(blocks(1, 2))
-    assert await pointer(part, ENTITY) == Pointer(DATASET, AT)
-
-
-async def test_that_timestamps_differ_is_known_whatever_is_shown_later(make_cache: MakeCache) -> None:
-    """Of that entity alone."""
-    part = make_cache().partition(URL, "a-token")
-    await part.confirm(ENTITY, Pointer(DATASET, AT))
-    await part.mark_differing(ENTITY)
-    shown = (
-        lambda: part.confirm(ENTITY, Pointer(NEXT, utc_now())),
-        lambda: part.mark_replaced(ENTITY, NEXT),
-        lambda: part.mark_refused(ENTITY),
-        lambda: part.confirm(ENTITY, Pointer(DATASET, utc_now())),
-    )
-    for show in shown:
-        await show()
-        record = await part.record(ENTITY)
-        assert record is not None
-        assert record.timestamps_differ
-    other = await part.record(OTHER)
-    assert other is not None
-    assert not other.timestamps_differ
-
-
 async def test_what_cannot_be_stored_is_given_all_the_same(make_cache: MakeCache) -> None:
     """A text that has no bytes, say: it stays in memory."""
     part = make_cache(account="desk").partition(URL, "a-token")

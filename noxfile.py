@@ -146,15 +146,15 @@ def pyright(session: nox.Session) -> None:
 def contract(session: nox.Session) -> None:
     """Let schemathesis judge the sandbox by its own OpenAPI document."""
     install(session, "contract", extras="")
-    session.run("python", "-m", "tests.contract_openapi", *session.posargs)
+    session.run("python", "-m", "tools.checks.contract_openapi", *session.posargs)
 
 
 @nox.session
 def nginx(session: nox.Session) -> None:
     """Check the pace of buckets and of workers against nginx, where it is installed."""
     install(session, extras="arrow,redis")
-    session.run("python", "-m", "tests.nginx_buckets", *session.posargs)
-    session.run("python", "-m", "tests.nginx_workers")
+    session.run("python", "-m", "tools.checks.nginx_buckets", *session.posargs)
+    session.run("python", "-m", "tools.checks.nginx_workers")
 
 
 @nox.session
@@ -189,7 +189,7 @@ def release(session: nox.Session) -> None:
             session.run(
                 python, str(ROOT / "tools" / "first_program.py"), str(ROOT / "README.md"), external=True
             )
-            session.run(python, str(ROOT / "tests" / "wheel_query.py"), external=True)
+            session.run(python, str(ROOT / "tools" / "checks" / "wheel_query.py"), external=True)
     if version is not None:
         session.log(
             f"next: git commit -am 'Release {version}' && git tag {version}; the files are in {place}"
@@ -247,14 +247,14 @@ def chaos(session: nox.Session) -> None:
     install(session, "test")
     count, rest = counted(session, 5_000)
     session.run("python", "-m", "pytest", "tests/client/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
-    session.run("python", "-m", "tests.soak", count)
+    session.run("python", "-m", "tools.checks.soak", count)
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
     """Kill extractions and writers of a cache at random moments: `nox -s crash -- 200`."""
     install(session, "test")
-    session.run("python", "-m", "tests.crash", *session.posargs)
+    session.run("python", "-m", "tools.checks.crash", *session.posargs)
     session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
     every = {"ASYNCFIN_STORE_KILLS": "1", "ASYNCFIN_STEPS": "1"}
     tests = [f"tests/extraction/test_{name}.py" for name in ("store_kills", "feed_faults")]
@@ -265,21 +265,21 @@ def crash(session: nox.Session) -> None:
 def crash_workers(session: nox.Session) -> None:
     """Kill drivers and workers of extractions over executors: `nox -s crash_workers -- dask 40`."""
     session.install("-e", ".[arrow,store]", *GROUPS["test"], *GROUPS["recipes"])
-    session.run("python", "-m", "tests.crash_workers", *session.posargs)
+    session.run("python", "-m", "tools.checks.crash_workers", *session.posargs)
 
 
 @nox.session
 def damage(session: nox.Session) -> None:
     """Damage finished extractions at random and run them again: `nox -s damage -- 1000`."""
     install(session, "test")
-    session.run("python", "-m", "tests.damage", *session.posargs)
+    session.run("python", "-m", "tools.checks.damage", *session.posargs)
 
 
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Plant the defects of tests/mutants.toml, or the named ones: the tests of their rooms must fail."""
     install(session, "test")
-    session.run("python", "-m", "tests.mutants", *session.posargs)
+    session.run("python", "-m", "tools.checks.mutants", *session.posargs)
 
 
 @nox.session

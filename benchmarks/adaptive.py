@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 
 from asyncfin.pacing.bucket import TokenBucket
-from tests.throttles import (
+from tests.services.limits import (
     Changing,
     Client,
     FixedWindow,

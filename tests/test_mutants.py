@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import DEFECTS, PROJECT, Mutant, main
+from tools.checks.mutants import DEFECTS, PROJECT, Mutant, main
 
 ENTRY = '[[mutant]]\nname = "{name}"\nroom = "room"\nfile = "figures.py"\nold = "{old}"\nnew = "{new}"\n'
 

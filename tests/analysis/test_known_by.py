@@ -9,8 +9,8 @@ import pytest
 from asyncfin import Client, Exact, Panel, Period, Select, SelectionError, known_by
 from asyncfin.sandbox import Sandbox
 from benchmarks.history import REAL, Rebuilt, rebuilt
-from tests.altered import altered
 from tests.nights import LABELS, Cell, Content, Key, Restated, entity, publication
+from tests.services.altering import altered
 
 REVENUE, EPS = Key("S-1"), Key("S-2", "EPS")
 YEARS = Exact(LABELS)

@@ -44,9 +44,9 @@ from asyncfin.plan.plan import without_batches
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
-from tests.altered import altered
 from tests.generate import generate
 from tests.read.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
+from tests.services.altering import altered
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)

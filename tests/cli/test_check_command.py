@@ -17,8 +17,8 @@ from asyncfin.cli.service import Service
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade
-from tests.altered import altered
 from tests.cli.conftest import ENTITY, LONG_ENTITY, UNKNOWN_ID, Command
+from tests.services.altering import altered
 
 
 def test_a_service_that_keeps_its_description_has_exit_code_0(command: Command, service: Sandbox) -> None:

@@ -59,7 +59,7 @@ def test_a_store_that_fails_is_one_line_with_what_to_do(
 ) -> None:
     """By the cause: credentials, or a store that fails or is away."""
     from asyncfin.extraction import prefix
-    from tests.storm import failing
+    from tools.checks.storm import failing
 
     monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
     monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.2)

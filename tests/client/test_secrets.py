@@ -33,7 +33,7 @@ from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Secret, Tokens
 from asyncfin.wire.transport import Transport
 from tests.generate import generate
-from tests.scripted import (
+from tests.services.raw import (
     Received,
     answer,
     dropping,

@@ -21,9 +21,9 @@ from asyncfin import (
     check,
 )
 from asyncfin.sandbox import Dialect, Drop, Sandbox, Status
-from tests.altered import altered, capped
 from tests.generate import generate, generate_table
 from tests.handmade import ENTITY_ID, dataset
+from tests.services.altering import altered, capped
 from tests.wire.test_tolerance import HARMLESS, REFUSED, REPAIRED, At
 
 pytestmark = pytest.mark.virtual

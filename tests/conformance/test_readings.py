@@ -13,9 +13,9 @@ from attrs import evolve
 from asyncfin import CheckReport, Client, check
 from asyncfin.sandbox import Dialect, Publication, Sandbox, Switch
 from asyncfin.sandbox.dataset import publication_of
-from tests.altered import altered
 from tests.conformance.test_check import DATASET, WIDE, words
 from tests.handmade import dataset
+from tests.services.altering import altered
 
 pytestmark = pytest.mark.virtual
 YEARS = {f"FY{year}": float(year) for year in range(2013, 2024)}

@@ -10,7 +10,7 @@ from attrs import evolve
 
 from asyncfin import Client, Exact, FiscalRange, Period, Query, Retry, ScopeRef, Trailing, Value
 from asyncfin.sandbox import Account, Dialect, Publication, Sandbox
-from tests.scripted import Scripted, answer, scripted
+from tests.services.raw import Scripted, answer, scripted
 
 ENTITY = "O-" + "1b" * 16
 FIRST, SECOND = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"

@@ -5,7 +5,7 @@ import pytest
 from asyncfin import Client, MalformedAnswerError
 from asyncfin.sandbox import Sandbox
 from tests.contract.conftest import wrong_service
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 
 
 async def test_the_request_is_a_get_without_anything(client: Client, sandbox: Sandbox) -> None:

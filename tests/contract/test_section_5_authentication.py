@@ -17,7 +17,7 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Account, Sandbox
 from tests.contract.conftest import ENTITY, ONCE, asking, query
-from tests.scripted import answer, judged, refusal, scripted
+from tests.services.raw import answer, judged, refusal, scripted
 
 
 async def first_query_page(client: Client) -> Any:

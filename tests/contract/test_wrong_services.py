@@ -29,7 +29,7 @@ from tests.contract.conftest import (
     value,
     wrong_service,
 )
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 
 OTHER = "O-" + "2c" * 16
 SALES, PROFIT = query_series("A-sales", [None]), query_series("A-profit", [None])

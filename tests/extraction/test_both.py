@@ -22,9 +22,9 @@ from asyncfin import (
 )
 from asyncfin.cli.extraction import document
 from asyncfin.sandbox import Sandbox, Switch
-from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, IDS, query
 from tests.handmade import ENTITY_ID, dataset, series_id
+from tests.services.altering import altered
 
 KEYS = "asked_version, entity_id, series_id, year, end_month, duration_months, number, text"
 

@@ -11,8 +11,8 @@ import pytest
 
 from asyncfin import Annual, Client, ManifestMismatchError, Quarterly, Select, UnknownToAllError, extract
 from asyncfin.sandbox import Sandbox, Status
-from tests.damage import damage
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
+from tools.checks.damage import damage
 
 
 async def test_a_long_message_of_the_service_is_cut_in_the_report(

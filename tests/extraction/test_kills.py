@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.crash import crash
+from tools.checks.crash import crash
 
 
 async def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ from asyncfin import (
 )
 from asyncfin.extraction import lock, prefix
 from asyncfin.sandbox import Hang, Latency, Sandbox
-from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
+from tests.services.altering import altered
 
 TO = f"s3://{BUCKET}/night"
 # What every run leaves behind that has held the lock.

@@ -14,7 +14,7 @@ import pytest
 
 from asyncfin import Annual, Client, ExtractReport, Select, extract
 from tests.extraction.gate import TOKEN, dataset_body, entity
-from tests.scripted import Received, Scripted, answer, dropping, refusal, writing
+from tests.services.raw import Received, Scripted, answer, dropping, refusal, writing
 
 # ASYNCFIN_ENTITIES=600 is the night that the documents speak of.
 COUNT = int(os.environ.get("ASYNCFIN_ENTITIES", "60"))

@@ -8,8 +8,8 @@ import pytest
 
 from asyncfin import Annual, Client, Exact, ManifestMismatchError, Quarterly, Select, extract, extract_cost
 from asyncfin.sandbox import Sandbox
-from tests.altered import altered
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows, stamps
+from tests.services.altering import altered
 
 
 def spent(sandbox: Sandbox, since: int) -> list[str | None]:

@@ -20,7 +20,7 @@ from tests.extraction.s3 import BUCKET, S3, served
 from tests.extraction.test_feed_faults import ALL, CONTENTS, night
 from tests.extraction.test_history_properties import check_order, fetch
 from tests.nights import BEGIN, LABELS, dataset_id
-from tests.storm import FailingProxy, failing
+from tools.checks.storm import FailingProxy, failing
 
 EVERY = int(os.environ.get("ASYNCFIN_STORE_KILLS", "3"))
 Cells = dict[str, dict[tuple[str, str], float]]

@@ -14,7 +14,7 @@ from asyncfin.extraction import prefix
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
-from tests.storm import FailingProxy, failing, storm
+from tools.checks.storm import FailingProxy, failing, storm
 
 TO = f"s3://{BUCKET}/night"
 
@@ -42,7 +42,7 @@ def fail(proxy: FailingProxy, method: str, path: str, *ways: Any) -> None:
 
 
 async def test_a_store_that_fails_half_of_its_requests_ends_in_equal_rows_or_one_error() -> None:
-    """In every way: refusals, resets, and lost and cut responses; `python -m tests.storm` has ten runs."""
+    """In every way: refusals, resets, lost and cut responses. `python -m tools.checks.storm` has ten runs."""
     failed, errors = await storm(1, 3, entities=3)
     assert failed
     assert len(errors) <= 1

@@ -11,9 +11,9 @@ from asyncfin import Client, Period
 from asyncfin.mcp import MAX_CHARACTERS, server
 from asyncfin.mcp.results import MAX_NOTES
 from asyncfin.sandbox import Sandbox, Status, load
-from tests.altered import altered
 from tests.handmade import SECOND, dataset
 from tests.mcp.assistant import NAMES, assistant, mcp, rows_of, text_of
+from tests.services.altering import altered
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 DATA = Path(__file__).parents[3] / "shared" / "data"

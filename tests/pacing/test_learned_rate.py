@@ -13,7 +13,7 @@ import pytest
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.pacing.pace import AdaptiveRate, Tuning
 from tests.conftest import VirtualTimeLoop
-from tests.throttles import (
+from tests.services.limits import (
     Broken,
     Changing,
     Client,

@@ -25,6 +25,7 @@ from asyncfin import (
     TokenBucket,
 )
 from tests.conftest import EAGER, VirtualTimeLoop
+from tests.services.limits import Client, Refilling, simulate
 from tests.shared_buckets import (
     RedisLine,
     excess,
@@ -33,7 +34,6 @@ from tests.shared_buckets import (
     microseconds,
     wall_clock,
 )
-from tests.throttles import Client, Refilling, simulate
 
 NOON = datetime(2024, 5, 7, 12, tzinfo=UTC)
 

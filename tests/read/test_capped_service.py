@@ -8,8 +8,8 @@ from asyncfin import Annual, Client, FiscalRange, Quarterly, Select, Trailing, V
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel
-from tests.altered import Got, capped
 from tests.generate import generate
+from tests.services.altering import Got, capped
 
 pytestmark = pytest.mark.virtual
 

@@ -31,8 +31,8 @@ from asyncfin import (
 from asyncfin.events import Event, QuestionFinished, QuestionStarted
 from asyncfin.sandbox import Latency, Sandbox, Status, Switch
 from tests.handmade import SECOND, dataset
-from tests.oracle import METRICS, VERSIONS, Key, Service, expected, publish_once, serving
-from tests.oracle_client import RULES, cache_of, client_of, key_of, texts_of
+from tests.services.independent import METRICS, VERSIONS, Key, Service, expected, publish_once, serving
+from tests.services.independent_client import RULES, cache_of, client_of, key_of, texts_of
 
 A, B, C, D = (f"O-{number:032d}" for number in (1, 2, 3, 4))
 REVENUE = Select("Revenue")

@@ -21,8 +21,8 @@ from asyncfin import (
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox
 from asyncfin.typing import ValueVersion
-from tests.altered import altered
 from tests.handmade import ENTITY_ID, dataset, series_id
+from tests.services.altering import altered
 
 pytestmark = pytest.mark.virtual
 

@@ -34,9 +34,9 @@ from asyncfin.client import reads_of
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.web import reply
-from tests.altered import altered
 from tests.cache.dict_cache import DictCache
 from tests.generate import generate
+from tests.services.altering import altered
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.cache.conftest import redis_url  # noqa: F401  a fixture
-from tests.oracle import Judge, Service, change, serving
-from tests.oracle_client import ask, cache_of, client_of, question, read
+from tests.services.independent import Judge, Service, change, serving
+from tests.services.independent_client import ask, cache_of, client_of, question, read
 
 COUNT = int(os.environ.get("ASYNCFIN_ORACLE", "120"))
 SEED = os.environ.get("ASYNCFIN_ORACLE_SEED", "1")
@@ -62,7 +62,7 @@ async def run_processes(service: Service, cache: str, rng: random.Random, count:
 
     async def one(base_url: str, seed: str, kill: bool) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.oracle_client", base_url, cache, seed, str(count // 4),
+            sys.executable, "-m", "tests.services.independent_client", base_url, cache, seed, str(count // 4),
             stdout=asyncio.subprocess.PIPE, cwd=ROOT, limit=1 << 24,
         )  # fmt: skip
         assert process.stdout is not None

@@ -32,8 +32,8 @@ from asyncfin.client import reads_of
 from asyncfin.plan.question import Question
 from asyncfin.read.turn import NoTurnError
 from asyncfin.sandbox import Sandbox, Served, Status, Switch
-from tests.altered import altered, capped
 from tests.handmade import ENTITY_ID, SECOND, dataset
+from tests.services.altering import altered, capped
 
 pytestmark = pytest.mark.virtual
 QUESTION = (Select(), Annual())

@@ -9,9 +9,9 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin import Client, MemoryCache, Panel, Period, Select, Trailing
 from asyncfin.sandbox import Dialect, Sandbox
-from tests.altered import altered
 from tests.conftest import VirtualTimeLoop
 from tests.handmade import ENTITY_ID, Numbers, dataset
+from tests.services.altering import altered
 
 LABELS = [
     "FY2023",

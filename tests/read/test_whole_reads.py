@@ -31,11 +31,11 @@ from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.table.block import Block
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.values import PlannedPage
-from tests.altered import capped
 from tests.answers import catalogue_of
 from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
 from tests.read.test_answers import content
+from tests.services.altering import capped
 
 pytestmark = pytest.mark.virtual
 

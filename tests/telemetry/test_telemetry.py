@@ -60,7 +60,7 @@ from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
 from tests.generate import generate
-from tests.scripted import answer, dropping, hanging, refusal, scripted
+from tests.services.raw import answer, dropping, hanging, refusal, scripted
 
 pytestmark = pytest.mark.virtual
 

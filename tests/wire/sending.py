@@ -15,7 +15,7 @@ from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.scripted import Received, Scripted, judged, scripted
+from tests.services.raw import Received, Scripted, judged, scripted
 
 ENTITY = "O-" + "1" * 32
 READ = Request("dataset", "GET", f"/v1/entities/{ENTITY}/dataset", entity_id=ENTITY)

@@ -9,7 +9,7 @@ from asyncfin.client import Client
 from asyncfin.errors import ArgumentError, ConnectionFailedError, SelectionError
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.transport import Transport
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 from tests.wire.transporting import TOKEN
 
 

@@ -16,7 +16,7 @@ from asyncfin.errors import MalformedAnswerError, RequestTimeoutError, Truncated
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire import inflate
 from asyncfin.wire.retry import Timeouts
-from tests.scripted import answer
+from tests.services.raw import answer
 from tests.wire.transporting import PLAIN, READ, attempted, chunked, failure_of, wired
 
 if sys.version_info >= (3, 14):

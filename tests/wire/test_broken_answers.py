@@ -17,8 +17,8 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.wire import pages
-from tests.altered import altered
 from tests.generate import generate
+from tests.services.altering import altered
 
 pytestmark = pytest.mark.virtual
 

@@ -11,7 +11,7 @@ from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.conftest import VirtualTimeLoop
-from tests.scripted import answer, hanging, refusal, scripted
+from tests.services.raw import answer, hanging, refusal, scripted
 from tests.wire.sending import NOON, READ, sending
 
 

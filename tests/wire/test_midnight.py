@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from asyncfin import AllowanceExhaustedError, TokenBucket
-from tests.scripted import answer, refusal
+from tests.services.raw import answer, refusal
 from tests.shared_buckets import RedisLine, file_bucket, redis_server
 from tests.wire.sending import READ, sending
 

@@ -22,7 +22,7 @@ from asyncfin.events import (
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.scripted import answer, dropping, hanging, refusal, scripted
+from tests.services.raw import answer, dropping, hanging, refusal, scripted
 from tests.wire.sending import ENTITY, NOON, QUERY, READ, of_kind, sending
 
 

@@ -35,7 +35,7 @@ from asyncfin.wire.protocol import Request, limits_request
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.scripted import Received, Scripted, Step, answer, dropping, hanging, judged, refusal
+from tests.services.raw import Received, Scripted, Step, answer, dropping, hanging, judged, refusal
 from tests.wire.sending import NOON, of_kind, sending
 
 DOWN = refusal(503, "unavailable", "down")

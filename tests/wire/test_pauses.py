@@ -9,7 +9,7 @@ from asyncfin.errors import AllowanceExhaustedError, ServerFailureError
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import limits_request, usage_request
 from asyncfin.wire.retry import Retry
-from tests.scripted import answer, refusal
+from tests.services.raw import answer, refusal
 from tests.wire.sending import NOON, READ, sending
 
 

@@ -19,7 +19,7 @@ from asyncfin.wire.protocol import limits_request
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.scripted import Received, answer, dropping, refusal
+from tests.services.raw import Received, answer, dropping, refusal
 from tests.wire.sending import ENTITY, NOON, READ, sending
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from asyncfin import Client, FiscalRange, Query, TokenBucket
 from asyncfin.model.scope import ScopeRef
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 from tests.wire.sending import ENTITY
 
 QUERY = Query(["m"], [[ScopeRef("g", "s")]], FiscalRange(2020, 2021))

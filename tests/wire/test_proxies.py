@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import ConnectionFailedError, SelectionError
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 from tests.wire.transporting import READ, TOKEN, attempted, connected, failure_of
 
 

@@ -31,7 +31,7 @@ from asyncfin.wire.protocol import Request, Response, limits_request
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.scripted import answer, dropping, hanging, refusal, scripted, trickling
+from tests.services.raw import answer, dropping, hanging, refusal, scripted, trickling
 from tests.wire.sending import NOON, QUERY, READ, of_kind, sending
 
 FAILING = {

@@ -7,7 +7,7 @@ import pytest
 
 from asyncfin.errors import RequestTimeoutError, SelectionError
 from asyncfin.wire.retry import Timeouts
-from tests.scripted import answer, hanging, scripted, trickling
+from tests.services.raw import answer, hanging, scripted, trickling
 from tests.wire.transporting import connected, failure_of, wired
 
 

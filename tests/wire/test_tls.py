@@ -8,7 +8,7 @@ import pytest
 
 from asyncfin.errors import ConnectionFailedError, SelectionError
 from asyncfin.wire.transport import Transport
-from tests.scripted import answer, judged
+from tests.services.raw import answer, judged
 from tests.wire.transporting import READ, attempted, connected, failure_of
 
 

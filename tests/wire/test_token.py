@@ -19,7 +19,7 @@ from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import Tokens, token_file
 from asyncfin.wire.transport import Transport
-from tests.scripted import Received, Scripted, answer, judged, refusal
+from tests.services.raw import Received, Scripted, answer, judged, refusal
 
 pytestmark = pytest.mark.virtual
 

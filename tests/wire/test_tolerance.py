@@ -28,9 +28,9 @@ from asyncfin import (
 from asyncfin.events import Deviated, Event
 from asyncfin.model.judge import judge
 from asyncfin.sandbox import Sandbox
-from tests.altered import altered
 from tests.generate import generate
-from tests.scripted import Received, answer, judged
+from tests.services.altering import altered
+from tests.services.raw import Received, answer, judged
 
 pytestmark = pytest.mark.virtual
 

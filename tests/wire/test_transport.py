@@ -8,7 +8,7 @@ import pytest
 from asyncfin.errors import SelectionError
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.transport import Transport
-from tests.scripted import answer, dropping, scripted
+from tests.services.raw import answer, dropping, scripted
 from tests.wire.transporting import QUERY, READ, TOKEN, attempted, connected, wired
 
 

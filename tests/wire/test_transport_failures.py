@@ -24,7 +24,7 @@ from asyncfin.errors import (
 )
 from asyncfin.wire.protocol import Request
 from tests.conftest import VirtualTimeLoop
-from tests.scripted import answer, dropping, resetting, scripted
+from tests.services.raw import answer, dropping, resetting, scripted
 from tests.wire.transporting import (
     PLAIN,
     QUERY,

@@ -7,7 +7,7 @@ import pytest
 
 from asyncfin.errors import ConnectionFailedError
 from asyncfin.wire.transport import Transport
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 from tests.wire.transporting import READ, attempted
 
 

@@ -10,7 +10,7 @@ from asyncfin.errors import MalformedAnswerError, NotFoundError
 from asyncfin.events import RequestAnswered, RequestFailed, Retrying
 from asyncfin.wire.protocol import read_dataset
 from asyncfin.wire.retry import Timeouts
-from tests.scripted import answer, dropping, hanging, trickling
+from tests.services.raw import answer, dropping, hanging, trickling
 from tests.wire.sending import READ, of_kind, sending
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from asyncfin import ArgumentError, Client
-from tests.scripted import answer, scripted
+from tests.services.raw import answer, scripted
 
 OWN = f"asyncfin/{version('asyncfin')}"
 

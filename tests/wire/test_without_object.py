@@ -12,7 +12,7 @@ from asyncfin import Client, FiscalRange, MalformedAnswerError, Query, Retry
 from asyncfin.events import OutageBegan
 from asyncfin.model.scope import ScopeRef
 from asyncfin.wire.protocol import dataset_request, read_dataset
-from tests.scripted import Scripted, answer, scripted
+from tests.services.raw import Scripted, answer, scripted
 from tests.wire.sending import ENTITY, of_kind, sending
 
 ERROR = {"error": {"code": "internal", "message": "overloaded", "request_id": "r-77"}}

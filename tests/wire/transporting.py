@@ -8,7 +8,7 @@ import pytest
 
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.transport import Transport
-from tests.scripted import scripted
+from tests.services.raw import scripted
 
 TOKEN = "canary-token+/0="
 READ = Request("dataset", "GET", "/v1/entities/O-1/dataset", entity_id="O-1")

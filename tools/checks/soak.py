@@ -1,8 +1,9 @@
 """A soak: two processes on one file cache and one file bucket, until the service has got many requests.
 
-`python -m tests.soak 100000 [SEED]`; `nox -s chaos` runs it too. The service publishes, refuses and fails;
-questions overlap and are cancelled. Every result is compared with the oracle's. The memory and the file
-descriptors of each process must not grow.
+`python -m tools.checks.soak 100000 [SEED]`; `nox -s chaos` runs it too. The service
+publishes, refuses and fails; questions overlap and are cancelled. Every result is
+compared with the oracle's. The memory and the file descriptors of each process must not
+grow.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from asyncfin import Client, FileBucket, FileCache
-from tests.oracle import TOKEN, Judge, Service, change, serving
-from tests.oracle_client import QUICK, ask, question, read, written
+from tests.services.independent import TOKEN, Judge, Service, change, serving
+from tests.services.independent_client import QUICK, ask, question, read, written
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PROCESSES = 2
 RATE, BURST = 5_000.0, 200
 REPORTED = "#"  # a line of a child about itself: its memory in KiB, and its file descriptors
@@ -70,7 +71,7 @@ async def soak(requests: int, seed: str) -> None:
     began = time.monotonic()
     with TemporaryDirectory() as folder:
         async with serving(service) as base_url:
-            command = [sys.executable, "-m", "tests.soak", "child", base_url, folder]
+            command = [sys.executable, "-m", "tools.checks.soak", "child", base_url, folder]
             processes = [
                 await asyncio.create_subprocess_exec(
                     *command, f"{seed}/{number}", cwd=ROOT, limit=1 << 24,

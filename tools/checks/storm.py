@@ -1,8 +1,9 @@
 """Fail half of an object store's requests in every way, and compare with an extraction that none disturbed.
 
-``python -m tests.storm [runs] [seed]``: a proxy in front of moto's server refuses requests (5xx, 409, 412,
-429), resets connections, cuts responses, and loses responses after the write. Each run extracts into another
-prefix. If it ends in an error, which must name the prefix, a run without failures completes it.
+``python -m tools.checks.storm [runs] [seed]``: a proxy in front of moto's server
+refuses requests (5xx, 409, 412, 429), resets connections, cuts responses, and loses
+responses after the write. Each run extracts into another prefix. If it ends in an
+error, which must name the prefix, a run without failures completes it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kill an extraction at random moments, resume it each time, and compare with one that nothing disturbed.
 
 Publications change before and during each run, and every file is checked after every kill.
-``python -m tests.crash [kills] [seed]`` does it 40 times; the tests do it a few times.
+``python -m tools.checks.crash [kills] [seed]`` does it 40 times; the tests do it a few times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile, Publication
 from tests.generate import generate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMPANIES = 24
 IN_PROGRESS = 4
 # Before each run some companies publish, so that there is always something to read. One takes three requests,

@@ -1,6 +1,6 @@
 """Damage a finished extraction at random, run it again, and see what becomes of it.
 
-``python -m tests.damage [count] [seed]`` does it 1,000 times; the tests do it a few times.
+``python -m tools.checks.damage [count] [seed]`` does it 1,000 times; the tests do it a few times.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
 from tests.extraction.making import make_client_of_redis, make_client_of_share, make_client_of_whole
 from tests.generate import generate
-from tests.nginx_buckets import BURST, judge
+from tools.checks.nginx_buckets import BURST, judge
 
 LIMIT, WORKERS, SERIES = 40, 4, 20
 

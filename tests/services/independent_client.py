@@ -1,6 +1,6 @@
-"""Random questions to the service of `tests.oracle`, by the library, and what came of them.
+"""Random questions to the service of `tests.services.independent`, by the library, and what came of them.
 
-`python -m tests.oracle_client BASE_URL CACHE SEED COUNT` writes one JSON line for each answer.
+`python -m tests.services.independent_client BASE_URL CACHE SEED COUNT` writes one JSON line for each answer.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asyncfin import (
     TokenBucket,
     Trailing,
 )
-from tests.oracle import METRICS, TOKEN, VERSIONS, Answer
+from tests.services.independent import METRICS, TOKEN, VERSIONS, Answer
 
 QUICK = Retry(attempts=8, wait_initial=0.001, wait_max=0.01)
 RULES = {

@@ -1,8 +1,8 @@
 """Kill drivers and workers of an extraction over an executor, into an object store, and compare in the end.
 
-``python -m tests.crash_workers [pool|dask] [kills] [seed]``: every second kill is the driver's. moto's server
-replaces S3. After each kill every object is read, and the requests that brought none are counted: those
-in flight at most.
+``python -m tools.checks.crash_workers [pool|dask] [kills] [seed]``: every second kill
+is the driver's. moto's server replaces S3. After each kill every object is read, and
+the requests that brought none are counted: those in flight at most.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from asyncfin.sandbox.dataset import DatasetFile
 from tests.extraction.s3 import BUCKET, S3, served
 from tests.generate import generate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMPANIES = 12
 # Of one page of catalogue and one of the question: the metadata are asked again, as of any entity.
 REQUESTS = 2

@@ -1,4 +1,4 @@
-"""Hold the sandbox to its own OpenAPI document: `python -m tests.contract_openapi [schemathesis options]`.
+"""Hold the sandbox to its own OpenAPI document: `nox -s contract -- [schemathesis options]`.
 
 Schemathesis reads the served document, narrowed to what the schema language cannot say: which ids the dataset
 has, and that one date or period comes before another. So all that it makes has to be accepted, and everything

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-PROJECT = Path(__file__).parents[1]
-DEFECTS = Path(__file__).with_name("mutants.toml")
+PROJECT = Path(__file__).parents[2]
+DEFECTS = PROJECT / "tests" / "mutants.toml"
 # No random order: what is found must not depend on it. No cache of results in the copy.
 PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
 FOUND, MISSED = 1, 0  # pytest's exit statuses; any other one says that the tests did not run

@@ -68,8 +68,7 @@ class Plan:
         periods: the question's periods, resolved against this catalogue. None: the catalogue has no series
             or no periods or, where several entities are asked, nothing of the question; there are no batches.
         series: the wanted series, in catalogue order.
-        batches: the queries to send by the documented caps, each with its home series. One that the service
-            refuses as too large is sent in smaller parts.
+        batches: the queries to send by the documented caps, each with its home series.
         cached: the wanted series that are cached, which no batch requests.
     """
 
@@ -84,8 +83,7 @@ class Plan:
     def requests(self) -> int:
         """How many requests the batches take by the documented caps, if none has to be repeated.
 
-        A service with others gets more of them, smaller ones, which `Panel.requests` counts. Without batches,
-        as everything is cached, one for the metadata may be needed (`Client`, `max_age`).
+        Without batches, as everything is cached, one for the metadata may be needed (`Client`, `max_age`).
         """
         return sum(batch.requests for batch in self.batches)
 

@@ -95,6 +95,8 @@ class Attempt:
         self._committed = False
         self._checking = asyncio.Lock()
         self._is_checked = False  # whether a refusal had the metadata requested
+        self.trial = asyncio.Lock()  # held by the batch that tries a range for exact periods
+        self.sends_ranges = False  # whether a range was accepted for them
         # When the latest request was sent that has confirmed the publication.
         self.confirmed: datetime | None = None
         self.successor = successor  # the metadata of another publication, which the next attempt begins with

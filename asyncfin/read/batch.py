@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from typing import TypeAlias
 
 from attrs import evolve
@@ -16,7 +16,6 @@ from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import planned_pages
-from asyncfin.wire.values import PlannedPage
 
 # The wanted series of a page, and the foreign ones where they are kept.
 Page: TypeAlias = tuple[Block, Block | None]
@@ -29,64 +28,73 @@ async def read_batch(
 ) -> AsyncGenerator[Page, None]:
     """Yield each page of a batch that has series which are at home in it.
 
-    The spec does not show how many exact periods a query may have (4.3). Those that are refused are requested
-    as a range, and from then on as many of the client's other questions too.
+    The spec does not show how many exact periods a query may have (4.3). If the
+    service rejects them, one batch requests them as a range while the others wait. If
+    that is accepted, all further batches of the read are sent as ranges.
     """
-    publications, forms = attempt.read.publications, [batch]
-    if (number := len(batch.periods.periods) if isinstance(batch.periods, Exact) else 0) > 1:
-        forms.append(evolve(batch, periods=stitch.plan.catalogue.resolve(FiscalRange())))
-        if number >= publications.refused_exact:
-            del forms[0]
-    read, refused = attempt.read, None
-    for form in forms:
-        received, began = False, publications.clock()
-        pages = planned_pages(
-            read.send,
-            read.entity_id,
-            form,
-            wanted=form.home,
-            matched=form.matched,
-            keep_foreign=writer is not None,
-            prefetch=prefetch,
-        )
+    has_exact = isinstance(batch.periods, Exact) and len(batch.periods.periods) > 1
+    as_range = evolve(batch, periods=stitch.plan.catalogue.resolve(FiscalRange()))
+    async with attempt.trial:  # wait for the batch that tries a range
+        form = as_range if has_exact and attempt.sends_ranges else batch
+    rejection: ServiceError | None = None
+    while True:
+        has_page = False
         try:
-            async with aclosing(pages):
-                async for page in pages:
-                    received = True
-                    if refused is not None:  # it was about their number
-                        publications.refused_exact = min(number, publications.refused_exact)
-                    # It was pinned and not refused: its publication was current when it was sent.
-                    attempt.record_confirmation(began)
-                    # With `prefetch` the next request may have left as soon as this page was there.
-                    left = page.at if prefetch else None
-                    wanted, foreign = await _added(attempt, stitch, page, form, writer)
-                    # While the blocks wait to be taken, they alone are held, and not the page's bytes.
-                    del page
+            async with (
+                AsyncExitStack() as trial,
+                aclosing(_read_pages(attempt, stitch, form, writer, prefetch)) as pages,
+            ):
+                if rejection is not None:
+                    await trial.enter_async_context(attempt.trial)
+                    if attempt.sends_ranges:
+                        await trial.aclose()
+                    else:
+                        await attempt.check_refusal(rejection, stitch.plan.catalogue.dataset_id)
+                async for wanted, foreign in pages:
+                    has_page = True
+                    attempt.sends_ranges |= rejection is not None
+                    await trial.aclose()
                     if wanted is not None:
                         yield wanted, foreign
-                    began = left or publications.clock()
             return
-        except ServiceError as refusal:
-            if received or not _is_about_size(refusal):
+        except ServiceError as error:
+            if error.status != _TOO_LARGE and not isinstance(error, ValidationFailedError):
                 raise
-            if form is forms[-1]:
-                raise (refused or refusal) from None
-            if refusal.status != _TOO_LARGE:
-                await attempt.check_refusal(refusal, stitch.plan.catalogue.dataset_id)
-            refused = refusal
+            if has_exact and form is batch and not has_page and error.status != _TOO_LARGE:
+                rejection, form = error, as_range
+                continue
+            first = error if rejection is None else rejection
+            first.add_note("narrow the query: the service does not accept one of this size")
+            raise first from None
 
 
-def _is_about_size(refusal: ServiceError) -> bool:
-    return refusal.status == _TOO_LARGE or isinstance(refusal, ValidationFailedError)
-
-
-async def _added(
-    attempt: Attempt, stitch: Stitch, page: PlannedPage, batch: Batch, writer: CacheWriter | None
-) -> tuple[Block | None, Block | None]:
-    """Add a page to the answer and to what is cached."""
-    attempt.read.stats.received_at = page.at
-    with error_context("query", page.entity_id, page):
-        both = await stitch.add(page, asked=batch.periods)
-    if writer is not None:
-        await writer.add(filter(None, both))
-    return both
+async def _read_pages(
+    attempt: Attempt, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
+) -> AsyncGenerator[tuple[Block | None, Block | None], None]:
+    """Yield the wanted series of each page, and the foreign ones where they are kept."""
+    read = attempt.read
+    began = read.publications.clock()
+    pages = planned_pages(
+        read.send,
+        read.entity_id,
+        form,
+        wanted=form.home,
+        matched=form.matched,
+        keep_foreign=writer is not None,
+        prefetch=prefetch,
+    )
+    async with aclosing(pages):
+        async for page in pages:
+            # It was pinned and not rejected: its publication was current when it was sent.
+            attempt.record_confirmation(began)
+            # With `prefetch` the next request may have left as soon as this page was there.
+            left = page.at if prefetch else None
+            read.stats.received_at = page.at
+            with error_context("query", page.entity_id, page):
+                blocks = await stitch.add(page, asked=form.periods)
+            if writer is not None:
+                await writer.add(filter(None, blocks))
+            # While the blocks wait to be taken, they alone are held, and not the page's bytes.
+            del page
+            yield blocks
+            began = left or read.publications.clock()

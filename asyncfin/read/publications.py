@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
-from math import inf
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -182,7 +181,6 @@ class Publications:
         # The questions in progress, for all that are equal: the result, and whether it is stale.
         self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
         self.kept_panels = KeptPanels()
-        self.refused_exact = inf  # how many exact periods the service has refused
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES,
             lambda publication: len(publication.catalogue),

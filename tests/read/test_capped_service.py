@@ -1,10 +1,19 @@
-"""A service that refuses many exact periods: the spec does not show how many a query may have (4.3)."""
+"""A service that rejects many exact periods: the spec does not show how many a query may have (4.3)."""
 
 from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, FiscalRange, Quarterly, Select, Trailing, ValidationFailedError
+from asyncfin import (
+    Annual,
+    Client,
+    FiscalRange,
+    Quarterly,
+    Select,
+    ServiceError,
+    Trailing,
+    ValidationFailedError,
+)
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel
@@ -19,67 +28,144 @@ ENTITY_ID = LARGE.entity_id
 
 def cells(panel: Panel) -> dict[tuple[str, str], Any]:
     """Return all values with all their fields, by series and period."""
-    return {(each.series_id, str(period)): value for each in panel for period, value in each.observations()}
+    return {
+        (series.series_id, str(period)): value for series in panel for period, value in series.observations()
+    }
 
 
-def refused(received: list[Got]) -> list[Got]:
-    return [got for got in received if got.status in (400, 413)]
+def modes(received: list[Got]) -> list[str]:
+    """Return the form of periods of each query, and its status."""
+    queries = [got for got in received if got.operation == "query"]
+    return [f"{got.sent['periods']['mode']} {got.status}" for got in queries]
 
 
-@pytest.mark.parametrize("status", [400, 413])
+def count(received: list[Got], operation: str) -> int:
+    return sum(got.operation == operation for got in received)
+
+
 @pytest.mark.parametrize("periods", [Annual(), Quarterly(), FiscalRange(), Trailing(24)], ids=str)
-async def test_a_result_equals_that_without_the_cap_and_the_second_question_is_not_refused(
-    periods: PeriodSelection, status: int
-) -> None:
+async def test_result_equals_that_without_cap(periods: PeriodSelection) -> None:
     async with (
         Sandbox(LARGE) as sandbox,
         Client(sandbox.base_url, sandbox.token) as plain,
-        capped(sandbox, exact=3, exact_status=status) as (base_url, received),
+        capped(sandbox, exact=3) as (base_url, _),
         Client(base_url, sandbox.token) as client,
     ):
         right = await plain.query(ENTITY_ID, Select(), periods)
         panel = await client.query(ENTITY_ID, Select(), periods)
-        first = [*received]
+    assert cells(panel) == cells(right)
+    assert panel.periods == right.periods
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+async def test_one_range_is_tried(pinned: bool) -> None:
+    """One metadata request and one range a read, for which the batches in flight wait."""
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, exact=3) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=2) as client,
+    ):
+        source = await client.catalogue(ENTITY_ID) if pinned else ENTITY_ID
+        for _ in range(2):  # nothing is remembered of the first read
+            received.clear()
+            plan = await client.plan(source, Select(), Annual())
+            before = count(received, "dataset")
+            panel = await client.run(plan)
+            assert len(plan.batches) >= 6
+            # Two were in flight; the range is sent alone, and all further batches as ranges.
+            ranges = ["fiscal_range 200"] * len(plan.batches)
+            assert modes(received) == ["exact 400"] * 2 + ranges
+            assert count(received, "dataset") == before + 1
+            assert panel.requests == len(plan.batches) + 3
+
+
+async def test_batches_wait_for_trial() -> None:
+    """With all batches in flight at once, the second range is sent after the first page of the first."""
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, exact=3, slow_range=1.0) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=8) as client,
+    ):
+        await client.query(ENTITY_ID, Select(), Annual())
+    first, *others = sorted(got.began for got in received if got.months)
+    assert others
+    assert min(others) >= first + 1.0
+
+
+async def test_rejected_range_raises_first_error() -> None:
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, ids=0) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+        with pytest.raises(ValidationFailedError) as caught:
+            await client.query(ENTITY_ID, Select(), Annual())
+    assert modes(received) == ["exact 400", "fiscal_range 400"]
+    assert not caught.value.message.startswith("0 periods")
+    assert "narrow the query" in caught.value.__notes__[0]
+
+
+async def test_failure_of_range_is_raised() -> None:
+    """A range that fails for another reason than its size is that failure."""
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, exact=3, months=0, months_status=403) as (base_url, _),
+        Client(base_url, sandbox.token) as client,
+    ):
+        with pytest.raises(ServiceError) as caught:
+            await client.query(ENTITY_ID, Select(), Annual())
+    assert caught.value.status == 403
+
+
+@pytest.mark.parametrize("periods", [Annual(), FiscalRange()], ids=str)
+async def test_too_large_query_is_raised(periods: PeriodSelection) -> None:
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, size=100) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+        with pytest.raises(ServiceError) as caught:
+            await client.query(ENTITY_ID, Select(), periods)
+    assert caught.value.status == 413
+    assert "narrow the query" in caught.value.__notes__[0]
+    assert [count(received, operation) for operation in ("dataset", "query")] == [0, 1]
+
+
+async def test_rejected_batch_without_exact_is_raised() -> None:
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, ids=0) as (base_url, received),
+        Client(base_url, sandbox.token, max_in_flight=1) as client,
+    ):
+        with pytest.raises(ValidationFailedError) as caught:
+            await client.query(ENTITY_ID, Select(), FiscalRange())
+    assert "narrow the query" in caught.value.__notes__[0]
+    assert [count(received, operation) for operation in ("dataset", "query")] == [1, 1]
+
+
+async def test_query_pages_sends_no_range() -> None:
+    """The pages of one query are those that the caller asked for."""
+    async with (
+        Sandbox(LARGE) as sandbox,
+        capped(sandbox, exact=3) as (base_url, received),
+        Client(base_url, sandbox.token) as client,
+    ):
+        (batch, *_) = (await client.plan(ENTITY_ID, Select(), Annual())).batches
         received.clear()
-        again = await client.query(ENTITY_ID, Select(), periods)
-    assert cells(panel) == cells(again) == cells(right)
-    assert panel.periods == again.periods == right.periods
-    assert not refused(received)
-    checks = [got for got in first if got.operation == "dataset"]
-    assert len(checks) == any(got.status == 400 for got in first), "one request for the metadata"
+        with pytest.raises(ValidationFailedError) as caught:
+            async for _ in client.query_pages(ENTITY_ID, batch):
+                pass
+    assert not hasattr(caught.value, "__notes__")
+    assert modes(received) == ["exact 400"]
+    assert count(received, "dataset") == 0
 
 
-async def test_a_stream_has_each_series_once() -> None:
+async def test_stream_has_each_series_once() -> None:
     async with (
         Sandbox(LARGE) as sandbox,
         capped(sandbox, exact=3) as (base_url, _),
         Client(base_url, sandbox.token) as client,
         client.stream(ENTITY_ID, Select(), Annual()) as pieces,
     ):
-        ids = [each.series_id async for piece in pieces for each in piece]
+        ids = [series.series_id async for piece in pieces for series in piece]
     assert len(ids) == len(set(ids)) == 600
-
-
-@pytest.mark.parametrize("periods", [Annual(), FiscalRange()], ids=str)
-async def test_a_refusal_that_is_not_about_exact_periods_is_raised(periods: PeriodSelection) -> None:
-    async with (
-        Sandbox(LARGE) as sandbox,
-        capped(sandbox, ids=0) as (base_url, received),
-        Client(base_url, sandbox.token) as client,
-    ):
-        with pytest.raises(ValidationFailedError):
-            await client.query(ENTITY_ID, Select(), periods)
-    assert len(refused(received)) <= 2 * client.max_in_flight
-
-
-async def test_a_batch_that_is_refused_as_a_range_too_teaches_nothing() -> None:
-    async with (
-        Sandbox(LARGE) as sandbox,
-        capped(sandbox, ids=0) as (base_url, received),
-        Client(base_url, sandbox.token, max_in_flight=1) as client,
-    ):
-        for _ in range(2):
-            with pytest.raises(ValidationFailedError):
-                await client.query(ENTITY_ID, Select(), Annual())
-        modes = [got.sent["periods"]["mode"] for got in received if got.operation == "query"]
-    assert modes == ["exact", "fiscal_range"] * 2

@@ -6,16 +6,13 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from asyncfin import (
     Client,
     DatasetChangedError,
-    Exact,
     FiscalRange,
-    Query,
     Select,
     Trailing,
     ValidationFailedError,
@@ -34,7 +31,6 @@ from asyncfin.wire.values import PlannedPage
 from tests.answers import catalogue_of
 from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
-from tests.read.test_answers import content
 from tests.services.altering import capped
 
 pytestmark = pytest.mark.virtual
@@ -295,83 +291,6 @@ async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() 
             blocks_now, *as_bytes_now = alive(Block, PlannedPage, Response)
             assert blocks_now - blocks <= 1 + 3, "a page is kept as its blocks"
             assert as_bytes_now == as_bytes, "and not as the bytes that came"
-
-
-@pytest.mark.parametrize("source", ["entity", "catalogue"])
-async def test_exact_periods_that_the_service_refuses_are_requested_as_a_range(source: str) -> None:
-    """One batch tries it, while the others wait; so many periods are not requested again."""
-    large = generate(17, series=900, publications=1)
-    entity_id = large.entity_id
-    async with (
-        Sandbox(large) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as plain,
-        capped(sandbox, exact=3) as (base_url, received),
-        Client(base_url, sandbox.token) as client,
-    ):
-        catalogue = await client.catalogue(entity_id)
-        periods = Exact(catalogue.periods[:5])
-        asked = entity_id if source == "entity" else catalogue
-        received.clear()
-        panel = await client.query(asked, Select(), periods)
-        plan = await plain.plan(entity_id, Select(), periods)
-        right = await plain.query(entity_id, Select(), periods)
-        assert panel.periods == right.periods
-        assert content(panel) == content(right)
-        refused = sum(got.exact > 3 for got in received)
-        assert 1 <= refused <= min(8, plan.requests)
-        assert len(received) == refused + 1 + plan.requests
-        assert panel.requests == len(received)
-        received.clear()
-        await client.query(asked, Select(), Exact(catalogue.periods[:6]))
-        assert len(received) == plan.requests, "learned for the life of the client"
-        received.clear()
-        few = await client.query(asked, Select(), Exact(catalogue.periods[:2]))
-        assert {got.exact for got in received} == {2}
-        assert len(few.periods) == 2
-        query = Query(*a_query(catalogue), Exact(catalogue.periods[:5]))
-        with pytest.raises(ValidationFailedError):
-            await anext(client.query_pages(entity_id, query))
-
-
-async def test_what_a_range_has_shown_is_known_with_its_first_page() -> None:
-    """Other questions, and other searches, do not wait until a stream has taken the other pages."""
-    cells = {("m", f"s{at}"): {"FY2023": at, "FY2024": at} for at in range(300)}
-    chain = dataset({**cells, ("n", "s0"): {"FY2024": 0}})
-    series = chain["publications"][0]["groups"][0]["series"]
-    for each in series:  # one metric on one path, which takes three pages
-        each["scopes"] = series[0]["scopes"]
-    async with (
-        Sandbox(chain) as sandbox,
-        capped(sandbox, exact=1, metrics=["n"]) as (base_url, received),
-        Client(base_url, sandbox.token, max_in_flight=1) as client,
-    ):
-        select, periods = Select(metric_ids="m"), Exact(["FY2023", "FY2024"])
-        async with client.stream(ENTITY_ID, select, periods) as pieces, asyncio.timeout(30):
-            await anext(pieces)
-            received.clear()
-            assert len(await client.query(ENTITY_ID, select, periods)) == 300
-            assert not any(got.exact for got in received)
-            with pytest.raises(ValidationFailedError):
-                await client.query(ENTITY_ID, Select(metric_ids="n"), Annual(last=1))
-
-
-def a_query(catalogue: Catalogue) -> tuple[list[str], list[Any]]:
-    """Return the metric and path of a series."""
-    return [catalogue.series[0].metric_id], [catalogue.series[0].scopes]
-
-
-async def test_a_refusal_that_is_not_about_a_size_is_raised_as_it_was_received() -> None:
-    """The range is refused too: the first refusal is raised, and nothing is learned."""
-    async with (
-        Sandbox(OLD) as sandbox,
-        capped(sandbox, exact=0, months=0) as (base_url, received),
-        Client(base_url, sandbox.token) as client,
-    ):
-        for _ in range(2):
-            with pytest.raises(ValidationFailedError, match="2 periods"):
-                await client.query(ENTITY_ID, Select(), Exact(["FY2023", "FY2024"]))
-        operations = [got.operation for got in received]
-        assert operations == ["catalogue", "query", "dataset", "query"] * 2
 
 
 async def test_the_metadata_of_a_restart_are_not_those_of_a_cache_on_the_way() -> None:

@@ -61,6 +61,7 @@ class Got:
     size: int  # the bytes of the body
     cache_control: str | None
     status: int
+    began: float = 0.0  # the loop time at which it arrived
 
     @property
     def exact(self) -> int:
@@ -92,12 +93,13 @@ async def capped(
     size: int | None = None,
     metrics: Container[str] = (),
     slow: float = 0.0,
-    exact_status: int = 400,
+    slow_range: float = 0.0,
+    months_status: int = 400,
 ) -> AsyncIterator[tuple[str, list[Got]]]:
     """Give the base URL of a service that refuses what exceeds its caps, and what it receives.
 
     400: more exact periods, months or ids than the cap (`Got`), and the given metrics; 413: a larger body.
-    The first refusal takes `slow` seconds. `exact_status` is that of too many exact periods.
+    The first refusal takes `slow` seconds, and each range `slow_range`. `months_status` rejects a long range.
     """
     waits = [slow]
 
@@ -105,23 +107,28 @@ async def capped(
         if size is not None and got.size > size:
             return 413
         if exact is not None and got.exact > exact:
-            return exact_status
-        if any(cap is not None and number > cap for number, cap in ((got.months, months), (got.ids, ids))):
+            return 400
+        if months is not None and got.months > months:
+            return months_status
+        if ids is not None and got.ids > ids:
             return 400
         return 400 if any(each in metrics for each in got.sent.get("metric_ids", ())) else 200
 
     async def pass_on(request: web.BaseRequest) -> web.StreamResponse:
         content = await request.read()
         operation, control = request.path.rsplit("/", 1)[-1], request.headers.get("Cache-Control")
-        got = Got(operation, json.loads(content or b"{}"), len(content), control, 0)
+        began = asyncio.get_running_loop().time()
+        got = Got(operation, json.loads(content or b"{}"), len(content), control, 0, began)
         if (refusal := status_of(got)) != 200:
             await asyncio.sleep(waits.pop() if waits else 0)
             received.append(evolve(got, status=refusal))
             if refusal == 413:  # from something in front of the service
                 return web.Response(text="<html>Too large</html>", status=refusal, content_type="text/html")
             message = f"{got.exact} periods, {got.months} months, {got.ids} ids, {got.size} bytes"
-            error = {"error": {"code": "validation_failed", "message": message, "request_id": "r"}}
+            code = "validation_failed" if refusal == 400 else "other"
+            error = {"error": {"code": code, "message": message, "request_id": "r"}}
             return web.json_response(error, status=refusal)
+        await asyncio.sleep(slow_range if got.months else 0)
         headers = {"Authorization": request.headers["Authorization"]}
         url = f"{service.base_url}{request.path_qs}"
         async with session.request(request.method, url, json=got.sent or None, headers=headers) as response:

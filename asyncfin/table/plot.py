@@ -3,6 +3,7 @@
 A line is of one series and one duration, because a year and its quarters are different quantities. Lines of
 different number formats do not share a scale, on which a ratio next to billions would be flat: the service
 has no field for the unit, and the number format is what differs between amounts, ratios and percentages.
+Nor do percentages that are numbers such as 0.12 and such as 12.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid, Row, rows_of
 from asyncfin.table.notes import descriptions, shortened
+from asyncfin.table.rows import percent_of, tick_text
 from asyncfin.table.why import Result
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ _TICKS = 1.2
 _CHARACTERS = 10
 # Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
-_MAGNITUDES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 @frozen(eq=False)
@@ -60,6 +61,7 @@ class _Line:
     Attributes:
         step: the months from one such period to the next in the catalogue. Where an observation follows
             later than that, there is a gap.
+        percent: what the numbers are multiplied by to be percent; 0: they are not percent.
     """
 
     row: Row
@@ -67,9 +69,12 @@ class _Line:
     points: tuple[tuple[Period, float], ...]
     step: int
 
+    percent: int
+
     @property
-    def number_format(self) -> str:
-        return self.row.series.number_format
+    def scale(self) -> tuple[str, int]:
+        """What lines of one pair of axes have in common."""
+        return self.row.series.number_format, self.percent
 
     def coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers; NaN between them breaks the line."""
@@ -117,7 +122,7 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     if not lines:
         entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
         raise SelectionError(f"there is nothing to draw: no series of {entities} has a value here")
-    formats = dict.fromkeys(line.number_format for line in lines)
+    formats = dict.fromkeys(line.scale for line in lines)
     places = {} if ax is None else _places(ax)
     new = [each for each in formats if each not in places]
     count = len(lines) + sum(len(_drawn(places[each])) for each in formats if each in places)
@@ -135,7 +140,7 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     places |= zip(new, free[bool(places) :], strict=True)
     # Everything has been checked: axes of the user's own are never left with half of the lines.
     for line in lines:
-        (artist,) = places[line.number_format].plot(*line.coordinates(), marker="o", markersize=3)
+        (artist,) = places[line.scale].plot(*line.coordinates(), marker="o", markersize=3)
         _LINES[artist] = line
     drawn = {each: _drawn(each) for each in _stack(ax)}
     # They share the x axis, and so its ticks.
@@ -144,19 +149,19 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
         inches = each.get_window_extent().width / each.figure.dpi
         _name(each, drawn[each], inches)
         _label_ends(each, every, inches)
-        percent = any("%" in line.number_format for line in drawn[each].values())
+        percent = max(line.percent for line in drawn[each].values())
         each.yaxis.set_major_formatter(partial(_tick, each, percent))
         each.grid(alpha=0.3)
     _date(drawn)
     return ax
 
 
-def _places(ax: "Axes") -> "dict[str, Axes]":
+def _places(ax: "Axes") -> "dict[tuple[str, int], Axes]":
     """Return the axes that have lines of each number format: these, or others with the same x axis."""
     if not _drawn(ax):
         return {}
     # The given ones last: they are preferred to others of the same format.
-    return {line.number_format: each for each in [*_stack(ax), ax] for line in _drawn(each).values()}
+    return {line.scale: each for each in [*_stack(ax), ax] for line in _drawn(each).values()}
 
 
 def _split(ax: "Axes", count: int) -> "list[Axes]":
@@ -196,7 +201,8 @@ def _lines(grid: Grid) -> Iterator[_Line]:
             period = grid.periods[index]
             by_duration.setdefault(period.duration_months, []).append((period, number))
         for duration, points in sorted(by_duration.items()):
-            yield _Line(row, duration, tuple(points), step_of.get(duration, duration))
+            percent = percent_of(row.values().values())
+            yield _Line(row, duration, tuple(points), step_of.get(duration, duration), percent)
 
 
 def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
@@ -289,20 +295,7 @@ def _place(ax: "Axes") -> Any:
     return ax.get_position() if place is None else place.get_position(ax.figure)  # type: ignore[arg-type]
 
 
-def _tick(ax: "Axes", percent: bool, number: float, _: object = None) -> str:
-    """Return the label of a tick, with as many digits as distinguish the labels of the axis."""
-    ticks = {*ax.yaxis.get_majorticklocs(), number}
-    for digits in range(4, 17):
-        labels = {each: _short(each, digits, percent) for each in ticks}
-        if len(set(labels.values())) == len(ticks):
-            break
-    return labels[number]
-
-
-def _short(number: float, digits: int, percent: bool) -> str:
-    if percent:
-        return f"{number * 100:,.{digits}g}%"
-    for size, letter in _MAGNITUDES:
-        if abs(number) >= size:
-            return f"{number / size:,.{digits}g} {letter}"
-    return f"{number:,.{digits}g}"
+def _tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
+    ticks = sorted({*map(float, ax.yaxis.get_majorticklocs()), float(number)})
+    step = min((after - before for before, after in pairwise(ticks)), default=0.0)
+    return tick_text(float(number), step or abs(number), percent)

@@ -23,6 +23,7 @@ from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import Unit, counted, listed
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
+from asyncfin.table.rows import percent_of
 from asyncfin.table.unit import POWERS, in_unit
 
 VIEWS = {
@@ -137,6 +138,11 @@ class Group:
     def unit_of(self, row: Row) -> Unit | None:
         """Return what the numbers of a row are divided by; None: they are as published."""
         return None if self._texts[row] is shown_text else self.unit
+
+    @cached_property
+    def percent(self) -> int:
+        """What the published numbers are multiplied by to be percent; 0: they are not percent."""
+        return percent_of(self.rows[0].values.values())
 
     @cached_property
     def _texts(self) -> dict[Row, Callable[[Value], str]]:
@@ -301,7 +307,7 @@ class Chart:
     ends: list[int]
     labels: list[str]
     lines: list[dict[str, object]]
-    percent: float
+    percent: int
     is_log: bool
     below: str
     credit: str
@@ -352,7 +358,7 @@ def groups_of(
         over: what a ratio divides by, which is not shown: metric, group and path, and maybe the series id.
         read: for a panel, the one that was read for it, with values of a year before it too.
     """
-    by_key: dict[tuple[str, str], list[Row]] = {}
+    by_key: dict[tuple[str, str, int], list[Row]] = {}
     divisors: dict[Row, Mapping[Period, Value] | None] = {}
     over_label = ""
     names = entity_names(panel.catalogue for panel in panels)
@@ -368,13 +374,15 @@ def groups_of(
             row = row_of(panel, series, names[panel.dataset.entity_id], read.get(panel))
             if over:
                 divisors[row] = values
+            # Amounts and percentages do not share a scale.
+            percent = percent_of(row.values.values()) if view == "values" else 0
             if order == "metric":
-                key = (series.metric_id, "")
-            else:  # amounts and percentages do not share a scale
-                key = (panel.dataset.entity_id, series.number_format)
+                key = (series.metric_id, "", percent)
+            else:
+                key = (panel.dataset.entity_id, series.number_format, percent)
             by_key.setdefault(key, []).append(row)
     # The formats of a company stay together.
-    firsts = list(dict.fromkeys(first for first, _ in by_key))
+    firsts = list(dict.fromkeys(first for first, *_ in by_key))
     ordered = sorted(by_key, key=lambda key: firsts.index(key[0]))
     return [Group(view, by_key[key], unit, divisors, over_label) for key in ordered]
 
@@ -507,23 +515,12 @@ def _drawn(line: Line, label: str, ends: Sequence[int], is_log: bool) -> dict[st
     return {"label": label, "months": line.months, "numbers": numbers, "readings": readings, "latest": latest}
 
 
-def _percent(group: Group, lines: Sequence[Line]) -> float:
+def _percent(group: Group, lines: Sequence[Line]) -> int:
     """Return by what numbers are multiplied for ticks in percent; 0: the ticks are no percentages."""
+    if group.view == "values":
+        return group.percent
     cells = [cell for line in lines for cell in line.cells if cell.number is not None]
-    if not cells or not all(cell.text.rstrip().endswith("%") for cell in cells):
-        return 0.0
-    if group.view != "values":
-        return 1.0
-    if not all("%" in line.row.series.number_format for line in lines):
-        return 0.0
-    # The description states no scale: the texts show whether 0.12 or 12 is written as 12 %.
-    largest = max(cells, key=lambda cell: abs(cell.number or 0.0))
-    try:
-        shown = float(largest.text.rstrip().rstrip("%").replace(",", "").strip(" ()+-\u2212"))
-    except ValueError:
-        return 0.0
-    number = abs(largest.number or 0.0)
-    return min((1.0, 100.0), key=lambda factor: abs(number * factor - shown))
+    return int(bool(cells) and all(cell.text.endswith("%") for cell in cells))
 
 
 def _titled(group: Group, rows: Sequence[Row], columns: Sequence[Sequence[str]]) -> tuple[str, str]:

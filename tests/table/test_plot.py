@@ -16,6 +16,7 @@ from asyncfin.model.selection import Annual, Exact
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
+from tests.table.test_show import panel_with
 
 matplotlib = pytest.importorskip("matplotlib")
 pytest.importorskip("matplotlib.figure")
@@ -329,11 +330,30 @@ async def test_the_title_says_which_version_and_the_legend_if_there_are_both() -
     assert axes.get_legend() is None
 
 
-async def test_a_format_with_a_percent_sign_has_percent_ticks() -> None:
-    """Amounts on the axes above have none."""
-    first, second = (await amounts_and_rates()).plot().figure.axes
-    assert second.yaxis.get_major_formatter()(0.25, 0) == "25%"
-    assert first.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
+@pytest.mark.parametrize(
+    ("number", "text", "tick"),
+    [
+        (11.9, "11.9%", "11.9%"),
+        (0.119, "11.9%", "11.9%"),
+        (-0.119, "(11.9)%", "-11.9%"),
+        (0.119, "0.119", "0.119"),
+        (0.001, "0%", "0.001"),
+        (387_500_000_000, "387.5 bn", "387.5 B"),
+    ],
+)
+async def test_ticks_are_the_numbers_of_texts(number: float, text: str, tick: str) -> None:
+    """A percentage is multiplied only where its text shows it; no digit of a tick is cut."""
+    axes = (await panel_with((number, text))).plot()
+    assert axes.yaxis.get_major_formatter()(number, 0) == tick
+
+
+async def test_percentages_of_two_scales_have_own_axes() -> None:
+    """0.119 and 11.9 are both 11.9 %: on one axis, one of them would be wrong."""
+    share = renamed(await panel_with((0.119, "11.9%")), "Share")
+    percent = renamed(await panel_with((11.9, "11.9%")), "Percent")
+    axes = share.plot()
+    percent.plot(axes)
+    assert [[*each.lines[0].get_ydata()] for each in axes.figure.axes] == [[0.119], [11.9]]
 
 
 @pytest.mark.parametrize(

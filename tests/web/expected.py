@@ -1,7 +1,7 @@
 """What the explorer's page must show of a question, by plain code over the results of `Client.query`."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 from fractions import Fraction
 from itertools import groupby
@@ -333,16 +333,29 @@ def in_unit(value: Value, values: Iterable[Value], unit: str) -> tuple[str, bool
     return f"{tenths or abs(tenths):,.1f}", True
 
 
+def percent(values: Collection[Value]) -> int:
+    """Return by what the numbers of a row are multiplied to be percent, as its largest value shows; or 0."""
+    largest = max(values, key=lambda value: abs(value.number), default=None)
+    if largest is None or not largest.text.strip(" )").endswith("%"):
+        return 0
+    stated = Decimal(re.sub(r"[^\d.]", "", largest.text))
+    half = Fraction(5, 10) * Fraction(10) ** int(stated.as_tuple().exponent)
+    number = abs(Fraction(repr(largest.number)))
+    fitting = [factor for factor in (1, 100) if abs(number * factor - Fraction(stated)) <= half]
+    return fitting[0] if len(fitting) == 1 or (fitting and not number) else 0
+
+
 def groups(found: Answers) -> list[Group]:
     """Return the charts in order: each metric, or each company with each of its number formats."""
-    by_key: dict[tuple[str, str], list[Row]] = {}
+    by_key: dict[tuple[str, str, int], list[Row]] = {}
     for row in found.rows:
+        factor = percent(row.shown.values()) if found.question.view == "values" else 0
         if found.question.by_metric:
-            key = (row.series.metric_id, "")
+            key = (row.series.metric_id, "", factor)
         else:
-            key = (row.panel.dataset.entity_id, row.series.number_format)
+            key = (row.panel.dataset.entity_id, row.series.number_format, factor)
         by_key.setdefault(key, []).append(row)
-    firsts = list(dict.fromkeys(first for first, _ in by_key))
+    firsts = list(dict.fromkeys(first for first, *_ in by_key))
     return [Group(found, by_key[key]) for first in firsts for key in by_key if key[0] == first]
 
 

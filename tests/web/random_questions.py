@@ -55,6 +55,7 @@ from tests.web.expected import (
     csv_rows,
     just,
     line_labels,
+    percent,
     publication,
     row_name,
     stem,
@@ -417,19 +418,19 @@ def compare_axes(
         differences.append(f"{title}: equal ticks {texts}")
     cells = [group.cell(line.row, period) for line in lines for period in line.periods]
     with_number = [cell for cell in cells if cell.number is not None]
-    is_percent = bool(with_number) and all(text.endswith("%") for cell in with_number for text in cell.texts)
-    if group.view == "values" and not all("%" in line.row.series.number_format for line in lines):
-        is_percent = False
-    # Where all numbers are zero, any scale is right.
-    has_scale = any(cell.number for cell in with_number)
-    factor = 100 if is_percent and group.view == "values" else 1
+    if group.view == "values":
+        factor = percent(group.rows[0].shown.values())
+    else:
+        factor = int(
+            bool(with_number) and all(text.endswith("%") for each in with_number for text in each.texts)
+        )
     for text, number in ticks:
-        differences.equal(f"{title}: tick {text} in percent", text.endswith("%"), is_percent)
+        differences.equal(f"{title}: tick {text} in percent", text.endswith("%"), factor > 0)
         read = float(text.rstrip("%KMBT").replace(",", "")) * 1000 ** (
             " KMBT".find(text[-1:]) if text[-1:] in "KMBT" else 0
         )
-        if has_scale and abs(read - number * factor) > 0.006 * abs(number * factor) + 1e-12:
-            differences.append(f"{title}: tick {text!r} is at {number * factor!r}")
+        if abs(read - number * (factor or 1)) > 1e-9 * abs(number * (factor or 1)) + 1e-12:
+            differences.append(f"{title}: tick {text!r} is at {number!r}, factor {factor}")
 
 
 def title_of(rows: Sequence[Row]) -> str:

@@ -16,16 +16,17 @@
   // hx-on attributes are code in HTML: the page has none, so none is ever right.
   document.addEventListener("htmx:before:on:init", (event) => event.preventDefault());
 
-  // The y axis is all that the script words itself. As many digits as make all of its ticks different.
+  // The y axis is all that the script words itself. Its texts are exact: what is far below a step is noise.
   function tickTexts(splits, percent) {
-    const numbers = splits.map((number) => (percent ? number * percent : number));
-    let texts = [];
-    for (let digits = 3; digits <= 15; digits += 1) {
-      const format = new Intl.NumberFormat("en", { notation: percent ? "standard" : "compact", maximumSignificantDigits: digits });
-      texts = numbers.map((number) => format.format(number) + (percent ? "%" : ""));
-      if (new Set(texts).size === texts.length) break;
-    }
-    return texts;
+    const numbers = splits.map((number) => number * (percent || 1));
+    const step = Math.min(...numbers.slice(1).map((number, at) => Math.abs(number - numbers[at])));
+    return numbers.map((number) => {
+      const size = percent ? 1 : 10 ** Math.min(12, Math.max(0, 3 * Math.floor(Math.log10(Math.abs(number) || 1) / 3)));
+      const digits = Math.ceil(Math.log10(size / (step < Infinity ? step : Math.abs(number) || 1))) + 3;
+      const maximumFractionDigits = Math.min(20, Math.max(0, digits));
+      const format = new Intl.NumberFormat("en", { notation: percent ? "standard" : "compact", maximumFractionDigits });
+      return format.format(number) + (percent ? "%" : "");
+    });
   }
 
   function draw(place) {

@@ -14,6 +14,7 @@ from tests.services.limits import (
     FixedWindow,
     LeakingExcess,
     Refilling,
+    Returning,
     SlidingWindow,
     Unlimited,
     simulate,
@@ -81,9 +82,19 @@ def rise() -> Iterator[tuple[str, float, float]]:
     yield "2/s becomes 20/s: the second minute", outcome.rate / 20, outcome.refused
 
 
+def forgotten() -> Iterator[tuple[str, float, float]]:
+    """Yield the seconds from the third on after a 429 that has measured nothing, on an unlimited service."""
+    for served in (0, 1):
+        for wait in (5, 40, 60):
+            client = Client(Returning(served, wait), 8, 0.1)
+            simulate(client.run(wait + 12))
+            outcome = client.record.between(wait + 2, wait + 12)
+            yield f"{served} served, a 429 of {wait} s, then no limit: after 2 s", outcome.rate / 80, 0.0
+
+
 def run() -> str:
     lines = ["| user and service | used | refused |", "| --- | --- | --- |"]
-    for part in (sole, two, random_refusals, rise):
+    for part in (sole, two, random_refusals, rise, forgotten):
         lines += [f"| {name} | {used:.0%} | {refused:.1%} |" for name, used, refused in part()]
     return "\n".join([*lines, "", shares()])
 

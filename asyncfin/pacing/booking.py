@@ -20,8 +20,9 @@ from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
+from asyncfin.pacing.learned import AdaptiveRate
 from asyncfin.pacing.ledger import Booking, State
-from asyncfin.pacing.pace import AdaptiveRate, allowance_error
+from asyncfin.pacing.pace import allowance_error
 from asyncfin.tasks import cancel_and_wait, check_closed, running_loop
 
 # Waiters with a distant moment check the state this often, in seconds: other processes may have changed it.
@@ -294,6 +295,9 @@ class SharedBucket(Bucket):
         while not (seen := await self._ledger.state(now=now)).stale:
             rate = AdaptiveRate.load(seen.learned) if seen.learned else AdaptiveRate(measure=seen.measure)
             pause = event(rate, seen.now)
+            if rate.rate is None:
+                self._see(await self._ledger.pause(pause or 0.0))
+                return True
             learned = await self._ledger.learn(seen.learned, rate.dump(), rate.rate, pause or 0.0)
             if learned is not None:
                 self._see(learned)

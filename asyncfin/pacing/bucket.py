@@ -20,7 +20,8 @@ from asyncfin.clock import later, utc_now
 from asyncfin.errors import AllowanceExhaustedError, ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.pace import GCRA, AdaptiveRate, DailyBudget
+from asyncfin.pacing.learned import AdaptiveRate
+from asyncfin.pacing.pace import GCRA, DailyBudget
 from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.

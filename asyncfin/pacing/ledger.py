@@ -19,7 +19,8 @@ import msgspec
 from attrs import frozen
 
 from asyncfin.clock import wall_time
-from asyncfin.pacing.pace import GCRA, DailyBudget, Measure
+from asyncfin.pacing.learned import Measure
+from asyncfin.pacing.pace import GCRA, DailyBudget
 
 # A confirmation may come this much early: what float arithmetic loses.
 EPSILON = 1e-6

@@ -25,8 +25,8 @@ from asyncfin.clock import utc_now
 from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.pacing.booking import SharedBucket, SharedLedger
 from asyncfin.pacing.bucket import Bucket, Parameters
+from asyncfin.pacing.learned import Measure
 from asyncfin.pacing.ledger import EPSILON, LATE, Booking, Ledger, State
-from asyncfin.pacing.pace import Measure
 from asyncfin.redis import RedisClient, RedisClients
 from asyncfin.tasks import PerLoop, SingleFlight, cancel_and_wait, running_loop, unless_silent
 

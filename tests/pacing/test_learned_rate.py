@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.pacing.pace import AdaptiveRate, Tuning
+from asyncfin.pacing.learned import AdaptiveRate, Tuning
 from tests.conftest import VirtualTimeLoop
 from tests.services.limits import (
     Broken,
@@ -20,6 +20,7 @@ from tests.services.limits import (
     FixedWindow,
     LeakingExcess,
     Refilling,
+    Returning,
     Service,
     SlidingWindow,
     Unlimited,
@@ -202,12 +203,49 @@ def test_an_outage_of_a_service_whose_waits_are_long_is_left_behind_too() -> Non
     assert client.record.between(1440, 1800).rate > 0.85 * 10
 
 
+@pytest.mark.parametrize("wait", [5, 40, 60])
+@pytest.mark.parametrize("served", [0, 1])
+@pytest.mark.parametrize("in_flight", [1, 8])
+def test_unmeasured_refusal_is_forgotten(in_flight: int, served: int, wait: int) -> None:
+    """After a 429 before two requests were served, the speed is 95 % of an unpaced one within 2 seconds."""
+    client = Client(Returning(served, wait), in_flight, 0.1)
+    simulate(client.run(wait + 12))
+    assert client.record.between(wait + 2, wait + 12).rate > 0.95 * in_flight / 0.1
+    assert client.bucket.stats().rate is None
+
+
+def test_limit_that_serves_one_request_is_learned() -> None:
+    """Refusals that follow one another measure together: one request a wait is a rate."""
+    client = Client(LeakingExcess(2, 0), 8, 0.1)
+    simulate(client.run(60))
+    assert client.bucket.stats().rate == pytest.approx(2, rel=0.2)
+    assert client.record.between(40, 60).refused < 0.1
+
+
+@pytest.mark.virtual
+async def test_two_distant_refusals_measure_nothing() -> None:
+    """One request served before each of them is no rate of two in an hour."""
+    bucket = TokenBucket()
+    for _ in range(2):
+        await learn(bucket, served=1, wait=5)
+        await asyncio.sleep(3600)
+    assert bucket.rate is None
+
+
+async def learn(bucket: TokenBucket, *, served: int = 2, wait: float = 1) -> float | None:
+    """Let a request be refused after so many were served, and return the rate."""
+    for _ in range(served):
+        await bucket.acquire()
+    await bucket.refused(sent_at=await bucket.acquire(), retry_after=wait)
+    return bucket.rate
+
+
 @pytest.mark.virtual
 async def test_a_rate_that_is_far_too_low_rises_within_half_an_hour() -> None:
     """Though it makes few of the grants that a climb takes otherwise."""
     bucket = TokenBucket()
     for _ in range(2):
-        await bucket.refused(sent_at=await bucket.acquire(), retry_after=60)
+        await learn(bucket, wait=60)
     low, clock = bucket.rate, asyncio.get_running_loop().time
     assert low is not None
     end = clock() + 1800
@@ -221,7 +259,7 @@ async def test_a_rate_that_is_far_too_low_rises_within_half_an_hour() -> None:
 async def test_the_rate_of_a_client_that_gets_nothing_rises() -> None:
     """Beside others who take the whole limit, but not without bound while a service is out for a day."""
     bucket = TokenBucket()
-    rates = []
+    rates = [await learn(bucket) or 0.0]
     for _ in range(300):
         await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
         rates.append(bucket.rate or 0.0)
@@ -279,7 +317,7 @@ async def test_what_got_through_in_the_second_before_counts_for_the_first_rate(
 async def test_an_event_lowers_the_rate_once_and_not_below_85_percent() -> None:
     """Further refusals of what was sent before the reduction only lengthen the pause."""
     bucket = TokenBucket()
-    await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    await learn(bucket)
     sent = [await bucket.acquire() for _ in range(4)]
     before = bucket.rate
     assert before is not None
@@ -303,19 +341,18 @@ async def test_an_exhausted_allowance_teaches_no_rate() -> None:
 async def test_no_refusal_raises_a_rate() -> None:
     """A service that asks for a minute teaches a rate below any bound of ours, and it stays."""
     bucket = TokenBucket()
-    await bucket.refused(sent_at=await bucket.acquire(), retry_after=60)
-    learned = bucket.rate
+    learned = await learn(bucket, wait=60)
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=60)
     assert learned is not None
     assert bucket.rate is not None
-    assert bucket.rate <= learned < 1 / 50
+    assert bucket.rate <= learned < 2 / 50
 
 
 @pytest.mark.virtual
 async def test_a_rate_that_is_set_ends_the_learning_and_none_restarts_it() -> None:
     """Setting a rate ends the learning, setting None starts it over, and what was learned is dropped."""
     bucket = TokenBucket()
-    await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    await learn(bucket)
     bucket.rate = 7
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
     assert (bucket.rate, bucket.stats().learned) == (7, False)
@@ -327,9 +364,10 @@ async def test_a_rate_that_is_set_ends_the_learning_and_none_restarts_it() -> No
 async def test_a_rate_does_not_climb_unused() -> None:
     """Only a grant that was waited for raises the rate, so an idle hour leads to no herd."""
     bucket = TokenBucket()
-    await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
+    await learn(bucket)
     await bucket.acquire()
     learned = bucket.rate
+    assert learned is not None
     for _ in range(20):
         await asyncio.sleep(60)
         await bucket.acquire()
@@ -342,9 +380,9 @@ def test_learning_goes_on_in_another_loop() -> None:
 
     async def be_refused(clock_at: float) -> float:
         asyncio.get_running_loop().now = clock_at  # type: ignore[attr-defined]
-        await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
-        assert bucket.rate is not None
-        return bucket.rate
+        rate = await learn(bucket)
+        assert rate is not None
+        return rate
 
     rates = []
     for clock_at in (5000.0, 10.0):

@@ -718,20 +718,6 @@ async def test_a_refusal_of_what_was_granted_before_the_last_decrease_lowers_not
         assert other.stats().rate < before
 
 
-async def test_a_shared_learned_rate_climbs_again(make: Callable[..., Any]) -> None:
-    """After a refusal, the grants that were waited for raise the rate, in whatever process."""
-    async with aclosing(make()) as one, aclosing(make()) as other:
-        await one.refused(sent_at=await one.acquire(), retry_after=1)
-        low = one.stats().rate
-        for _ in range(20):
-            await asyncio.gather(one.acquire(), other.acquire())
-        await asyncio.sleep(1)
-        rates = [(await each.inspect()).rate for each in (one, other)]
-        assert low is not None
-        assert min(rates) > 1.5 * low
-        assert rates[0] == rates[1]
-
-
 async def test_a_grant_that_does_not_count_is_not_given_back_to_the_day(make: Callable[..., Any]) -> None:
     """A usage request that is cancelled as it is granted gives back its place in the pace only."""
     async with aclosing(make(rate=1, burst=1, daily_budget=50)) as bucket:

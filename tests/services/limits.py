@@ -116,6 +116,20 @@ class Changing(Service):
 
 
 @define
+class Returning(Service):
+    """A service that serves a few requests, refuses all others until a moment, and then has no limit."""
+
+    left: int
+    at: float
+
+    def refusal(self, now: float) -> int | None:
+        if now >= self.at:
+            return None
+        self.left -= 1
+        return None if self.left >= 0 else math.ceil(self.at - now)
+
+
+@define
 class Broken(Service):
     """A service that refuses everything for a while."""
 

@@ -94,6 +94,17 @@ def shorten(text: str, limit: int = MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
+def shorten_middle(text: str, limit: int) -> str:
+    """Return a text of at most `limit` characters; a longer one loses its middle.
+
+    Names that begin alike differ at their end.
+    """
+    if len(text) <= limit:
+        return text
+    end = (limit - 1) // 2
+    return text[: limit - 1 - end] + "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - end :]
+
+
 def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
     """Rebuild a pickled error without calling its keyword-only constructor."""
     # Keyword-only arguments can't be given back by `BaseException.__reduce__`, which knows only `args`.

@@ -1,6 +1,6 @@
 """Catalogues, and the series found in them, on standard output: as tables, as JSON, as CSV (docs/cli.md)."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import evolve
 from rich.console import Console
@@ -15,7 +15,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.frame import COLUMNS, LISTS
 from asyncfin.model.judge import complaint, judge, named, unknown_names
 from asyncfin.model.scope import format_path
-from asyncfin.model.search import Found
+from asyncfin.model.search import Found, Rank
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed
@@ -124,38 +124,41 @@ def _metrics(parts: Sequence[Catalogue]) -> list[tuple[str, str, list[int]]]:
 
 
 def print_found(
-    found: Sequence[Found],
-    more: int,
+    groups: Sequence[Found],
     catalogues: Sequence[Catalogue],
     form: Form,
     *,
-    close: bool,
+    ids: bool,
     limit: int,
 ) -> None:
     """Print a row for each metric and path that a search has found, and how many more there are.
 
     Args:
-        close: whether they only come close to the words.
-        limit: how many rows were wanted.
+        ids: whether a table has scope paths and reporting groups in place of names of scopes.
+        limit: how many rows to print.
     """
-    rows = [_row(each, catalogues) for each in found]
+    more = len(groups) - limit
+    close = bool(groups) and groups[0].rank == Rank.CLOSE
+    shown = groups[:limit]
     if form.json or form.is_csv:
+        rows = [_row(group, catalogues) for group in shown]
         if close:
             print_error(f"asyncfin: {_CLOSE}")
         if form.json:
             print_json([dict(zip(_FOUND, row, strict=True)) for row in rows])
         else:
             print_csv(_FOUND, [[*row[:3], *map(";".join, row[3:])] for row in rows], raw=form.csv_raw)
-        if more:
-            print_error(f"asyncfin: and {more:,} more: --limit {limit + more} prints all")
-    elif rows:
+        if more > 0:
+            print_error(f"asyncfin: and {more:,} more: --limit {len(groups)} prints all")
+    elif groups:
         console = screen()
         if close:
             console.print(_CLOSE)
         called = entity_names(catalogues)
-        heads = ("metric", "label", "scope path", "groups", "entities")
-        print_table(console, columns(heads, [_texts(row, called) for row in rows], console.width))
-        if more:
+        heads = ("metric", "label", *(("scope path", "groups") if ids else ("scopes",)), "entities")
+        texts = [_texts(group, catalogues, called, ids=ids) for group in shown]
+        print_table(console, columns(heads, texts, console.width))
+        if more > 0:
             console.print(f"and {more:,} more", style="dim")
 
 
@@ -168,8 +171,10 @@ def _row(found: Found, catalogues: Sequence[Catalogue]) -> tuple[str, str, str, 
 
 
 def _texts(
-    row: tuple[str, str, str, Collection[str], Sequence[str]], called: Mapping[str, str]
+    found: Found, catalogues: Sequence[Catalogue], called: Mapping[str, str], *, ids: bool
 ) -> tuple[str, ...]:
-    metric_id, label, path, groups, ids = row
-    entities = "all" if len(ids) == len(called) else listed([called[each] for each in ids])
-    return metric_id, label, path, ", ".join(groups), entities
+    metric_id, label, path, groups, entity_ids = _row(found, catalogues)
+    first = catalogues[found.series[0][0]]
+    scopes = (path, ", ".join(groups)) if ids else (" / ".join(first.scope_names(found.scopes)),)
+    entities = "all" if len(entity_ids) == len(called) else listed([called[one] for one in entity_ids])
+    return metric_id, label, *scopes, entities

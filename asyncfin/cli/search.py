@@ -18,6 +18,7 @@ async def search(
     /,
     *entity_ids: str,
     limit: Annotated[int, Parameter(converter=whole)] = 20,
+    ids: bool = False,
     form: Form = Form(),
     names: Names = Names(),
     service: Service = Service(),
@@ -35,6 +36,7 @@ async def search(
         words: The words, as one argument.
         entity_ids: The entities, O- and 32 characters each, or their names.
         limit: How many rows to print.
+        ids: Print scope paths and group ids in place of names of scopes.
     """
     if limit < 1:
         raise UsageError(f"--limit must be at least 1, not {limit}")
@@ -47,7 +49,7 @@ async def search(
     from asyncfin.cli.session import connected
     from asyncfin.cli.several import check_failed
     from asyncfin.client import reads_of
-    from asyncfin.model.search import search as found_in
+    from asyncfin.model.search import group_matches
     from asyncfin.read.several import catalogues_of
 
     async with connected(service, "Reading catalogues", names) as client:
@@ -55,12 +57,11 @@ async def search(
     if len(entities) == 1 and each.failed:
         raise each.failed[entities[0]]
     catalogues = [*each.found.values()]
-    matches = found_in(catalogues, words)
-    found, more = matches.by_meaning(limit)
-    if catalogues and not found:
+    groups = group_matches(catalogue.search(words).matches for catalogue in catalogues)
+    if catalogues and not groups:
         check_failed(each.failed, each.ended, len(entities), names)
         raise SelectionError(f"no series has the words {words!r}, or comes close to them")
-    print_found(found, more, catalogues, form, close=matches.close, limit=limit)
+    print_found(groups, catalogues, form, ids=ids, limit=limit)
     check_failed(each.failed, each.ended, len(entities), names)
 
 

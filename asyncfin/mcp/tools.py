@@ -36,7 +36,7 @@ from asyncfin.mcp.values import Part, differing, notes_of, rows_of
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.query import VERSION_WORDS, ValueVersion
-from asyncfin.model.search import Found, Matches as Searched, Rank, search
+from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
@@ -50,13 +50,10 @@ MAX_REQUESTS = 20
 MAX_ENTITIES = 10
 _MAX_FOUND = 8
 _MAX_METRICS = 80
-# What a series has in place of a word that it is not called.
-_SAYS = {
+# How the first series matches words that it is not called.
+_MATCHES_BY = {
     Rank.MEANING: "has the same meaning",
-    Rank.PREFIX: "contains it",
-    Rank.ALIAS: "has it as an alias",
     Rank.DESCRIPTION: "has it in its description",
-    Rank.WITHIN: "contains it",
 }
 # A catalogue of whatever age is good for planning: requests are pinned, and a change starts over.
 _ANY_AGE = timedelta(days=36_500).total_seconds()
@@ -244,16 +241,19 @@ class _Tools:
             rows = await asyncio.to_thread(lambda: [row for each in catalogues for row in _overview(each)])
             return result(_title(catalogues), rows, notes, "call find_series with words", rows_as="series")
         # For ten large companies it takes a moment.
-        matches, shown, more = await asyncio.to_thread(_searched, catalogues, words)
+        groups = await asyncio.to_thread(_search, catalogues, words)
+        shown, more = groups[:_MAX_FOUND], len(groups) - _MAX_FOUND
         rows = [_found_row(call.handles, each, catalogues) for each in shown]
         head = _title(catalogues)
-        if matches.close and catalogues:
-            head.append("nothing matches all words" + ("; close matches:" if shown else ""))
-        elif shown:
-            notes += _about_words(rows[0].fields["series"], matches)
+        if catalogues and not shown:
+            head.append("nothing matches all words")
+        elif catalogues and shown[0].rank == Rank.CLOSE:
+            head.append("nothing matches all words; close matches:")
+        elif shown and (note := _MATCHES_BY.get(shown[0].rank)) is not None:
+            notes.append(f"no series is called {quoted(words)}; {rows[0].fields['series']} {note}")
         if shown:
             head.append("series\tmetric\tlabel\tscopes\tcadence\tdescription")
-        if more:
+        if more > 0:
             notes.append(f"{more:,} more match: use more words")
         return result(head, rows, notes, "use more words", rows_as="series")
 
@@ -537,16 +537,8 @@ def _resolved(
     return question
 
 
-def _searched(catalogues: Sequence[Catalogue], words: str) -> tuple[Searched, list[Found], int]:
-    matches = search(catalogues, words)
-    return matches, *matches.by_meaning(_MAX_FOUND)
-
-
-def _about_words(handle: str, matches: Searched) -> Iterator[str]:
-    """Yield what the first series has in place of words that it is not called; initials are understood."""
-    for word, rank in matches.unnamed:
-        if rank in _SAYS:
-            yield f"no series is called {quoted(word)}; {handle} {_SAYS[rank]}"
+def _search(catalogues: Sequence[Catalogue], words: str) -> list[Found]:
+    return group_matches(catalogue.search(words).matches for catalogue in catalogues)
 
 
 def _found_row(handles: Handles, found: Found, catalogues: Sequence[Catalogue]) -> Row:

@@ -243,24 +243,29 @@ class Catalogue(Dataset, Tabular):
         """The words of labels, metrics and paths, for `search`."""
         return Index(self)
 
-    def search(self, text: str) -> SearchResult:
-        """Return the series that the words of a text mean, best first; without words all, in catalogue order.
+    def search(self, text: str, *, last_periods: Mapping[str, Period] | None = None) -> SearchResult:
+        """Return the series that the words of a text mean, best first; without words all.
 
-        Case, punctuation and the plural do not matter, and "DilutedEPS" is two words. First come the series
-        whose label, metric or scope the words are, or whose id the text is; then those of the same meaning
-        ("sales": Revenue); those whose label begins with the words; those that have all of them in label,
-        metric and names of scopes; and then those of which a word is the initials ("R&D"), the beginning of
-        a word, an alias of a scope, or a synonym of a word. Words of the entity's name, of the cadence, the
-        basis and the reporting group restrict. Only if there are no such series, those that have words in
-        their description or inside of words are returned; and if no series has all words, those that come
-        close, with `close` of the result. Series of the whole entity come before parts. No request.
+        Case, punctuation and the plural do not matter, and "DilutedEPS" is two words.
+        First come the series whose label, metric or scope the words are, or whose id the
+        text is, and those of the same meaning ("sales": Revenue). Then those whose label
+        begins with the words, those that have all of them in label, metric and names of
+        scopes, and those of which a word is a beginning, initials ("R&D"), an alias or a
+        synonym. Words of the entity's name, the cadence, the basis and the reporting group
+        restrict. Descriptions count only if there are no such series. If no series has all
+        words, those are returned that come close, and `close` of the result is True.
+        Series of the whole entity come before parts. No request.
+
+        Args:
+            text: the words.
+            last_periods: the last period with a value, by series id. Series that end a year
+                before most others come after them, and the result shows since when.
 
         Raises:
             ArgumentError: `text` is not a str.
         """
         checks.instance_of(str)("text", text)
-        matches = search([self], text)
-        return SearchResult((each for _, _, each in matches.ranked()), self, close=matches.close)
+        return SearchResult(search(self, text, last_periods), self)
 
     def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
         return rows_of(self, self.series if select is None else self.select(select))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import cache
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from attrs import frozen
 
-from asyncfin.errors import printable, shorten
+from asyncfin.errors import printable, shorten, shorten_middle
 from asyncfin.model.scope import ScopePath, format_path
+from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries
 from asyncfin.optional import library, pa
@@ -27,7 +28,7 @@ _SHOWN = 20
 _SHOWN_HTML = 40
 _WIDTH = 100
 _WIDEST_HTML = 200
-_HEADS = ("metric", "label", "scope path", "group")
+_HEADS = ("metric", "label", "scopes", "group")
 
 
 @frozen
@@ -165,23 +166,29 @@ class Tabular:
 class SearchResult(tuple[CatalogueSeries, ...]):
     """The series that a search found: a tuple of `CatalogueSeries`, best first.
 
-    ``str`` and notebooks show metric, label, scope path and group of the first ones. `Select.of` takes the
-    whole result, or a part of it.
+    ``str`` and notebooks show metric, label, scope names and group of the first ones. `Select.of` accepts
+    the whole result, or a part of it.
 
     Attributes:
-        close: whether no series has all words of the text, and these come close to it.
+        matches: for each series how it matches the words, and since when it has no values.
     """
 
-    close: bool
+    matches: tuple[Match, ...]
     _catalogue: Any
 
-    def __new__(cls, series: Iterable[CatalogueSeries], catalogue: Any, *, close: bool) -> Self:
-        made = super().__new__(cls, series)
-        made.close, made._catalogue = close, catalogue
-        return made
+    def __new__(cls, matches: Iterable[Match], catalogue: Any) -> Self:
+        every = tuple(matches)
+        result = super().__new__(cls, (match.series for match in every))
+        result.matches, result._catalogue = every, catalogue
+        return result
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(type(self), close=self.close), (tuple(self), self._catalogue)
+        return type(self), (self.matches, self._catalogue)
+
+    @property
+    def close(self) -> bool:
+        """Whether no series has all words of the text; those in the result come close to it."""
+        return all(match.rank == Rank.CLOSE for match in self.matches)
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the rows of `Catalogue.to_arrow` of these series, in their order.
@@ -202,8 +209,13 @@ class SearchResult(tuple[CatalogueSeries, ...]):
     def _lines(self, most: int) -> tuple[list[tuple[str, ...]], list[str]]:
         """Return the rows of the first series, and notes."""
         rows: list[tuple[str, ...]] = [
-            (each.metric_id, each.label, format_path(each.scopes), each.reporting_group_id)
-            for each in self[:most]
+            (
+                match.series.metric_id,
+                match.note(match.series.label),
+                " / ".join(self._catalogue.scope_names(match.series.scopes)),
+                match.series.reporting_group_id,
+            )
+            for match in self.matches[:most]
         ]
         notes = [f"and {len(self) - most:,} more"] if len(self) > most else []
         return rows, notes
@@ -222,7 +234,9 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         while sum(widths) > _WIDTH - 2 * (len(widths) - 1):
             widths[widths.index(max(widths))] -= 1
         lines = (
-            "  ".join(shorten(text, width).ljust(width) for text, width in zip(row, widths, strict=True))
+            "  ".join(
+                shorten_middle(text, width).ljust(width) for text, width in zip(row, widths, strict=True)
+            )
             for row in texts
         )
         return "\n".join((*self._head, *map(str.rstrip, lines), *notes)) if rows else self._head[0]
@@ -231,7 +245,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         from asyncfin.html import Table, document
 
         rows, notes = self._lines(_SHOWN_HTML)
-        shown = [[shorten(cell, _WIDEST_HTML) for cell in row] for row in rows]
+        shown = [[shorten_middle(cell, _WIDEST_HTML) for cell in row] for row in rows]
         return document(self._head, [Table(_HEADS, shown, names=4)] if rows else [], notes)
 
 

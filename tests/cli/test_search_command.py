@@ -15,8 +15,12 @@ def cells(out: str) -> list[list[str]]:
 
 
 def test_search_prints_a_row_for_each_metric_and_path_best_first(command: Command) -> None:
-    """With the groups and entities that have it; `all` if all of them do."""
-    result = command("search", "sales", ENTITY, RATIOS_ENTITY)
+    """With the entities that have it; `all` if all of them do. Ids of scopes and groups with --ids."""
+    table = command("search", "sales", ENTITY, RATIOS_ENTITY)
+    head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(table.out)]
+    assert head == ["metric", "label", "scopes", "entities"]
+    assert rows[0] == ["Revenue", "Sales", "all", "all"]
+    result = command("search", "sales", ENTITY, RATIOS_ENTITY, "--ids")
     assert result.code == 0
     head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(result.out)]
     assert head == ["metric", "label", "scope path", "groups", "entities"]
@@ -28,7 +32,7 @@ def test_search_prints_a_row_for_each_metric_and_path_best_first(command: Comman
 def test_search_names_the_entities_that_have_a_series(command: Command) -> None:
     """Where not all of them do."""
     result = command("search", "tax rate", ENTITY, RATIOS_ENTITY)
-    assert result.out.splitlines()[-1].split() == ["TaxRate", "Tax", "rate", "company=all", "rates", "Ratios"]
+    assert result.out.splitlines()[-1].split() == ["TaxRate", "Tax", "rate", "all", "Ratios"]
 
 
 def test_search_has_the_same_as_json_and_csv(command: Command) -> None:

@@ -14,8 +14,9 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
-from asyncfin.model.search import _STRICT, Rank, search, stem, words_of
+from asyncfin.model.search import Rank, group_matches, stem, words_of
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.synonyms import MEANINGS
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import load
 from tests.model.test_catalogue import CLOUD, CLOUD_EMEA, TOTAL, catalogue, series
@@ -52,7 +53,7 @@ COMPANY = company()
 
 
 def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
-    return [(rank, each.label) for rank, _, each in search([listed], text).ranked()]
+    return [(match.rank, match.series.label) for match in listed.search(text).matches]
 
 
 @pytest.mark.parametrize(
@@ -79,21 +80,20 @@ def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
         ("share earnings", Rank.WORDS, "Diluted earnings per share"),
         ("debt", Rank.WORDS, "Long-term debt due"),
         ("total debt", Rank.WORDS, "Long-term debt due"),
-        ("R&D", Rank.INITIALS, "Research and development"),
-        ("RAD", Rank.INITIALS, "Research and development"),
-        ("dep", Rank.INITIALS, "Diluted earnings per share"),
-        ("amort", Rank.PREFIX, "Amortization"),
+        ("R&D", Rank.ALIAS, "Research and development"),
+        ("RAD", Rank.ALIAS, "Research and development"),
+        ("dep", Rank.ALIAS, "Diluted earnings per share"),
+        ("amort", Rank.ALIAS, "Amortization"),
         ("stock", Rank.ALIAS, "Inventory"),
         ("borrowings due", Rank.ALIAS, "Long-term debt due"),
         ("usd", Rank.DESCRIPTION, "Revenue"),
         ("eps", Rank.WORDS, "Diluted earnings per share"),
-        ("pston", Rank.WITHIN, "Stepstone loans"),
     ],
 )
 def test_the_first_series_has_the_best_rank(text: str, rank: Rank, label: str) -> None:
     """A rank is the first that applies; of several words the worst counts."""
     assert found(COMPANY, text)[0] == (rank, label)
-    assert not search([COMPANY], text).close
+    assert not COMPANY.search(text).close
 
 
 @pytest.mark.parametrize(
@@ -231,13 +231,13 @@ def test_synonyms_are_of_one_rank(text: str, label: str) -> None:
 
 def test_a_word_that_only_labels_may_have_counts_in_a_text() -> None:
     """A net loss is net income; the loss of sales is not revenue."""
-    assert not search([company("Net Income (Loss)")], "earnings").close
-    assert search([company("Revenue")], "sales loss").close
+    assert not company("Net Income (Loss)").search("earnings").close
+    assert company("Revenue").search("sales loss").close
 
 
 def test_each_strict_synonym_finds_all_others_of_its_line() -> None:
     """Also where a phrase has a word twice: "income before provision for income taxes" is pretax income."""
-    for line in _STRICT.strip().replace("\n =", " =").splitlines():
+    for line in MEANINGS.strip().replace("\n =", " =").splitlines():
         phrases = [each.strip() for each in line.split("=")]
         for asked, label in itertools.permutations(phrases, 2):
             ranks = [rank for rank, _ in found(company(label), asked)]
@@ -252,7 +252,7 @@ def test_what_is_for_sale_is_not_sales() -> None:
     assert found(company("Sale of goods", "Assets held for sale"), "revenue") == [
         (Rank.ALIAS, "Sale of goods")
     ]
-    assert search([listed], "cost of revenue").close
+    assert listed.search("cost of revenue").close
     assert found(listed, "securities for sale")[0][0] == Rank.WORDS
 
 
@@ -330,7 +330,7 @@ def test_the_sign_for_and_in_initials_prefers_labels_with_that_word() -> None:
     listed = company("Repayments of debt", "Research and development expense of the year")
     assert next(label for _, label in found(listed, "R&D")).startswith("Research")
     assert next(label for _, label in found(listed, "rd")).startswith("Repayments")
-    assert {rank for rank, _ in found(listed, "R&D")} == {Rank.INITIALS}
+    assert {rank for rank, _ in found(listed, "R&D")} == {Rank.ALIAS}
 
 
 def test_names_in_camel_case_are_found_in_lower_case() -> None:
@@ -364,43 +364,39 @@ def test_what_is_not_even_close_is_not_found() -> None:
     assert "no series" in str(PARTS.search("xyzzy"))
 
 
-def test_of_several_catalogues_the_best_place_counts() -> None:
-    """A metric and path is found once, with its series in each of them; ranks are compared over all."""
+def test_matches_of_catalogues_are_grouped() -> None:
+    """A metric and path is found once, with its series in each catalogue; ranks are compared over all."""
     first = company("Gross profit", "Revenue")
     second = company("Cash", "Net Income (Loss) Attributable to Parent", "Gross profit")
-    meant, more = search([first, second], "profit").by_meaning(2)
-    assert more == 0
-    assert [each.metric_id for each in meant] == ["us-gaap:NetIncomeLoss", "GrossProfit"]
-    assert [sorted(place for place, _ in each.series) for each in meant] == [[1], [0, 1]]
-    assert not search([first, second], "cash").close
-    assert search([second, first], "revenue").by_meaning(1)[0][0].series[0][0] == 1
-    assert search([first, second], "profit").by_meaning(1) == (meant[:1], 1)
+
+    def grouped(text: str, *catalogues: Catalogue) -> list[tuple[str, list[int]]]:
+        groups = group_matches(listed.search(text).matches for listed in catalogues)
+        return [(group.metric_id, sorted(place for place, _ in group.series)) for group in groups]
+
+    assert grouped("profit", first, second) == [("us-gaap:NetIncomeLoss", [1]), ("GrossProfit", [0, 1])]
+    assert grouped("cash", first, second) == [("x:M0", [1])]
+    assert grouped("revenue", second, first) == [("Revenue", [1])]
+    assert grouped("revenue usd", second, first) == [("Revenue", [1])]
+    assert grouped("xyzzy", first, second) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "unnamed"),
-    [
-        ("pre:m1", []),
-        ("prepaid rent", []),
-        ("annual prepaid", []),
-        ("prep rent", [("prep", Rank.PREFIX)]),
-        ("turnover", [("turnover", Rank.MEANING)]),
-        ("cost of sales", [("cost sales", Rank.MEANING)]),
-        ("usd", [("usd", Rank.DESCRIPTION)]),
-        ("paid rents", [("paid", Rank.WITHIN)]),
-        ("xyzzy", []),
-    ],
-)
-def test_a_search_knows_what_its_first_series_is_not_called(
-    text: str, unnamed: list[tuple[str, Rank]]
-) -> None:
-    """The words as they were written; none of an id, of the context, or where nothing has all words."""
-    listed = catalogue(
-        series(1, "pre:M1", "annual", TOTAL, label="Prepaid rent"),
-        series(2, "Revenue", "annual", TOTAL, label="Revenue"),
-        series(3, "Cost", "annual", TOTAL, label="Cost of revenue"),
-    )
-    assert list(search([listed], text).unnamed) == unnamed
+def test_ended_series_rank_behind() -> None:
+    """A year before most others; within what is called so or means the same. The row shows since when."""
+    listed = company("Sales", "Revenue", "Net sales", "Cash", "Revenue, other")
+    ends = {"s0": 2021, "s1": 2023, "s2": 2024, "s3": 2024, "s4": 2026}
+    last = {series_id: Period(year, 12, 12) for series_id, year in ends.items()}
+    result = listed.search("revenue", last_periods=last)
+    assert [series.series_id for series in listed.search("revenue")] == ["s1", "s0", "s2", "s4"]
+    assert [series.series_id for series in result] == ["s2", "s1", "s0", "s4"]
+    assert [str(match.ended) for match in result.matches] == ["None", "FY2023", "FY2021", "None"]
+    assert "Sales (no value since FY2021)" in str(result)
+
+
+def test_last_periods_may_be_partly_known() -> None:
+    """A series without one is not taken for ended."""
+    listed = company("Sales", "Revenue")
+    result = listed.search("revenue", last_periods={"s1": Period(2024, 12, 12)})
+    assert [match.ended for match in result.matches] == [None, None]
 
 
 def test_a_long_text_is_not_compared_for_long() -> None:
@@ -500,8 +496,8 @@ def test_a_result_is_a_tuple_that_shows_itself() -> None:
     assert isinstance(result, tuple)
     assert str(result) == repr(result)
     assert str(result).splitlines()[:2] == [
-        "metric    label                         scope path                 group",
-        "Revenue   Revenue                       company=total              q",
+        "metric    label                         scopes          group",
+        "Revenue   Revenue                       Total           q",
     ]
     assert "<td>" not in result._repr_html_()
     assert result._repr_html_().count("<tr>") == 8
@@ -563,10 +559,10 @@ def test_what_is_found_by_words_has_all_of_them(words: list[str]) -> None:
         for each in PARTS
         if {stem(word) for word in words} <= plain(each, PARTS) | {"q", "annual", "quarterly"}
     }
-    matches = search([PARTS], " ".join(words))
-    ranks = {each.series_id: rank for rank, _, each in matches.ranked()}
+    result = PARTS.search(" ".join(words))
+    ranks = {match.series.series_id: match.rank for match in result.matches}
     if have:
-        assert not matches.close
+        assert not result.close
         assert have <= set(ranks)
         assert all(rank != Rank.WORDS for series_id, rank in ranks.items() if series_id not in have)
 

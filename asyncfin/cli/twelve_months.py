@@ -93,4 +93,4 @@ def _how(row: Mapping[str, Any]) -> str:
 
 
 def _value(number: float) -> Value:
-    return Value(number, number_text(number), "", "", "", None, ())
+    return Value(number=number, text=number_text(number), value_version="")

@@ -103,10 +103,10 @@ async def test_each_class_that_a_query_enters_is_explained_to_contributors(cache
     text = CONTRIBUTING.read_text(encoding="utf-8").partition("## How a query runs")[2]
     explained = set(re.findall(r"`(\w+)`", text.partition("The calls from")[0]))
     assert entered - explained == set()
-    # The twelve that are explained first are entered, and those of other rooms are there.
-    assert len(re.findall(r"^\| `\w+` \|", text, re.MULTILINE)) == 12
+    # The eleven that are explained first are entered, and those of other rooms are there.
+    assert len(re.findall(r"^\| `\w+` \|", text, re.MULTILINE)) == 11
     assert len(entered) >= 20
-    assert {"Judged", "Tolerance"} < explained
+    assert "Judged" in explained
 
 
 async def test_few_functions_wait_for_a_request() -> None:

@@ -32,7 +32,6 @@ from asyncfin import (
     ConnectionFailedError,
     Dataset,
     DatasetChangedError,
-    Deviation,
     EntityAnswer,
     EntityReport,
     Exact,
@@ -160,9 +159,7 @@ from asyncfin.web import (
     AsgiRequest,
     ClientGoneError,
     HttpError,
-    Offer,
     Reply,
-    check_offered,
     csv_cell,
     explorer,
     http_error,
@@ -421,8 +418,6 @@ def panels(panel: Panel, layout: Layout) -> None:
     assert_type(panel["a"], Series)
     assert_type(panel.periods, tuple[Period, ...])
     assert_type(panel.unlisted, tuple[str, ...])
-    assert_type(panel.deviations, tuple[Deviation, ...])
-    assert_type(panel.catalogue.deviations, tuple[Deviation, ...])
     assert_type(panel.anchor, Period | None)
     assert_type(panel.requests, int)
     assert_type(panel.confirmed_at, datetime | None)
@@ -555,8 +550,6 @@ async def backends(request: Request, client: Client, running: Callable[[], Clien
     explorer(client, [ENTITY], hosts=["example.com"])
     explorer(running, {ENTITY: "a name"})
     try:
-        offer: Offer = frozenset((ENTITY,))
-        await check_offered(ENTITY, offer)
         panel = await unless_gone(request, client.query(ENTITY, Select(), Annual()), 30)
         assert_type(panel, Panel)
     except ClientGoneError:

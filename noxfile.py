@@ -166,6 +166,7 @@ def release(session: nox.Session) -> None:
     shows the entry that the fragments would give, and does the rest for the present one.
     """
     session.install("build", "twine", "towncrier")
+    session.run("python", "-m", "tools.checks.mutants", "--applies", "--release")
     version = session.posargs[0] if session.posargs else None
     if version is not None:
         text = (ROOT / "pyproject.toml").read_text()
@@ -277,7 +278,7 @@ def damage(session: nox.Session) -> None:
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Plant the defects of tests/mutants.toml, or the named ones: the tests of their rooms must fail."""
+    """Plant the defects of tests/mutants.toml, or of named rooms, or `-- --changed`: tests must fail."""
     install(session, "test")
     session.run("python", "-m", "tools.checks.mutants", *session.posargs)
 

@@ -51,11 +51,11 @@ class Names(Mapping[str, str]):
         return f"Names of {len(self):,} entities"
 
     def id(self, text: str) -> str:
-        """Return the entity id for a name, an alias, the beginning of a name, or an id.
+        """Return the entity id for a name, an alias, the beginning of a name or of a word in it, or an id.
 
         Names and aliases come first, in any case. Then ``id:WORD`` is WORD, and an id of the spec's form is
         itself, also if the file does not have it. A beginning has at least 3 characters, and is that of names
-        of one entity.
+        of one entity; the beginning of a later word counts if no name begins so.
 
         Raises:
             SelectionError: it is not one of these, or it means several entities.
@@ -95,9 +95,10 @@ class Names(Mapping[str, str]):
             return (text,)
         if len(word) < _LEAST_BEGINNING:
             return ()
-        return tuple(
-            dict.fromkeys(each for name, ids in self._ids.items() if name.startswith(word) for each in ids)
-        )
+        beginning = [ids for name, ids in self._ids.items() if name.startswith(word)]
+        # "boeing" means THE BOEING COMPANY if no name begins with it.
+        matching = beginning or [ids for name, ids in self._ids.items() if f" {word}" in name]
+        return tuple(dict.fromkeys(entity_id for ids in matching for entity_id in ids))
 
     def close(self, text: str) -> list[str]:
         """Return the names, as compared, that are spelt like a text."""

@@ -1,17 +1,22 @@
 """An aiohttp.web backend: the figures of a metric, as JSON, CSV or Arrow.
 
 python -m examples.aiohttp_app
+
+ASYNCFIN_ENTITIES has the ids of the companies on offer, separated by blanks.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 from aiohttp import web
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
-from asyncfin.web import http_error, reply
+from asyncfin.web import Offer, check_offered, http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
+# The companies that visitors may ask for: a container of ids, or an async function.
+OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 CLIENT = web.AppKey("client", Client)
 
 
@@ -23,10 +28,11 @@ async def lifespan(app: web.Application) -> AsyncIterator[None]:
 
 async def values(request: web.Request) -> web.Response:
     try:
+        await check_offered(entity_id := request.match_info["entity_id"], OFFER)
         select = Select(metric_ids=request.query.getall("metric", []))
         # With `handler_cancellation` the handler of a visitor who has left is cancelled.
         async with asyncio.timeout(SECONDS):
-            panel = await request.app[CLIENT].query(request.match_info["entity_id"], select, Annual(last=5))
+            panel = await request.app[CLIENT].query(entity_id, select, Annual(last=5))
         accept, tags = request.headers.get("Accept"), request.headers.get("If-None-Match")
         status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
     except (AsyncfinError, TimeoutError) as error:

@@ -3,9 +3,12 @@
 uvicorn examples.django_app:app --lifespan off
 
 It runs under ASGI; under WSGI each request would have a separate event loop.
+
+ASYNCFIN_ENTITIES has the ids of the companies on offer, separated by blanks.
 """
 
 import asyncio
+import os
 from functools import cache
 
 import django
@@ -15,9 +18,11 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
-from asyncfin.web import http_error, reply
+from asyncfin.web import Offer, check_offered, http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
+# The companies that visitors may ask for: a container of ids, or an async function.
+OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 
 @cache
@@ -28,6 +33,7 @@ def client() -> Client:
 
 async def values(request: HttpRequest, entity_id: str) -> HttpResponse:
     try:
+        await check_offered(entity_id, OFFER)
         select = Select(metric_ids=request.GET.getlist("metric"))
         # Django cancels the view of a visitor who has left, which ends the requests.
         async with asyncio.timeout(SECONDS):

@@ -3,7 +3,8 @@
     pip install ".[web,arrow]" fastapi        (in a checkout)
     uvicorn examples.fastapi_app:app --workers 4
 
-Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN. If ASYNCFIN_CACHE is a folder and
+Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN, the ids of the companies on offer from
+ASYNCFIN_ENTITIES, separated by blanks. If ASYNCFIN_CACHE is a folder and
 ASYNCFIN_BUCKET a file, the workers share what they have read, and the pace of the account.
 """
 
@@ -18,10 +19,12 @@ from pydantic import BaseModel
 
 import asyncfin
 from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Retry, Select, TokenBucket
-from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
+from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
 
 SECONDS = 30
 MAX_AGE = 60
+# The companies that visitors may ask for: a container of ids, or an async function.
+OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 FORMATS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
 
 
@@ -44,7 +47,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         )
         app.state.client, app.state.cache, app.state.bucket = client, cache, bucket
         await stack.enter_async_context(client)
+        app.state.is_ready = True
         yield
+        app.state.is_ready = False
 
 
 app = FastAPI(title="Financial figures", lifespan=lifespan)
@@ -102,6 +107,7 @@ async def question(
     years: Annotated[int, Query(ge=1, le=50)] = 5,
 ) -> asyncfin.Panel:
     """Return the panel of a visitor's question, unless the visitor leaves first."""
+    await check_offered(entity_id, OFFER)
     client: Client = request.app.state.client
     work = client.query(entity_id, Select(metric_ids=metric), Annual(last=years))
     return await unless_gone(request, work, SECONDS)
@@ -148,20 +154,30 @@ class Health(BaseModel):
     requests_refused: int
     spent_today: float | None
     exhausted_until: str | None
+    fallback: bool
     cached_series: int
     cached_bytes: int
 
 
 @app.get("/health")
 async def health(request: Request) -> Health:
-    """The pace of the account and the size of the cache. It spends no request."""
-    pace = await request.app.state.bucket.inspect()
-    cached = await request.app.state.cache.inspect()
+    """That the worker lives, and what it knows of pace and cache. No request, no disk, no other server.
+
+    A balancer that removes workers on its status removes none while the service or a shared store is away.
+    """
+    pace, cached = request.app.state.bucket.stats(), request.app.state.cache.stats()
     return Health(
         waiting=sum(pace.waiting.values()),
         requests_refused=pace.refused,
         spent_today=pace.spent_today,
         exhausted_until=pace.exhausted_until.isoformat() if pace.exhausted_until else None,
+        fallback=pace.fallback,
         cached_series=cached.series,
         cached_bytes=cached.bytes,
     )
+
+
+@app.get("/ready")
+async def ready(request: Request) -> Response:
+    """204 from the end of the start-up to the beginning of the shutdown, otherwise 503."""
+    return Response(status_code=204 if getattr(request.app.state, "is_ready", False) else 503)

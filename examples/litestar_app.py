@@ -1,8 +1,11 @@
 """A Litestar backend: the figures of a metric, as JSON, CSV or Arrow.
 
 uvicorn examples.litestar_app:app
+
+ASYNCFIN_ENTITIES has the ids of the companies on offer, separated by blanks.
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -10,9 +13,11 @@ from typing import Any
 from litestar import Litestar, Request, Response, get
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
-from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
+from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
 
 SECONDS, MAX_AGE = 30, 60
+# The companies that visitors may ask for: a container of ids, or an async function.
+OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 
 @asynccontextmanager
@@ -24,8 +29,9 @@ async def lifespan(app: Litestar) -> AsyncIterator[None]:
 
 @get("/entities/{entity_id:str}/values")
 async def values(request: Request[Any, Any, Any]) -> Response[bytes]:
+    await check_offered(entity_id := request.path_params["entity_id"], OFFER)
     select = Select(metric_ids=request.query_params.getall("metric", []))
-    work = request.app.state.client.query(request.path_params["entity_id"], select, Annual(last=5))
+    work = request.app.state.client.query(entity_id, select, Annual(last=5))
     # Litestar does not cancel the handler of a visitor who has left.
     panel = await unless_gone(request, work, SECONDS)
     accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")

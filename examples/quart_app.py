@@ -1,16 +1,21 @@
 """A Quart backend: the figures of a metric, as JSON, CSV or Arrow.
 
 hypercorn examples.quart_app:app
+
+ASYNCFIN_ENTITIES has the ids of the companies on offer, separated by blanks.
 """
 
 import asyncio
+import os
 
 from quart import Quart, Response, current_app, request
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
-from asyncfin.web import http_error, reply
+from asyncfin.web import Offer, check_offered, http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
+# The companies that visitors may ask for: a container of ids, or an async function.
+OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 app = Quart(__name__)
 
@@ -27,6 +32,7 @@ async def stop() -> None:
 
 @app.get("/entities/<entity_id>/values")
 async def values(entity_id: str) -> Response:
+    await check_offered(entity_id, OFFER)
     client, select = current_app.config["client"], Select(metric_ids=request.args.getlist("metric"))
     # Quart cancels the handler of a visitor who has left, which ends the requests.
     async with asyncio.timeout(SECONDS):

@@ -1,8 +1,11 @@
 """A Starlette backend: the figures of a metric, as JSON, CSV or Arrow.
 
 uvicorn examples.starlette_app:app
+
+ASYNCFIN_ENTITIES has the ids of the companies on offer, separated by blanks.
 """
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,9 +15,11 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
-from asyncfin.web import ClientGoneError, http_error, reply, unless_gone
+from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
 
 SECONDS, MAX_AGE = 30, 60
+# The companies that visitors may ask for: a container of ids, or an async function.
+OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 
 @asynccontextmanager
@@ -24,8 +29,9 @@ async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Client]]:
 
 
 async def values(request: Request) -> Response:
+    await check_offered(entity_id := request.path_params["entity_id"], OFFER)
     select = Select(metric_ids=request.query_params.getlist("metric"))
-    work = request.state.client.query(request.path_params["entity_id"], select, Annual(last=5))
+    work = request.state.client.query(entity_id, select, Annual(last=5))
     # Starlette does not cancel the handler of a visitor who has left.
     panel = await unless_gone(request, work, SECONDS)
     accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")

@@ -1,100 +1,115 @@
-"""The program that plants defects: what it finds, and what it does not take for a finding."""
+"""The program that plants defects: what it plants, finds, misses and warns of."""
 
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tools.checks.mutants import DEFECTS, PROJECT, Mutant, main
+from tools.checks.mutants import PROJECT, GoneError, main, replace_code
 
-ENTRY = '[[mutant]]\nname = "{name}"\nroom = "room"\nfile = "figures.py"\nold = "{old}"\nnew = "{new}"\n'
+SOURCE = '''
+one = 1  # a comment
+
+
+class Figures:
+    def total(self, values):
+        """The total."""
+        if values and (
+            len(values) > 1
+        ):
+            return sum( values )
+        return 0
+'''
+ENTRY = '[[mutant]]\nname = "it"\nroom = "room"\nmodule = "figures"\nfunction = ""\nold = "{}"\nnew = "{}"\n'
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """Return a project of one module and one test."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of one module and one test, for pytest without plugins."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     room = tmp_path / "project" / "tests" / "room"
     room.mkdir(parents=True)
-    (tmp_path / "project" / "figures.py").write_text("one = 1\ntwo = 2\ntwice = 2\n")
-    (room / "test_figures.py").write_text(
-        "from figures import one\n\n\ndef test_one():\n    assert one == 1\n"
-    )
+    (tmp_path / "project" / "figures.py").write_text("one = 1\ntwo = 2\n")
+    (room / "test_one.py").write_text("from figures import one\n\n\ndef test_one():\n    assert one == 1\n")
     return tmp_path / "project"
 
 
+def plant(project: Path, old: str, new: str, *arguments: str, floor: int = 0) -> int:
+    defects = f"[floors]\nroom = {floor}\n" + ENTRY.format(old, new)
+    (project / "tests" / "mutants.toml").write_text(defects)
+    return main(arguments, project=project)
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("function", "old", "new", "planted"),
     [
-        ("one = 1", "one = 3", "found: it"),
-        ("two = 2", "two = 3", "WRONG: it: no test of tests/room finds it"),
-        ("= 2", "= 3", "WRONG: it: its text occurs 2 times in figures.py, not once"),
-        ("three", "four", "WRONG: it: its text occurs 0 times in figures.py, not once"),
+        ("Figures.total", "len(values) > 1", "True", "if values and True:"),
+        ("Figures.total", "return sum(values)", "return 1", "return 1\n        return 0"),
+        ("Figures.total", "return 0", "", "return sum(values)"),
+        ("", "one = 1", "one = 2", "one = 2"),
     ],
 )
-def test_a_defect_must_apply_once_and_be_found(
-    project: Path, old: str, new: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a copy: the project stays as it is."""
-    defects = project / "mutants.toml"
-    defects.write_text(ENTRY.format(name="it", old=old, new=new))
-    before = (project / "figures.py").read_text()
-    assert main([], project=project, defects=defects) == said.startswith("WRONG")
-    assert said in capsys.readouterr().out
-    assert (project / "figures.py").read_text() == before
+def test_code_is_found_by_syntax(function: str, old: str, new: str, planted: str) -> None:
+    """Layout and comments do not matter."""
+    assert planted in replace_code(SOURCE, function, old, new)
 
 
-def test_what_a_test_starts_in_another_folder_runs_the_copy(project: Path) -> None:
-    """A defect that only such a process meets is found too: it does not run the installed project."""
-    (project / "tests" / "room" / "test_figures.py").write_text(
+@pytest.mark.parametrize(
+    ("function", "old"), [("Figures.mean", "values"), ("Figures.total", "values"), ("", "len(other)")]
+)
+def test_absent_or_repeated_code_is_gone(function: str, old: str) -> None:
+    with pytest.raises(GoneError):
+        replace_code(SOURCE, function, old, "None")
+
+
+def test_found_missed_and_gone_are_told_apart(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A defect that is gone fails only a release, or a room that falls below its floor."""
+    assert plant(project, "one = 1", "one = 3", floor=1) == 0
+    assert plant(project, "two = 2", "two = 3") == 1
+    assert plant(project, "three", "four") == 0
+    assert plant(project, "three", "four", "--release") == 1
+    assert plant(project, "three", "four", floor=1) == 1
+    assert plant(project, "one = 1", "one = 3", "--", "-k", "another") == 1  # no test ran
+    lines = [line.split(":")[1] for line in capsys.readouterr().out.splitlines() if line.startswith("it:")]
+    assert lines == [" missed", " gone", " gone", " gone", " missed"]
+    assert (project / "figures.py").read_text() == "one = 1\ntwo = 2\n"
+
+
+def test_patch_is_planted_from_its_room(project: Path) -> None:
+    """Here of a file that is not Python."""
+    (project / "page.html").write_text("one\n")
+    (project / "tests" / "room" / "test_one.py").write_text(
+        "def test_one():\n    assert open('page.html').read() == 'one\\n'\n"
+    )
+    (project / "tests" / "room" / "it.patch").write_text(
+        "--- a/page.html\n+++ b/page.html\n@@ -1 +1 @@\n-one\n+two\n"
+    )
+    (project / "tests" / "mutants.toml").write_text(
+        '[floors]\nroom = 1\n[[mutant]]\nname = "it"\nroom = "room"\npatch = "it.patch"\n'
+    )
+    assert main([], project=project) == 0
+
+
+def test_processes_run_the_copy(project: Path) -> None:
+    """A defect that only a process meets which a test starts in another folder is found too."""
+    (project / "tests" / "room" / "test_one.py").write_text(
         "import subprocess\nimport sys\n\n\ndef test_two(tmp_path):\n"
         "    code = 'from figures import two; print(two)'\n"
         "    assert subprocess.check_output([sys.executable, '-c', code], cwd=tmp_path) == b'2\\n'\n"
     )
-    defects = project / "mutants.toml"
-    for old, new, wrong in [("one = 1", "one = 3", 1), ("two = 2", "two = 3", 0)]:
-        defects.write_text(ENTRY.format(name="it", old=old, new=new))
-        assert main([], project=project, defects=defects) == wrong
+    assert plant(project, "two = 2", "two = 3") == 0
 
 
-def test_the_file_that_an_entry_names_runs_first_and_the_room_after_it(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """So the others are not run for a defect that it finds, and find what it does not."""
-    (project / "tests" / "room" / "test_broken.py").write_text("raise RuntimeError('never collected')\n")
-    (project / "tests" / "room" / "test_two.py").write_text(
-        "from figures import two\n\n\ndef test_two():\n    assert two == 2\n"
-    )
-    defects = project / "mutants.toml"
-    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_figures.py"\n')
-    assert main([], project=project, defects=defects) == 0
-    (project / "tests" / "room" / "test_broken.py").unlink()
-    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3") + 'first = "test_two.py"\n')
-    assert main([], project=project, defects=defects) == 0
-    assert "test_figures.py::test_one" in capsys.readouterr().out.splitlines()[-2]
-
-
-def test_tests_that_do_not_run_find_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A room without tests, or an option that pytest does not have, is not a finding."""
-    defects = project / "mutants.toml"
-    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3"))
-    assert main(["it", "--", "-k", "another"], project=project, defects=defects) == 1
-    assert "WRONG: it: pytest ended with status 5" in capsys.readouterr().out
-
-
-def test_a_name_that_is_not_in_the_list_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is planted."""
-    defects = project / "mutants.toml"
-    defects.write_text(ENTRY.format(name="it", old="one = 1", new="one = 3"))
-    assert main(["other"], project=project, defects=defects) == 1
-    assert capsys.readouterr().out == "not in mutants.toml: other\n"
-
-
-def test_each_listed_defect_has_a_name_a_room_and_a_file() -> None:
-    """Whether its text occurs in the file is for the session to say."""
-    entries = tomllib.loads(DEFECTS.read_text(encoding="utf-8"))["mutant"]
-    assert len({entry["name"] for entry in entries}) == len(entries)
-    for mutant in (Mutant(**entry) for entry in entries):
-        assert (PROJECT / "tests" / mutant.room).is_dir(), mutant.name
-        assert (PROJECT / "tests" / mutant.room / mutant.first).exists(), mutant.name
-        assert (PROJECT / mutant.file).is_file(), mutant.name
-        assert mutant.old != mutant.new
+def test_listed_defects_are_well_formed() -> None:
+    """Whether their code exists is for the session to say."""
+    content = tomllib.loads((PROJECT / "tests" / "mutants.toml").read_text(encoding="utf-8"))
+    names = [entry["name"] for entry in content["mutant"]]
+    assert len({*names}) == len(names)
+    rooms = [entry["room"] for entry in content["mutant"]]
+    problems = [
+        entry["name"]
+        for entry in content["mutant"]
+        if not (PROJECT / "tests" / entry["room"] / entry.get("first", "")).exists()
+    ]
+    problems += [room for room, floor in content["floors"].items() if rooms.count(room) < floor]
+    assert not problems

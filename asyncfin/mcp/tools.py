@@ -17,7 +17,14 @@ from pydantic import Field
 
 from asyncfin import checks
 from asyncfin.client import Client, reads_of
-from asyncfin.errors import AsyncfinError, AuthenticationError, SelectionError, ends_all, own_version
+from asyncfin.errors import (
+    AsyncfinError,
+    AuthenticationError,
+    SelectionError,
+    ends_all,
+    has_id_form,
+    own_version,
+)
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, in_words, selection_of, shown_periods
 from asyncfin.mcp.results import (
@@ -40,6 +47,7 @@ from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
+from asyncfin.names import Names
 from asyncfin.read.several import SeveralQuestion, catalogues_of, compare, plans_of
 from asyncfin.read.turn import NoTurnError
 from asyncfin.table.comparison import Comparison
@@ -451,13 +459,17 @@ class _Tools:
     def _entity_id(self, text: str) -> str:
         if text in self._names:
             return text
-        folded = text.casefold().strip()
-        for names in (self._names, self._read_names):
-            found = [entity_id for entity_id, name in names.items() if name and name.casefold() == folded]
-            if len(found) == 1:
-                return found[0]
-            if found:
-                raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(found)}")
+        rows = [
+            (entity_id, [name])
+            for names in (self._names, self._read_names)
+            for entity_id, name in names.items()
+            if name
+        ]
+        ids = Names(rows).matching(text) if not has_id_form(text) else ()
+        if len(ids) == 1 and ids[0] in self._names:
+            return ids[0]
+        if len(ids) > 1:
+            raise SelectionError(f"entities: {text!r} is the name of several companies: {listed(ids)}")
         near = suggest.suggest(text, filter(None, map(self._name, self._names)))
         close = f" (close: {', '.join(map(quoted, near))})" if near else ""
         named = checks.short_repr(text) + close

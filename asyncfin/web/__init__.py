@@ -1,13 +1,21 @@
 """Parts for web backends: errors as HTTP responses, handling visitors who leave, and the explorer.
 
-`reply`, `http_error`, `unless_gone` and `csv_cell` work with any framework and need no extra. `explorer` is
-an ASGI app, and needs the extra `web`.
+`reply`, `http_error`, `check_offered`, `unless_gone` and `csv_cell` work with any framework and need no
+extra. `explorer` is an ASGI app, and needs the extra `web`.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from asyncfin.table.csv import csv_cell
-from asyncfin.web.backend import AsgiRequest, ClientGoneError, HttpError, http_error, unless_gone
+from asyncfin.web.backend import (
+    AsgiRequest,
+    ClientGoneError,
+    HttpError,
+    Offer,
+    check_offered,
+    http_error,
+    unless_gone,
+)
 from asyncfin.web.response import Reply, reply
 
 if TYPE_CHECKING:
@@ -17,7 +25,9 @@ __all__ = [
     "AsgiRequest",
     "ClientGoneError",
     "HttpError",
+    "Offer",
     "Reply",
+    "check_offered",
     "csv_cell",
     "explorer",
     "http_error",

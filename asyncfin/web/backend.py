@@ -3,16 +3,18 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping
 from datetime import UTC, datetime
 from math import ceil
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncfin import errors
 from asyncfin.tasks import cancel_and_wait
 from asyncfin.wire.outage import PROBE_EVERY
 
 T = TypeVar("T")
+Offer: TypeAlias = Container[str] | Callable[[str], Awaitable[bool]]
+"""The ids of the entities that a backend offers, or an async function that decides of an id."""
 
 _log = logging.getLogger("asyncfin")
 
@@ -100,6 +102,25 @@ def _retry_after(error: errors.RateLimitedError) -> int:
         # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it would be too early.
         return max(1, ceil((error.resume_at - datetime.now(UTC)).total_seconds()))
     return max(1, ceil(error.retry_after or _RETRY_AFTER))
+
+
+async def check_offered(entity_id: str, offer: Offer) -> None:
+    """Check that a backend offers an entity, before a request is spent on it.
+
+    A made-up id would cost a request of the account's allowance, for each new id that visitors send.
+
+    Args:
+        entity_id: the id that the visitor sent.
+        offer: a container of ids, or an async function that returns whether an id is offered.
+
+    Raises:
+        NotFoundError: it does not. `http_error` makes it a 404. No request is spent.
+    """
+    is_offered = await offer(entity_id) if callable(offer) else entity_id in offer
+    if not is_offered:
+        raise errors.NotFoundError(
+            status=404, message="not offered by this backend", answered=False, entity_id=entity_id
+        )
 
 
 async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float) -> T:

@@ -35,6 +35,8 @@ def test_names_are_a_mapping_in_the_order_of_the_file(file: Path) -> None:
         ("ex", ONE),
         ("oth", THREE),
         ("example b", TWO),
+        ("bank", TWO),
+        ("compa", ONE),
         ("id:anything", "anything"),
         ("O-" + "9" * 32, "O-" + "9" * 32),
         (TWO, TWO),

@@ -48,12 +48,18 @@ async def test_more_than_ten_companies_are_refused(sandbox: Sandbox, tool: str) 
     assert not sandbox.log
 
 
-async def test_a_part_of_a_companys_name_proposes_the_name(sandbox: Sandbox) -> None:
-    """It is not taken for the company: nothing is sent."""
-    async with assistant(sandbox, offered={sandbox.entities[0]: "Apple Inc."}) as call:
-        result = await call("find_series", entities=["apple"])
-    assert "'apple' (close: \"Apple Inc.\") is not one of the companies on offer" in text_of(result)
-    assert not sandbox.log
+async def test_a_part_of_a_name_is_enough(sandbox: Sandbox) -> None:
+    """If it is that of one company; of several it is an error that names them, and nothing is sent."""
+    offered = dict(
+        zip(sandbox.entities, ["Apple Inc.", "THE BOEING COMPANY", "Boeing Capital"], strict=False)
+    )
+    async with assistant(sandbox, offered=offered) as call:
+        assert not (await call("find_series", entities=["apple"])).is_error
+        assert not (await call("find_series", entities=["company"])).is_error
+        sent = len(sandbox.log)
+        result = await call("find_series", entities=["aple inc"])
+        assert "'aple inc' (close: \"Apple Inc.\") is not one of the companies on offer" in text_of(result)
+        assert len(sandbox.log) == sent
 
 
 @pytest.mark.parametrize("tool", ["plan_cost", "query"])

@@ -159,7 +159,9 @@ from asyncfin.web import (
     AsgiRequest,
     ClientGoneError,
     HttpError,
+    Offer,
     Reply,
+    check_offered,
     csv_cell,
     explorer,
     http_error,
@@ -550,6 +552,8 @@ async def backends(request: Request, client: Client, running: Callable[[], Clien
     explorer(client, [ENTITY], hosts=["example.com"])
     explorer(running, {ENTITY: "a name"})
     try:
+        offer: Offer = frozenset((ENTITY,))
+        await check_offered(ENTITY, offer)
         panel = await unless_gone(request, client.query(ENTITY, Select(), Annual()), 30)
         assert_type(panel, Panel)
     except ClientGoneError:

@@ -6,7 +6,7 @@ from typing import Any
 
 import uvicorn
 
-from examples.fastapi_app import app as example
+from examples import fastapi_app
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -17,11 +17,12 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
             message["headers"] = [*message["headers"], (b"worker", str(os.getpid()).encode())]
         await send(message)
 
-    await example(scope, receive, named)
+    await fastapi_app.app(scope, receive, named)
 
 
 def work(listening: socket.socket, environment: dict[str, str]) -> None:
     """Serve as a worker of uvicorn does."""
     os.environ.clear()
     os.environ.update(environment)
+    fastapi_app.OFFER = set(environment["ASYNCFIN_ENTITIES"].split())  # imported before
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])

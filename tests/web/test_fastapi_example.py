@@ -30,7 +30,11 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="ends its worker
 
 def settings(sandbox: Sandbox, shared: Path | None = None) -> dict[str, str]:
     """Return what the example takes from the environment; workers share cache and bucket in a folder."""
-    found = {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+    found = {
+        "ASYNCFIN_BASE_URL": sandbox.base_url,
+        "ASYNCFIN_TOKEN": sandbox.token,
+        "ASYNCFIN_ENTITIES": " ".join(sandbox.entities),
+    }
     if shared is not None:
         found |= {"ASYNCFIN_CACHE": str(shared / "cache"), "ASYNCFIN_BUCKET": str(shared / "bucket")}
     return found
@@ -42,6 +46,7 @@ async def served(sandbox: Sandbox, shared: Path | None = None) -> AsyncIterator[
     with pytest.MonkeyPatch.context() as patch:
         for name, value in settings(sandbox, shared).items():
             patch.setenv(name, value)
+        patch.setattr("examples.fastapi_app.OFFER", set(sandbox.entities))
         server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
         task = asyncio.ensure_future(server.serve())
         while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
@@ -147,6 +152,21 @@ async def test_health_spends_nothing_and_says_what_was_spent() -> None:
     assert after["cached_series"] > 0
 
 
+async def test_health_never_fails_on_stores(tmp_path: Path) -> None:
+    """A balancer that reads it removes no worker while cache and bucket cannot be used; ready is another."""
+    async with Sandbox.demo() as sandbox:
+        async with served(sandbox, tmp_path) as http:
+            (tmp_path / "bucket").unlink(missing_ok=True)
+            (tmp_path / "bucket").mkdir()
+            lost = await http.get(
+                f"/entities/{sandbox.entities[0]}/values.json", params={"metric": "NetIncome"}
+            )
+            health, ready = await http.get("/health"), await http.get("/ready")
+        assert app.state.is_ready is False
+    assert lost.status_code == 503
+    assert (health.status_code, ready.status_code) == (200, 204)
+
+
 async def test_errors_are_statuses_with_a_sentence() -> None:
     """A visitor's mistake, an unknown company, and an allowance that is used up."""
     faults = [Status(status=429, retry_after=3600, operation="query")]
@@ -156,7 +176,7 @@ async def test_errors_are_statuses_with_a_sentence() -> None:
         unknown = await http.get(path.format("O-" + "f" * 32), params={"metric": "NetIncome"})
         used_up = await http.get(path.format(sandbox.entities[0]), params={"metric": "NetIncome"})
         malformed = await http.get(path.format("O" * 600), params={"metric": "NetIncome"})
-    assert (wrong.status_code, unknown.status_code, malformed.status_code) == (400, 404, 400)
+    assert (wrong.status_code, unknown.status_code, malformed.status_code) == (400, 404, 404)
     assert "NoSuchMetric" in wrong.text
     assert used_up.status_code == 503
     assert int(used_up.headers["retry-after"]) > 3000

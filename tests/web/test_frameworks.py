@@ -153,6 +153,7 @@ async def served(framework: str, monkeypatch: pytest.MonkeyPatch, *faults: Fault
         for name in ("ASYNCFIN_CACHE", "ASYNCFIN_BUCKET"):
             monkeypatch.delenv(name, raising=False)
         recipe = importlib.import_module(f"examples.{framework}_app")
+        monkeypatch.setattr(recipe, "OFFER", set(sandbox.entities))
         kinds = {"django": DjangoVisitors, "aiohttp": AiohttpVisitors}
         visitors = kinds.get(framework, Visitors)(recipe.app)
         async with visitors.running():
@@ -228,6 +229,28 @@ async def test_each_failure_is_a_status_with_a_sentence(
     assert answer.headers["content-type"].startswith("text/plain")
     assert ("retry-after" in answer.headers) == (status == 503)
     assert "injected" not in answer.text
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_invented_ids_cost_no_request(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are 404 without one, and the next visitor is served: with ids, and with a function."""
+
+    async def is_offered(entity_id: str) -> bool:
+        return entity_id.endswith(path.split("/")[2][-8:])
+
+    async with served(framework, monkeypatch) as (sandbox, visitors, path):
+        recipe = importlib.import_module(f"examples.{framework}_app")
+        for offer in (recipe.OFFER, is_offered):
+            monkeypatch.setattr(recipe, "OFFER", offer)
+            for number in range(20):
+                invented = f"/entities/O-{number:032}/values?metric=NetIncome"
+                response = await visitors.visit(invented)
+                assert response is not None
+                assert response.status == 404
+            assert not sandbox.log
+        response = await visitors.visit(path)
+    assert response is not None
+    assert response.status == 200
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

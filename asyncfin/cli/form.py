@@ -44,7 +44,7 @@ class QueryForm(Form):
     """The form of what a query returns."""
 
     all: Annotated[bool, Parameter(help="Show series without a value too, in the table and in CSV.")] = False
-    unit: Annotated[Unit | None, Parameter(help="Divide the whole numbers of the table.")] = None
+    unit: Annotated[Unit | None, Parameter(help="Divide the amounts of the table.")] = None
     explain: Annotated[
         bool,
         Parameter(

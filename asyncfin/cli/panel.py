@@ -16,7 +16,6 @@ from asyncfin.table.csv import csv_rows
 from asyncfin.table.excerpt import excerpt
 from asyncfin.table.notes import entity_names, facts, title
 from asyncfin.table.panel import Panel
-from asyncfin.table.unit import heading
 from asyncfin.table.why import why_empty as why_no_value
 
 
@@ -55,18 +54,18 @@ def print_panels(
     Args:
         latest: of more than 12 periods, only the latest that fit into one table.
         empty: series without a value too.
-        unit: what whole numbers are divided by.
+        unit: what amounts are divided by.
     """
-    whole = shown = excerpt(panels, empty=empty)
+    whole = shown = excerpt(panels, empty=empty, unit=unit)
     # Periods that were named are all shown, in as many tables as it takes.
     if latest and whole.periods > text.MOST_PERIODS:
-        shown = text.latest(whole, console.width, unit, empty=empty)
+        shown = text.latest(whole, console.width, empty=empty)
     for panel in panels:
         console.print(title(panel), style="bold")
-    if above := heading(shown.names(), unit):
+    if above := shown.names().heading:
         console.print(printable(above))
     console.print()
-    for table in text.tables(shown, console.width, unit):
+    for table in text.tables(shown, console.width):
         print_table(console, table)
         console.print()
     notes = list(

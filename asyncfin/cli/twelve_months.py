@@ -14,8 +14,8 @@ from asyncfin.model.value import Value
 from asyncfin.model.words import Unit, number_text
 from asyncfin.table.notes import GAP, title
 from asyncfin.table.panel import Panel
+from asyncfin.table.rows import common_unit, scale_of
 from asyncfin.table.text import columns
-from asyncfin.table.unit import in_unit
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,24 +42,30 @@ def _print_latest(
     """Print the latest twelve months of each line: label, number, and its operands or why there is none."""
     for panel in panels:
         console.print(title(panel), style="bold")
-    if unit:
-        console.print(f"whole numbers in {unit}")
-    console.print()
     lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in table.to_pylist():
         lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
     latest = [rows[-1] for rows in lines.values()]
-    numbers = [_number(rows, unit) for rows in lines.values()]
+    values = [[_value(row) for row in rows if row["number"] is not None] for rows in lines.values()]
+    shared = common_unit(values, unit)
+    scales = [scale_of(numbers, shared) for numbers in values]
+    if units := {scale.unit for scale in scales if scale.unit}:
+        console.print(f"in {units.pop()}")
+    console.print()
+    numbers = [
+        GAP if row["number"] is None else scale.text(_value(row))
+        for row, scale in zip(latest, scales, strict=True)
+    ]
     width = max(map(len, numbers), default=0)
     several = len({row["entity_id"] for row in latest}) > 1
     heads = (*(["entity"] if several else []), "series", "scopes", "to", "number", "how")
     rows = [
         (
             *([row["entity_name"]] if several else []),
-            *(name, " / ".join(row["scope_names"]), row["period_label"]),
+            *(name + scale.suffix, " / ".join(row["scope_names"]), row["period_label"]),
             *(number.rjust(width), _how(row)),
         )
-        for row, name, number in zip(latest, _names(latest), numbers, strict=True)
+        for row, name, number, scale in zip(latest, _names(latest), numbers, scales, strict=True)
     ]
     if rows:
         print_table(console, columns(heads, rows, console.width))
@@ -76,13 +82,6 @@ def _names(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield label if times[key] == 1 else f"{label}, {', '.join(row['series_ids'])}"
 
 
-def _number(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> str:
-    """Return the last number of a line; all of them decide whether it is divided."""
-    values = [None if row["number"] is None else _value(row["number"]) for row in rows]
-    text = in_unit([each for each in values if each is not None], unit)
-    return GAP if values[-1] is None else text(values[-1])
-
-
 def _how(row: Mapping[str, Any]) -> str:
     if row["how"] is None:
         return str(row["reason"])
@@ -92,5 +91,7 @@ def _how(row: Mapping[str, Any]) -> str:
     )
 
 
-def _value(number: float) -> Value:
-    return Value(number=number, text=number_text(number), value_version="")
+def _value(row: Mapping[str, Any]) -> Value:
+    """Return a number of the table with the text and the format that decide how it is written."""
+    text = number_text(row["number"])
+    return Value(row["number"], text, row["series_number_format"], "", "", None, ())

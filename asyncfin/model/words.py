@@ -5,8 +5,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from asyncfin.errors import printable, shorten
 
-# What whole numbers are divided by in tables for people.
-Unit: TypeAlias = Literal["thousands", "millions", "billions"]
+# What amounts are divided by in tables for people; "auto": by what suits all of them.
+Unit: TypeAlias = Literal["thousands", "millions", "billions", "auto"]
 
 # A name of the service can have a megabyte.
 _LONGEST_NAME = 200

@@ -17,9 +17,9 @@ from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.frames import Layout, polars_frame, with_index
-from asyncfin.table.grid import rows_of
 from asyncfin.table.notes import differing, entity_names
 from asyncfin.table.panel import Panel, Periods, concat
+from asyncfin.table.rows import Row, rows_of
 from asyncfin.table.show import Shown, show_several
 
 if TYPE_CHECKING:
@@ -254,6 +254,14 @@ class Comparison:
             )
         )
         return document.indented(text, indent)
+
+    def rows(self, unit: Unit | None = None) -> list[Row]:
+        """Return how people read each series of each panel, as `Panel.rows` does, in one unit.
+
+        Raises:
+            ArgumentError: `unit` is not one that `Panel.rows` takes.
+        """
+        return rows_of((panel._grid for panel in self), unit)
 
     def show(self, unit: Unit | None = None, width: int | None = None) -> Shown:
         """Return the table that `str` and notebooks show, as `Panel.show` does.

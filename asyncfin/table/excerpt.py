@@ -10,12 +10,17 @@ from itertools import chain, compress
 
 from attrs import evolve, frozen
 
+from asyncfin.errors import shorten
 from asyncfin.model.period import Period
-from asyncfin.model.words import counted
+from asyncfin.model.words import Unit, counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
-from asyncfin.table.grid import Grid, Positions, Row
+from asyncfin.table.grid import Grid
+from asyncfin.table.rows import Positions, Row, heading, in_unit
 from asyncfin.table.why import Result
+
+# How much of a label is shown.
+_LONGEST = 1_000
 
 
 def _observed_rows(grid: Grid) -> Iterator[Row]:
@@ -61,13 +66,23 @@ class SeriesNames:
 
     @property
     def heading(self) -> str:
-        """The label that all series share; empty where the rows show it."""
-        return "" if "series" in self.heads else self.shared.get("series", "")
+        """The label that all series share, unless the rows show it, and the unit."""
+        label = "" if "series" in self.heads else self.shared.get("series", "")
+        return heading(shorten(label, _LONGEST), self.texts)
 
     def of_entity(self, grid: Grid) -> tuple[str, ...]:
         """Return the texts of an entity without series."""
         names = notes.entity_names(each.catalogue for each in (grid, *(row.grid for row in self.texts)))
         return tuple(names[grid.catalogue.entity_id] if head == "entity" else "" for head in self.heads)
+
+    def with_suffixes(self) -> "SeriesNames":
+        """Return the names, of which the last one says which rows are not divided."""
+        texts = {}
+        for row, columns in self.texts.items():
+            last = max(place for place, text in enumerate(columns) if text or not place)
+            name = columns[last] + row.scale.suffix
+            texts[row] = (*columns[:last], name, *columns[last + 1 :])
+        return evolve(self, texts=texts)
 
     def within(self, section: "Section") -> tuple[str, "SeriesNames"]:
         """Return the caption of a section's table, and the names that distinguish its series within it.
@@ -263,7 +278,7 @@ class Excerpt:
             # A table of quarters and one of half years can share all names. A long caption is cut at its end.
             months = counted(section.periods[0].duration_months, "month")
             duration = f"periods of {months}" if len(self.sections) > 1 else ""
-            yield section, ", ".join(filter(None, [duration, shared])), within
+            yield section, ", ".join(filter(None, [duration, shared])), within.with_suffixes()
 
     def notes(self, *, periods_hint: str = "", empty_hint: str = "") -> Iterator[str]:
         """Yield a line for each kind of thing that is not shown; the hints say how to see it."""
@@ -297,15 +312,16 @@ def _series(sections: Iterable[Section]) -> set[Row]:
     return {row for section in sections for row in section.rows}
 
 
-def excerpt(panels: Iterable[Result], *, empty: bool = False) -> Excerpt:
+def excerpt(panels: Iterable[Result], *, empty: bool = False, unit: Unit | None = None) -> Excerpt:
     """Return all series and periods of some panels, in sections.
 
     Args:
+        unit: what amounts are divided by.
         empty: show series and periods without any value too, the series in every section.
     """
     grids = tuple(panel._grid for panel in panels)
     # From the numbers, which are decoded: finding out what has a value decodes nothing.
-    rows = [row for grid in grids for row in _observed_rows(grid)]
+    rows = in_unit([row for grid in grids for row in _observed_rows(grid)], unit)
     by_duration: dict[int, list[Period]] = {}
     for period in sorted(set(chain.from_iterable(grid.periods for grid in grids))):
         by_duration.setdefault(period.duration_months, []).append(period)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.optional import library
-from asyncfin.table.grid import Grid, Row, rows_of
+from asyncfin.table.grid import Grid
 from asyncfin.table.notes import shortened
+from asyncfin.table.rows import Row, rows_of
 
 if TYPE_CHECKING:
     import numpy

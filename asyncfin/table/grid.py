@@ -7,12 +7,13 @@ from functools import cached_property
 from itertools import chain
 from math import inf
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.deviation import Deviation, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
@@ -169,6 +170,18 @@ class Grid:
         """Yield each block that holds series of the grid, with the rows of these series."""
         return self.store.rows(self.by_id)
 
+    @cached_property
+    def _head_deviations(self) -> tuple[Deviation, ...]:
+        texts = {block.text for block, _ in self.rows()}
+        return tuple(chain.from_iterable(text.head_deviations for text in texts))
+
+    def deviations(self) -> Iterator[Deviation]:
+        """Yield what was repaired in the pages of the series, and in those of their values decoded so far."""
+        yield from self._head_deviations
+        for series_id, counts in self.store.repaired.items():
+            if series_id in self.by_id:
+                yield from deviations_of(counts)
+
     def error_context(self) -> AbstractContextManager[None]:
         """Add operation and entity to a `MalformedAnswerError`, which stored bytes do not know."""
         return error_context("query", self.catalogue.entity_id)
@@ -187,48 +200,3 @@ class Grid:
             if count > enough:
                 break
         return count
-
-
-# The positions of the wanted periods, by panel and axis.
-Positions: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
-
-
-@define(eq=False)
-class Row:
-    """A series of one of the panels.
-
-    Attributes:
-        axis: the periods of the page that the series is from; None if the service left it out.
-        positions: where on this axis it has values, cut away or not.
-    """
-
-    grid: Grid
-    series: CatalogueSeries
-    axis: Axis | None = None
-    positions: Sequence[int] = ()
-    _values: dict[Period, Value] | None = field(default=None, init=False)
-
-    @property
-    def label(self) -> str:
-        return self.series.label.strip() or self.series.metric_id
-
-    def has(self, wanted: Positions) -> bool:
-        """Return whether the series has a value at one of the wanted periods."""
-        # The first such position ends the search: of 170,000 values few are examined.
-        return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
-
-    def values(self) -> dict[Period, Value]:
-        """Return the values by period.
-
-        Raises:
-            MalformedAnswerError: one breaks the spec.
-        """
-        if self._values is None:
-            found = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
-            self._values = {period: value for period, value in found if value is not None}
-        return self._values
-
-
-def rows_of(grids: Iterable[Grid]) -> list[Row]:
-    """Return the series of several panels, panel by panel."""
-    return [Row(grid, series) for grid in grids for series in grid.series]

@@ -7,7 +7,6 @@ from asyncfin.html import Table, document
 from asyncfin.model.words import Unit
 from asyncfin.table.excerpt import Section, SeriesNames, excerpt
 from asyncfin.table.notes import GAP, NOT_REQUESTED
-from asyncfin.table.unit import heading, in_unit
 from asyncfin.table.why import Result
 
 # Tables scroll, and ten years of quarters are still readable.
@@ -20,29 +19,27 @@ def panels_html(
     panels: Sequence[Result], lines: Sequence[str], notes: Sequence[str], unit: Unit | None
 ) -> str:
     """Return lines, a table for each duration of the periods of panels, what these leave out, and notes."""
-    whole = excerpt(panels).first_sections(_SECTIONS)
+    whole = excerpt(panels, unit=unit).first_sections(_SECTIONS)
     shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
-    above = heading(shown.names(), unit)
+    above = shown.names().heading
     return document(
         [*lines, *([above] if above else [])],
-        [_table(*each, unit) for each in shown.tables()],
+        [_table(*table) for table in shown.tables()],
         dict.fromkeys((*shown.notes(), *notes)),
     )
 
 
-def _table(section: Section, caption: str, names: SeriesNames, unit: Unit | None) -> Table:
+def _table(section: Section, caption: str, names: SeriesNames) -> Table:
     rows = []
     for row in section.rows:
-        values = row.values()
-        text = in_unit(values.values(), unit)
+        texts = row.texts
         # A gap is blank, as markup needs no sign to keep columns apart.
-        texts = (
-            text(values[period]) if period in values else ("" if row.grid.covers(period) else NOT_REQUESTED)
-            for period in section.periods
+        cells = (
+            texts.get(period, "" if row.grid.covers(period) else NOT_REQUESTED) for period in section.periods
         )
-        rows.append([*names.texts[row], *texts])
+        rows.append([*names.texts[row], *cells])
     for grid in section.without:
-        texts = (GAP if grid.covers(period) else NOT_REQUESTED for period in section.periods)
-        rows.append([*names.of_entity(grid), *texts])
+        cells = (GAP if grid.covers(period) else NOT_REQUESTED for period in section.periods)
+        rows.append([*names.of_entity(grid), *cells])
     heads = [*names.heads, *map(attrgetter("label"), section.periods)]
     return Table(heads, rows, len(names.heads), caption)

@@ -11,6 +11,7 @@ from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, shorten
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.deviation import Deviation, merged
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Rule, Trailing, class_names
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import pyarrow
 
     from asyncfin.model.words import Unit
+    from asyncfin.table.rows import Row
     from asyncfin.table.show import Shown
 
 _indent = checks.whole_number(0).optional()
@@ -155,8 +157,8 @@ class Panel:
         """What a reader of the numbers must know, a line each, as `str` ends with them.
 
         In this order: gaps, uneven distances between periods of one duration, scope paths that contain
-        others, why there is no value, the end of a window, unlisted series, series that do not state a word
-        of the Select. A piece of a stream has no line of gaps and distances.
+        others, why there is no value, the end of a window, unlisted series, deviations. A piece of a stream
+        has no line of gaps and distances.
         """
         return tuple(notes_of(self))
 
@@ -169,6 +171,14 @@ class Panel:
     def series_ids(self) -> tuple[str, ...]:
         """The ids of the series, in catalogue order."""
         return tuple(series.series_id for series in self._grid.series)
+
+    @property
+    def deviations(self) -> tuple[Deviation, ...]:
+        """The repaired deviations of the responses from the spec; they never concern a number.
+
+        It includes the deviations of the catalogue, and of the values decoded so far: after `check`, of all.
+        """
+        return merged((*self.catalogue.deviations, *self._grid.deviations()))
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
@@ -491,14 +501,29 @@ class Panel:
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
+    def rows(self, unit: "Unit | None" = None) -> "list[Row]":
+        """Return how people read each series, in catalogue order: `show` and plots are made of it.
+
+        Args:
+            unit: what amounts are divided by: ``"thousands"``, ``"millions"``, ``"billions"``, or
+                ``"auto"``, the largest of these that the median of the largest numbers of the series
+                reaches. Not divided are series whose numbers are all below 1,000, percentages, and series
+                with texts that are more than a number with its sign, currency and scale. None: nothing is.
+
+        Raises:
+            ArgumentError: `unit` is not one of these.
+        """
+        from asyncfin.table.rows import rows_of
+
+        return rows_of([self._grid], unit)
+
     def show(self, unit: "Unit | None" = None, width: int | None = None) -> "Shown":
         """Return the table that `str` and notebooks show, with large numbers divided, or of another width.
 
         Prints nothing: the result's ``str`` and ``repr`` are the text, and a notebook shows it as HTML.
 
         Args:
-            unit: divide the series whose numbers are whole, and of which one is at least a tenth of it, with
-                one decimal: ``"thousands"``, ``"millions"`` or ``"billions"``. None: the service's texts.
+            unit: what amounts are divided by, as for `rows`. None: the service's texts.
             width: of the text, in columns, 40 at least. None: 100.
 
         Raises:

@@ -20,13 +20,13 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten
 from asyncfin.model.period import Period
 from asyncfin.model.query import VERSION_WORDS
-from asyncfin.model.words import spanned
+from asyncfin.model.words import listed, spanned
 from asyncfin.optional import library
 from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
-from asyncfin.table.grid import Grid, Row, rows_of
+from asyncfin.table.grid import Grid
 from asyncfin.table.notes import descriptions, shortened
-from asyncfin.table.rows import percent_of, tick_text
+from asyncfin.table.rows import Line, Row, colours_of, rows_of, tick_text
 from asyncfin.table.why import Result
 
 if TYPE_CHECKING:
@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 # More lines cannot be distinguished.
 MOST_LINES = 10
+# A colour comes again with another dash.
+_COLOURS = 10
+_DASHES = ("-", "--", ":", "-.")
+# How many names without a value a legend has.
+_MOST_EMPTY = 6
 # The size of a figure in inches: with one axes, and the height of each of several.
 _WIDTH = 9.0
 _HEIGHT = 5.5
@@ -61,7 +66,6 @@ class _Line:
     Attributes:
         step: the months from one such period to the next in the catalogue. Where an observation follows
             later than that, there is a gap.
-        percent: what the numbers are multiplied by to be percent; 0: they are not percent.
     """
 
     row: Row
@@ -69,12 +73,10 @@ class _Line:
     points: tuple[tuple[Period, float], ...]
     step: int
 
-    percent: int
-
     @property
     def scale(self) -> tuple[str, int]:
         """What lines of one pair of axes have in common."""
-        return self.row.series.number_format, self.percent
+        return self.row.series.number_format, self.row.percent
 
     def coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers; NaN between them breaks the line."""
@@ -96,6 +98,8 @@ class TooManyLinesError(SelectionError):
 
 # What was drawn by which artist: titles, legends and ticks hold for all panels on the same axes.
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
+# The series without a value that belong to the same axes, and companies without a series.
+_EMPTY: "WeakKeyDictionary[Axes, list[Row | Grid]]" = WeakKeyDictionary()
 # The labels of x axes that were written here: another one is the user's.
 _DATES: "WeakKeyDictionary[Axes, str]" = WeakKeyDictionary()
 
@@ -139,8 +143,15 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     free = _split(ax, len(new) + bool(places))
     places |= zip(new, free[bool(places) :], strict=True)
     # Everything has been checked: axes of the user's own are never left with half of the lines.
+    for empty in _without_line(grids, lines):
+        _EMPTY.setdefault(_axes_of(empty, places, ax), []).append(empty)
+    colours = _colours(ax, lines, places)
     for line in lines:
-        (artist,) = places[line.scale].plot(*line.coordinates(), marker="o", markersize=3)
+        number = colours[line.row, line.duration]
+        dash, colour = _DASHES[number // _COLOURS % len(_DASHES)], f"C{number % _COLOURS}"
+        (artist,) = places[line.scale].plot(
+            *line.coordinates(), color=colour, linestyle=dash, marker="o", markersize=3
+        )
         _LINES[artist] = line
     drawn = {each: _drawn(each) for each in _stack(ax)}
     # They share the x axis, and so its ticks.
@@ -149,11 +160,43 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
         inches = each.get_window_extent().width / each.figure.dpi
         _name(each, drawn[each], inches)
         _label_ends(each, every, inches)
-        percent = max(line.percent for line in drawn[each].values())
+        percent = max(line.row.percent for line in drawn[each].values())
         each.yaxis.set_major_formatter(partial(_tick, each, percent))
         each.grid(alpha=0.3)
     _date(drawn)
     return ax
+
+
+def _without_line(grids: Iterable[Grid], lines: Iterable[_Line]) -> Iterator[Row | Grid]:
+    """Yield the series that have no line, and the panels that have no series."""
+    drawn = {(line.row.grid, line.row.series.series_id) for line in lines}
+    for grid in grids:
+        if not grid.series:
+            yield grid
+        yield from (row for row in rows_of([grid]) if (grid, row.series.series_id) not in drawn)
+
+
+def _axes_of(empty: Row | Grid, places: "Mapping[tuple[str, int], Axes]", ax: "Axes") -> "Axes":
+    """Return the axes to whose lines a series without a value belongs."""
+    if isinstance(empty, Grid):
+        return ax
+    number_format = empty.series.number_format
+    return next((axes for scale, axes in places.items() if scale[0] == number_format), ax)
+
+
+def _colours(
+    ax: "Axes", lines: Iterable[_Line], places: "Mapping[tuple[str, int], Axes]"
+) -> Mapping[Line, int]:
+    """Return the numbers of the colours of lines, which those that are drawn already keep."""
+    charts: dict[Axes, list[Line]] = {}
+    for axes in {**dict.fromkeys(_stack(ax)), **dict.fromkeys(places.values())}:
+        charts[axes] = [(line.row, line.duration) for line in _drawn(axes).values()]
+    for line in lines:
+        charts[places[line.scale]].append((line.row, line.duration))
+    for axes, chart in charts.items():
+        chart += [(row, 0) for row in _EMPTY.get(axes, ()) if isinstance(row, Row)]
+    entity_ids = dict.fromkeys(row.entity_id for chart in charts.values() for row, _ in chart)
+    return colours_of([*charts.values()], entity_ids)
 
 
 def _places(ax: "Axes") -> "dict[tuple[str, int], Axes]":
@@ -201,8 +244,7 @@ def _lines(grid: Grid) -> Iterator[_Line]:
             period = grid.periods[index]
             by_duration.setdefault(period.duration_months, []).append((period, number))
         for duration, points in sorted(by_duration.items()):
-            percent = percent_of(row.values().values())
-            yield _Line(row, duration, tuple(points), step_of.get(duration, duration), percent)
+            yield _Line(row, duration, tuple(points), step_of.get(duration, duration))
 
 
 def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
@@ -220,7 +262,11 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     title = fill(joined([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS)))
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
     ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
-    if len(drawn) == 1:
+    handles: list[Any] = list(drawn)
+    if without := _names_without(ax, rows):
+        line = library("matplotlib.lines", "plot").Line2D
+        handles.append(line([], [], linestyle="none", label=_plain(f"no value: {without}")))
+    if len(handles) == 1:
         if (legend := ax.get_legend()) is not None:
             legend.remove()
         return
@@ -231,7 +277,17 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
             0, -_LEGEND_GAP, ax.figure.dpi_scale_trans
         )
         below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": ax.transAxes + down}
-    ax.legend(handles=list(drawn), fontsize="small", frameon=False, **below)
+    ax.legend(handles=handles, fontsize="small", frameon=False, **below)
+
+
+def _names_without(ax: "Axes", rows: Sequence[Row]) -> str:
+    """Return the names of what belongs to axes and has no line there."""
+    empty = _EMPTY.get(ax, [])
+    series = [row for row in empty if isinstance(row, Row)]
+    names = names_of([*rows, *series], group_names=True, ids=("metric", "series id"))
+    texts = [_cut(joined(names.texts[row])) for row in series]
+    texts += [_cut(grid.catalogue.name) for grid in empty if isinstance(grid, Grid)]
+    return listed(list(dict.fromkeys(texts)), _MOST_EMPTY)
 
 
 def _units(lines: Sequence[_Line]) -> str:

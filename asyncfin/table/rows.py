@@ -5,28 +5,300 @@ here. Numbers of data are never divided.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import cached_property
+from statistics import median_low
+from typing import TypeAlias
+from unicodedata import category
 
-from asyncfin.model.value import Value
+from attrs import define, field, frozen
 
+from asyncfin import checks
+from asyncfin.model.period import Period
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.value import Value, shown_text
+from asyncfin.model.words import Unit, number_text
+from asyncfin.table.block import Axis
+from asyncfin.table.grid import Grid
+
+POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
+check_unit = checks.one_of(*POWERS, "auto").optional()
+# What the name of a row ends with where a unit was requested, and the row has none.
+NOT_DIVIDED = " (not divided)"
+# Rows below this are not divided.
+_LEAST = 1_000
+# Digits of the smallest number of a divided row, and how many of them may be decimals.
+_SIGNIFICANT = 3
+_MOST_DECIMALS = 6
+# Words of scale in texts, in the place of zeros.
+_WORDS = "thousands?|k|millions?|mio|mln|mn|mm|m|billions?|bln|bn|b|trillions?|tn|t"
 # Sign and currency, the digits with their separators, a word of scale, and what follows.
-_WORDS = {
-    3: "thousands?|k",
-    6: "millions?|mio|mln|mn|mm|m",
-    9: "billions?|bln|bn|b",
-    12: "trillions?|tn|t",
-}
 _TEXT = re.compile(
     r"(?P<before>\D*?)(?P<digits>\d(?:[\d.,'\u2019\s]*\d)?|[.,]\d+)"
-    rf"(?:\s*(?P<word>{'|'.join(_WORDS.values())})\b\.?)?(?P<after>\D*)",
+    rf"(?:\s*(?P<word>{_WORDS})\b\.?)?(?P<after>\D*)",
     re.IGNORECASE,
 )
+_CURRENCY = re.compile(r"[A-Z]{1,3}")
+# What a text may be scaled by: a word, or the commas at the end of its format.
+_SCALES = (0, 3, 6, 9, 12)
+_SCALE_OF_WORD = {"th": 3, "k": 3, "m": 6, "b": 9, "t": 12}
+_SCALING_COMMAS = re.compile(r"[0#?](,+)(?![0#?,.])")
 _MAGNITUDES = ((12, "T"), (9, "B"), (6, "M"), (3, "k"))
 # Ticks above this have an exponent.
 _MOST_STEP = 1e18
 # Exact for every number of a service: none has ten thousand digits.
 _EXACT = Context(prec=10_000, rounding=ROUND_HALF_UP)
+
+
+@frozen
+class Scale:
+    """How the values of a row are written.
+
+    Attributes:
+        unit: what the numbers are divided by; None: they are as published.
+        decimals: of a divided number.
+        suffix: what the row's name ends with.
+    """
+
+    unit: Unit | None = None
+    decimals: int = 0
+    suffix: str = ""
+
+    def text(self, value: Value) -> str:
+        """Return a value as a cell shows it."""
+        return self._written(value, self.decimals) or shown_text(value)
+
+    def exact(self, value: Value) -> str:
+        """Return a value with all digits of its number, in the unit of the cell."""
+        if written := self._written(value, None):
+            return written
+        number = f" ({number_text(value.number)})" if scaling(value.number_format) > 1 else ""
+        return f"{shown_text(value)}{number}"
+
+    def number(self, value: Value) -> float:
+        """Return the number as an axis has it."""
+        return value.number / 10 ** POWERS[self.unit] if self.unit else value.number
+
+    def _written(self, value: Value, decimals: int | None) -> str:
+        """Return a divided value; "" for one that stays as published."""
+        text = value.text.strip()
+        match = _TEXT.fullmatch(text)
+        # A reported zero stays what it is, and so does a text without a number, such as "NM".
+        if self.unit is None or not value.number or (text and match is None):
+            return ""
+        before, after = match.group("before", "after") if match else ("-" * (value.number < 0), "")
+        divided = _EXACT.scaleb(abs(_decimal(value.number)), -POWERS[self.unit])
+        if decimals is None:
+            divided = _EXACT.normalize(divided)
+        else:
+            divided = _EXACT.quantize(divided, Decimal((0, (1,), -decimals)))
+        return f"{before}{divided:,f}{after}"
+
+
+def scale_of(values: Collection[Value], unit: Unit | None) -> Scale:
+    """Return how the values of a row are written in a unit, as `common_unit` returns it."""
+    if unit is None or not values:
+        return Scale()
+    magnitudes = _magnitudes(values)
+    if not magnitudes:
+        return Scale(suffix=NOT_DIVIDED)
+    decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
+    return Scale(unit, min(_MOST_DECIMALS, max(0, decimals)))
+
+
+def common_unit(rows: Iterable[Collection[Value]], unit: Unit | None) -> Unit | None:
+    """Return the unit that rows share; of "auto" the largest that their median reaches."""
+    if unit != "auto":
+        return unit
+    largest = [max(magnitudes) for values in rows if (magnitudes := _magnitudes(values))]
+    middle = median_low(largest) if largest else 0
+    reached = [name for name, power in POWERS.items() if 10**power <= middle]
+    return reached[-1] if reached else None
+
+
+def _magnitudes(values: Collection[Value]) -> list[Decimal]:
+    """Return the magnitudes of a row of amounts, without zeros; none for other rows.
+
+    Amounts have texts that are their numbers, with sign, currency and word of scale at
+    most, and one of them is large. Texts without a digit, such as "NM", are no numbers.
+    """
+    magnitudes = []
+    for value in values:
+        text = value.text.strip()
+        if text and not any(map(str.isdigit, text)):
+            continue
+        if text and not _is_amount(text, value):
+            return []
+        if value.number:
+            magnitudes.append(abs(_decimal(value.number)))
+    return magnitudes if max(magnitudes, default=0) >= _LEAST else []
+
+
+def _is_amount(text: str, value: Value) -> bool:
+    match = _TEXT.fullmatch(text)
+    if match is None or "%" in value.number_format:
+        return False
+    around = match["before"] + match["after"]
+    is_negative = any(sign in around for sign in "-\u2212(")
+    if value.number and is_negative != (value.number < 0):
+        return False
+    for word in re.findall(r"[^\W\d_]+", around):
+        if not _CURRENCY.fullmatch(word):
+            return False
+        around = around.replace(word, "")
+    if any(sign not in "+-\u2212()" and category(sign) != "Sc" for sign in "".join(around.split())):
+        return False
+    scales: Collection[int] = _SCALES
+    if word := (match["word"] or "").casefold():
+        scales = [next(scale for start, scale in _SCALE_OF_WORD.items() if word.startswith(start))]
+    magnitude = abs(_decimal(value.number))
+    return any(_is_stated(match["digits"], _EXACT.scaleb(magnitude, -scale)) for scale in scales)
+
+
+def scaling(number_format: str) -> int:
+    """Return what a number format divides by before it is shown: 1,000 for each last comma."""
+    match = _SCALING_COMMAS.search(number_format)
+    return 1_000 ** len(match[1]) if match else 1
+
+
+# The positions of the wanted periods, by panel and axis.
+Positions: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
+
+
+# Not slotted, for the cached properties.
+@define(eq=False, slots=False)
+class Row:
+    """A series of one of the panels, and how people read its values.
+
+    Attributes:
+        series: the series, as the catalogue lists it.
+        requested_unit: what the numbers are divided by, if they are amounts.
+        axis: the periods of the page that the series is from; None if the service left it out.
+        positions: where on this axis it has values, cut away or not.
+    """
+
+    grid: Grid = field(repr=False)
+    series: CatalogueSeries
+    axis: Axis | None = field(default=None, repr=False)
+    positions: Sequence[int] = field(default=(), repr=False)
+    requested_unit: Unit | None = None
+
+    @property
+    def label(self) -> str:
+        """The name of the series."""
+        return self.series.label.strip() or self.series.metric_id
+
+    @property
+    def name(self) -> str:
+        """The name of the series, which says where a unit was requested and does not hold."""
+        return self.label + self.scale.suffix
+
+    @property
+    def entity_id(self) -> str:
+        """The entity."""
+        return self.grid.catalogue.entity_id
+
+    @cached_property
+    def values(self) -> dict[Period, Value]:
+        """The values by period, oldest first.
+
+        Raises:
+            MalformedAnswerError: one breaks the spec.
+        """
+        values = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
+        return {period: value for period, value in values if value is not None}
+
+    @cached_property
+    def scale(self) -> Scale:
+        """How the values are written."""
+        return scale_of(self.values.values(), self.requested_unit)
+
+    @property
+    def unit(self) -> Unit | None:
+        """What the numbers are divided by; None: they are as published."""
+        return self.scale.unit
+
+    @cached_property
+    def percent(self) -> int:
+        """What the published numbers are multiplied by to be percent: 1 or 100; 0: they are not."""
+        return percent_of(self.values.values())
+
+    @property
+    def texts(self) -> dict[Period, str]:
+        """The texts that tables show, by period."""
+        return {period: self.scale.text(value) for period, value in self.values.items()}
+
+    @property
+    def numbers(self) -> dict[Period, float]:
+        """The numbers in the unit, by period, with all their digits."""
+        return {period: self.scale.number(value) for period, value in self.values.items()}
+
+    def has(self, wanted: Positions) -> bool:
+        """Return whether the series has a value at one of the wanted periods."""
+        # The first such position ends the search: of 170,000 values few are examined.
+        return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
+
+
+def rows_of(grids: Iterable[Grid], unit: Unit | None = None) -> list[Row]:
+    """Return the series of panels, panel by panel.
+
+    Raises:
+        ArgumentError: `unit` is not one that tables have.
+    """
+    return in_unit([Row(grid, series) for grid in grids for series in grid.series], unit)
+
+
+def in_unit(rows: list[Row], unit: Unit | None) -> list[Row]:
+    """Return rows in the unit that they share."""
+    check_unit("unit", unit)
+    if unit == "auto":
+        unit = common_unit([row.values.values() for row in rows], unit)
+    for row in rows:
+        row.requested_unit = unit
+    return rows
+
+
+# A line of a chart: a series, and the months of its periods; 0 without a value.
+Line: TypeAlias = tuple[Row, int]
+_DISTINCTIONS: tuple[Callable[[Line], object], ...] = (
+    lambda line: line[0].series.metric_id,
+    lambda line: line[0].series.scopes,
+    lambda line: line[0].series.basis,
+    lambda line: line[0].grid.value_version,
+    lambda line: line[1],
+    lambda line: line[0].series.reporting_group_id,
+    lambda line: line[0].series.series_id,
+    lambda line: line[0].grid.catalogue.dataset_id,
+)
+
+
+def colours_of(charts: Sequence[Collection[Line]], entity_ids: Iterable[str]) -> dict[Line, int]:
+    """Return the number of each line's colour: lines of one identity have one in all charts.
+
+    The identity is the entity, and what else distinguishes lines of one entity in a chart:
+    metric, scope path, basis, and so on.
+
+    Args:
+        charts: all charts of a question with all of their lines, also those without a value.
+        entity_ids: the entities in the order of the question, in which colours are given.
+    """
+    lines = dict.fromkeys(line for chart in charts for line in chart)
+    identities: dict[Line, tuple[object, ...]] = {line: (line[0].entity_id,) for line in lines}
+    for distinction in _DISTINCTIONS:
+        longer = {line: (*identity, distinction(line)) for line, identity in identities.items()}
+        if any(len(set(map(longer.get, chart))) > len(set(map(identities.get, chart))) for chart in charts):
+            identities = longer
+    places = {entity_id: place for place, entity_id in enumerate(entity_ids)}
+    in_order = sorted(dict.fromkeys(identities.values()), key=lambda identity: places[str(identity[0])])
+    numbers = {identity: number for number, identity in enumerate(in_order)}
+    return {line: numbers[identity] for line, identity in identities.items()}
+
+
+def heading(label: str, rows: Iterable[Row]) -> str:
+    """Return the line above tables: what their rows share, and what they are divided by."""
+    units = dict.fromkeys(row.unit for row in rows if row.unit)
+    return ", ".join(filter(None, [label, *(f"in {unit}" for unit in units)]))
 
 
 def percent_of(values: Collection[Value]) -> int:

@@ -12,7 +12,7 @@ from asyncfin.table import text
 from asyncfin.table.excerpt import excerpt
 from asyncfin.table.notebook import panels_html
 from asyncfin.table.notes import facts, title
-from asyncfin.table.unit import check_unit, heading
+from asyncfin.table.rows import check_unit
 from asyncfin.table.why import Result
 
 # A text is an overview that fits a terminal.
@@ -87,14 +87,14 @@ def _text(
 ) -> str:
     width = _WIDTH if width is None else width
     # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
-    whole = excerpt(panels).first_sections(_SECTIONS)
+    whole = excerpt(panels, unit=unit).first_sections(_SECTIONS)
     # Widths follow from a few series: decoding the texts of all would take long for a large panel.
     few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * most)
-    shown = text.latest(few, width, unit, clip=True).first(most)
+    shown = text.latest(few, width, clip=True).first(most)
     lines = [*map(title, panels)]
-    if above := heading(shown.names(), unit):
+    if above := shown.names().heading:
         lines.append(printable(above))
-    for table in text.tables(shown, width, unit, clip=True):
+    for table in text.tables(shown, width, clip=True):
         lines += ["", *table]
     lines += ["", *dict.fromkeys((*shown.notes(), *notes))]
     return "\n".join(wrapped for line in lines for wrapped in _wrapped(line, width))

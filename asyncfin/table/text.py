@@ -6,10 +6,11 @@ from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable, shorten
-from asyncfin.model.words import Unit
+from asyncfin.model.period import Period
 from asyncfin.table.excerpt import Excerpt, Section, SeriesNames
+from asyncfin.table.grid import Grid
 from asyncfin.table.notes import sign
-from asyncfin.table.unit import in_unit
+from asyncfin.table.rows import NOT_DIVIDED
 
 _COLUMN_GAP = "  "
 _CUT = "…"
@@ -19,27 +20,22 @@ _LONGEST = 1_000
 MOST_PERIODS = 12
 
 
-def tables(
-    excerpt: Excerpt, width: int, unit: Unit | None = None, *, clip: bool = False
-) -> Iterator[list[str]]:
+def tables(excerpt: Excerpt, width: int, *, clip: bool = False) -> Iterator[list[str]]:
     """Yield the lines of each table: of each section as many tables as it takes to fit all periods in.
 
     Args:
-        unit: what whole numbers are divided by.
         clip: give names one line and a third of the width. False: long names are wrapped, within half of it.
     """
     for table in excerpt.tables():
-        columns = _Columns(*table, width, unit, clip)
+        columns = _Columns(*table, width, clip)
         for start, end in columns.runs():
             yield columns.lines(start, end)
 
 
-def latest(
-    excerpt: Excerpt, width: int, unit: Unit | None = None, *, empty: bool = False, clip: bool = False
-) -> Excerpt:
+def latest(excerpt: Excerpt, width: int, *, empty: bool = False, clip: bool = False) -> Excerpt:
     """Return the excerpt of the latest periods that fit into one table for each section, of 12 at most."""
     few = excerpt.latest([MOST_PERIODS] * len(excerpt.sections), empty=empty)
-    fitting = [_Columns(*table, width, unit, clip).latest() for table in few.tables()]
+    fitting = [_Columns(*table, width, clip).latest() for table in few.tables()]
     return few.latest(fitting, empty=empty)
 
 
@@ -56,9 +52,7 @@ def columns(heads: Sequence[str], rows: Iterable[Sequence[str]], width: int) -> 
 class _Columns:
     """The texts of a section: columns that name the series, and a column for each period."""
 
-    def __init__(
-        self, section: Section, caption: str, names: SeriesNames, width: int, unit: Unit | None, clip: bool
-    ) -> None:
+    def __init__(self, section: Section, caption: str, names: SeriesNames, width: int, clip: bool) -> None:
         self._caption, self._width, self._clip = caption, width, clip
         texts = [names.texts[row] for row in section.rows] + list(map(names.of_entity, section.without))
         self._left = [list(map(_shown, column)) for column in zip(names.heads, *texts, strict=True)]
@@ -68,17 +62,15 @@ class _Columns:
         share = width // (3 if clip else 2)
         self._left_widths = _shrunk(widest, share)
         self._room = max(1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left))
-        values = [(row.grid, row.values(), in_unit(row.values().values(), unit)) for row in section.rows]
-        values += [(grid, {}, str) for grid in section.without]
+        values: list[tuple[Grid, dict[Period, str]]] = [(row.grid, row.texts) for row in section.rows]
+        values += [(grid, {}) for grid in section.without]
         self._right = [
             # Only a single figure that is wider than the whole table is cut.
             [
                 period.label,
                 *(
-                    _clipped(_shown(text(found[period])), self._room)
-                    if period in found
-                    else sign(grid, period)
-                    for grid, found, text in values
+                    _clipped(_shown(texts[period]), self._room) if period in texts else sign(grid, period)
+                    for grid, texts in values
                 ),
             ]
             for period in section.periods
@@ -123,10 +115,8 @@ class _Columns:
 
     def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
         """Return the lines of a row: figures are on the first one, and long names continue below."""
-        fitted = (
-            [_clipped(name, width)] if self._clip else _folded(name, width)
-            for name, width in zip(names, self._left_widths, strict=True)
-        )
+        fit = _clipped_name if self._clip else _folded
+        fitted = map(fit, names, self._left_widths)
         return _row(fitted, self._left_widths, figures)
 
 
@@ -152,17 +142,25 @@ def _folded(text: str, width: int) -> list[str]:
     return wrap(text, width if cells(text) == len(text) else max(1, width // 2)) or [""]
 
 
+def _clipped_name(name: str, width: int) -> list[str]:
+    """Return a name in one line; in two where it says that its numbers are not divided."""
+    label = name.removesuffix(NOT_DIVIDED)
+    if label == name or cells(name) <= width:
+        return [_clipped(name, width)]
+    return _folded(_clipped(label, max(width, 2 * width - len(NOT_DIVIDED))) + NOT_DIVIDED, width)
+
+
 def _clipped(text: str, width: int) -> str:
     """Return a text cut to a width, with an ellipsis at its end if it was cut."""
     if cells(text) <= width:
         return text
-    room, kept = width - len(_CUT), []
-    for each in text:
-        room -= cells(each)
+    room, start = width - len(_CUT), []
+    for letter in text:
+        room -= cells(letter)
         if room < 0:
             break
-        kept.append(each)
-    return "".join(kept) + _CUT
+        start.append(letter)
+    return "".join(start) + _CUT
 
 
 def cells(text: str) -> int:

@@ -12,7 +12,7 @@ from asyncfin.table.notes import entity_names, notes as notes_of_several
 from asyncfin.table.panel import Panel
 from asyncfin.web.history import Marks
 from asyncfin.web.question import Question
-from asyncfin.web.views import Body, Chart, Group, bodies_of, chart_of, groups_of, lines_of
+from asyncfin.web.views import Body, Chart, Group, bodies_of, charts_of, groups_of
 
 # How much of a large answer a page shows; the rest is counted.
 MAX_ROWS = 200
@@ -72,11 +72,7 @@ def content(
     panels = list(dict.fromkeys(row.panel for group in every for row in group.rows))
     periods = periods_of(panels)
     shown = periods[-MAX_COLUMNS:]
-    charts = [
-        chart_of(group, lines, most=MAX_LINES, is_log=question.is_log)
-        for group in every
-        if (lines := lines_of(group))
-    ]
+    charts = charts_of(every, most=MAX_LINES, is_log=question.is_log)
     bodies = bodies_of(every, shown, order=question.ordered, most=MAX_ROWS)
     names = entity_names(panel.catalogue for panel in read)
     notes = [f"{names[panel.dataset.entity_id]}: {note}" for panel in panels for note in panel.notes]
@@ -91,11 +87,6 @@ def content(
         f"{chart.title}: {counted(chart.hidden, 'more line is', 'more lines are')} not drawn."
         for chart in charts[:MAX_CHARTS]
         if chart.hidden
-    ]
-    notes += [
-        f"{chart.title}: not divided: {listed(chart.as_published, 5)}."
-        for chart in charts[:MAX_CHARTS]
-        if chart.as_published
     ]
     if more := charts[MAX_CHARTS:]:
         titles = listed([chart.title for chart in more], 5)

@@ -39,7 +39,7 @@ def view_csv(groups: Sequence[Group]) -> str:
                     *names,
                     period.label,
                     group.described,
-                    group.unit_of(row) or "",
+                    (row.shown.unit if group.view == "values" else None) or "",
                     "" if value is None else exact(value.number),
                     "" if shown is None else exact(shown),
                     "" if cell.text == GAP else cell.text,

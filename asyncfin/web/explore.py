@@ -303,7 +303,8 @@ class _Pages:
         def build() -> dict[str, Any]:
             panel = question.shown_of(read, received.catalogues)
             names = entity_names(each.catalogue for each in received.panels)
-            row = row_of(panel, panel[series_id], names[company])
+            (shown,) = panel.where(lambda series: series.series_id == series_id).rows()
+            row = row_of(panel, shown, names[company])
             value = row.values.get(period)
             # None: there is a value, but outside of the company's window.
             why = panel.why(series_id, period) or f"not requested: the question does not include {period}"

@@ -16,7 +16,7 @@ from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Traili
 from asyncfin.model.series import CatalogueSeries, triple
 from asyncfin.model.words import Unit
 from asyncfin.table.panel import Panel
-from asyncfin.table.unit import POWERS
+from asyncfin.table.rows import POWERS
 from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, series_of, year_before
 
 RULES = {
@@ -118,7 +118,7 @@ class Question:
 
     @property
     def divided_by(self) -> Unit | None:
-        """What whole numbers of the view ``values`` are divided by."""
+        """What amounts of the view ``values`` are divided by."""
         return next((unit for unit in POWERS if unit == self.unit), None)
 
     def divisor(self, catalogue: Catalogue) -> list[str]:

@@ -11,20 +11,19 @@ from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.scope import parse_path
-from asyncfin.model.series import CatalogueSeries, Series, further_description
-from asyncfin.model.value import Value, shown_text
+from asyncfin.model.series import CatalogueSeries, further_description
+from asyncfin.model.value import Value
 from asyncfin.model.words import Unit, counted, listed
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
-from asyncfin.table.rows import percent_of
-from asyncfin.table.unit import POWERS, in_unit
+from asyncfin.table.rows import POWERS, Line as ColouredLine, Row as ShownRow, colours_of
 
 VIEWS = {
     "values": "values",
@@ -61,12 +60,13 @@ class Row:
     """A series of a panel, and the words that name it.
 
     Attributes:
+        shown: how its values are read.
         read: the panel that was read for this one, which may have values of a year before it too.
     """
 
     panel: Panel = field(repr=False)
     read: Panel = field(repr=False)
-    series: Series = field(repr=False)
+    shown: ShownRow = field(repr=False)
     company: str
     label: str
     scopes: str
@@ -74,9 +74,13 @@ class Row:
     version: str
     description: str
 
-    @cached_property
+    @property
+    def series(self) -> CatalogueSeries:
+        return self.shown.series
+
+    @property
     def values(self) -> dict[Period, Value]:
-        return dict(self.series.observations())
+        return self.shown.values
 
     @cached_property
     def values_read(self) -> dict[Period, Value]:
@@ -104,17 +108,17 @@ class Group:
 
     Attributes:
         view: one of `VIEWS`.
-        rows: at least one.
-        unit: what whole numbers are divided by, in the view ``values``.
+        rows: at least one. Those of the view ``values`` have one unit, and one scale of percent.
         over: of a ratio, the values of the divisor of each row; None: its company does not have it.
         over_label: what a ratio divides by.
+        is_of_metric: whether the rows are those of a metric, and not of a company.
     """
 
     view: str
     rows: Sequence[Row]
-    unit: Unit | None = None
     over: Mapping[Row, Mapping[Period, Value] | None] = field(factory=dict, repr=False)
     over_label: str = ""
+    is_of_metric: bool = False
 
     def cell(self, row: Row, period: Period) -> Cell:
         """Return what the view shows of a row at a period."""
@@ -131,23 +135,31 @@ class Group:
                 return self._index(row, period, value)
             case "ratio":
                 return self._ratio(row, period, value)
-        unit = self.unit_of(row)
-        number = value.number if unit is None else value.number / 10 ** POWERS[unit]
-        return Cell(printable(self._texts[row](value)), number, "negative" if value.number < 0 else "")
+        scale = row.shown.scale
+        kind = "negative" if value.number < 0 else ""
+        return Cell(printable(scale.text(value)), scale.number(value), kind)
 
-    def unit_of(self, row: Row) -> Unit | None:
-        """Return what the numbers of a row are divided by; None: they are as published."""
-        return None if self._texts[row] is shown_text else self.unit
+    def exact(self, row: Row, period: Period) -> str:
+        """Return what the view says under the cursor: of a value all digits."""
+        cell = self.cell(row, period)
+        if self.view != "values" or cell.number is None:
+            return cell.text
+        return printable(row.shown.scale.exact(row.values[period]))
 
-    @cached_property
+    @property
+    def unit(self) -> Unit | None:
+        """What the numbers are divided by."""
+        return self._scaled.shown.unit if self.view == "values" else None
+
+    @property
     def percent(self) -> int:
-        """What the published numbers are multiplied by to be percent; 0: they are not percent."""
-        return percent_of(self.rows[0].values.values())
+        """What the numbers are multiplied by on an axis in percent; 0: they are not percent."""
+        return self._scaled.shown.percent
 
-    @cached_property
-    def _texts(self) -> dict[Row, Callable[[Value], str]]:
-        unit = self.unit if self.view == "values" else None
-        return {row: in_unit(row.values.values(), unit) for row in self.rows}
+    @property
+    def _scaled(self) -> Row:
+        """A row with the unit and the percent of all that have a value."""
+        return next((row for row in self.rows if row.values), self.rows[0])
 
     @cached_property
     def bases(self) -> dict[int, Period]:
@@ -218,18 +230,18 @@ def year_before(period: Period) -> Period | None:
     return Period(period.year - 1, period.end_month, period.duration_months)
 
 
-def row_of(panel: Panel, series: Series, company: str, read: Panel | None = None) -> Row:
+def row_of(panel: Panel, shown: ShownRow, company: str, read: Panel | None = None) -> Row:
     """Return a series of a panel with its words, which are safe to show."""
-    catalogue = panel.catalogue
+    catalogue, series = panel.catalogue, shown.series
     words = (
         company,
-        series.label,
+        shown.label,
         " / ".join(catalogue.scope_names(series.scopes)),
         catalogue.by_group[series.reporting_group_id].name,
         VERSION_WORDS[panel.value_version],
-        further_description(catalogue[series.series_id]),
+        further_description(series),
     )
-    return Row(panel, read or panel, series, *map(printable, words))
+    return Row(panel, read or panel, shown, *map(printable, words))
 
 
 def _growth(value: Value, base: Value | None) -> Cell:
@@ -291,14 +303,16 @@ class Chart:
 
     Attributes:
         ends, labels: the x axis: the fiscal ends of its lines, and the label of the longest period at each.
-        lines: for each, `label`; `numbers` by fiscal end, None for a gap and "" where the line has no period;
-            `readings`, what is said under the cursor there; `latest`, what the legend says.
+        lines: for each, `label`; `colour`, its number; `numbers` by fiscal end, None for a gap and "" where
+            the line has no period; `readings`, what is said under the cursor there; `latest`, what the legend
+            says.
         percent: what the numbers are multiplied by on the ticks of the y axis, followed by %; 0: no percent.
         is_log: whether the y axis is logarithmic.
         below: what is said below the chart.
         credit: what a picture of it says of its source.
+        is_divided: whether the numbers have a unit, which the words above the chart name.
         hidden: how many lines are not drawn.
-        as_published: the labels of lines that are not divided by the unit, in a chart where others are.
+        without: the names of the rows, and of the companies, that have no line.
     """
 
     title: str
@@ -312,7 +326,8 @@ class Chart:
     below: str
     credit: str
     hidden: int
-    as_published: Sequence[str]
+    without: Sequence[str]
+    is_divided: bool
 
     @property
     def drawing(self) -> dict[str, object]:
@@ -323,6 +338,7 @@ class Chart:
             "lines": self.lines,
             "percent": self.percent,
             "log": self.is_log,
+            "divided": self.is_divided,
         }
 
 
@@ -348,17 +364,18 @@ def groups_of(
     over: Sequence[str] = (),
     read: Mapping[Panel, Panel] = MappingProxyType({}),
 ) -> list[Group]:
-    """Return the groups of panels, in order: one for each metric, or for each company and number format.
+    """Return the groups of panels, in order: one for each metric, or for each company and number format,
+    and for each unit of those.
 
     Args:
         panels: those of a company follow one another.
         view: one of `VIEWS`.
         order: ``"metric"`` or ``"company"``.
-        unit: what whole numbers are divided by, in the view ``values``.
+        unit: what amounts are divided by, in the view ``values``.
         over: what a ratio divides by, which is not shown: metric, group and path, and maybe the series id.
         read: for a panel, the one that was read for it, with values of a year before it too.
     """
-    by_key: dict[tuple[str, str, int], list[Row]] = {}
+    by_key: dict[tuple[str, str], list[Row]] = {}
     divisors: dict[Row, Mapping[Period, Value] | None] = {}
     over_label = ""
     names = entity_names(panel.catalogue for panel in panels)
@@ -368,23 +385,36 @@ def groups_of(
         if divisor is not None:
             values = dict(panel[divisor.series_id].observations())
             over_label = over_label or printable(divisor.label)
-        for series in panel:
+        for shown in panel.rows(unit=unit if view == "values" else None):
+            series = shown.series
             if divisor is not None and series.series_id == divisor.series_id:
                 continue
-            row = row_of(panel, series, names[panel.dataset.entity_id], read.get(panel))
+            row = row_of(panel, shown, names[panel.dataset.entity_id], read.get(panel))
             if over:
                 divisors[row] = values
-            # Amounts and percentages do not share a scale.
-            percent = percent_of(row.values.values()) if view == "values" else 0
             if order == "metric":
-                key = (series.metric_id, "", percent)
+                key = (series.metric_id, "")
             else:
-                key = (panel.dataset.entity_id, series.number_format, percent)
+                key = (panel.dataset.entity_id, series.number_format)
             by_key.setdefault(key, []).append(row)
     # The formats of a company stay together.
-    firsts = list(dict.fromkeys(first for first, *_ in by_key))
+    firsts = list(dict.fromkeys(first for first, _ in by_key))
     ordered = sorted(by_key, key=lambda key: firsts.index(key[0]))
-    return [Group(view, by_key[key], unit, divisors, over_label) for key in ordered]
+    return [
+        Group(view, rows, divisors, over_label, order == "metric")
+        for key in ordered
+        for rows in (_of_one_scale(by_key[key]) if view == "values" else [by_key[key]])
+    ]
+
+
+def _of_one_scale(rows: Sequence[Row]) -> list[list[Row]]:
+    """Return rows by unit and scale of percent, which a chart has one of; empty rows with the first."""
+    scales = {row: (row.shown.unit, row.shown.percent) for row in rows if row.values}
+    first = next(iter(scales.values()), None)
+    by_scale: dict[object, list[Row]] = {}
+    for row in rows:
+        by_scale.setdefault(scales.get(row, first), []).append(row)
+    return list(by_scale.values())
 
 
 def series_of(catalogue: Catalogue, row: Sequence[str]) -> CatalogueSeries | None:
@@ -436,8 +466,44 @@ def drawn_periods(panel: Panel) -> list[Period]:
     return sorted({*panel.periods, *between})
 
 
-def chart_of(group: Group, lines: Sequence[Line], *, most: int, is_log: bool) -> Chart:
-    """Return the chart of a group's lines, of which at most some are drawn."""
+def charts_of(groups: Sequence[Group], *, most: int, is_log: bool) -> list[Chart]:
+    """Return the charts of groups with a value, of each at most some lines."""
+    lines = {group: lines_of(group) for group in groups}
+    charts = [
+        [
+            *((line.row.shown, line.months) for line in lines[group]),
+            *((row.shown, 0) for row in group.rows if not _has_line(row, lines[group])),
+        ]
+        for group in groups
+    ]
+    companies = {row.shown.entity_id: row.company for group in groups for row in group.rows}
+    colours = colours_of(charts, companies)
+    return [
+        chart_of(group, drawn, colours, companies, most=most, is_log=is_log)
+        for group, drawn in lines.items()
+        if drawn
+    ]
+
+
+def _has_line(row: Row, lines: Iterable[Line]) -> bool:
+    return any(line.row is row for line in lines)
+
+
+def chart_of(
+    group: Group,
+    lines: Sequence[Line],
+    colours: Mapping[ColouredLine, int],
+    companies: Mapping[str, str],
+    *,
+    most: int,
+    is_log: bool,
+) -> Chart:
+    """Return the chart of a group's lines, of which at most some are drawn.
+
+    Args:
+        colours: the number of the colour of each line.
+        companies: the names of all companies, by id.
+    """
     drawn = lines[:most]
     longest: dict[int, Period] = {}
     for period in sorted(
@@ -446,28 +512,29 @@ def chart_of(group: Group, lines: Sequence[Line], *, most: int, is_log: bool) ->
         longest[period.fiscal_end] = period
     ends = sorted(longest)
     rows = [line.row for line in drawn]
+    empty = [row for row in group.rows if not _has_line(row, lines)]
     columns = list(zip(*(row.names for row in rows), strict=True))
-    differing = _differing(columns)
     durations = {line.months for line in drawn}
-    named = [
-        " / ".join(
-            [
-                *(line.row.names[at] for at in differing if line.row.names[at]),
-                *([counted(line.months, "month")] if len(durations) > 1 else []),
-            ]
-        )
-        or line.row.label
-        for line in drawn
-    ]
+    names = _line_names(rows)
+    if len(durations) > 1:
+        months = [counted(line.months, "month") for line in drawn]
+        is_one = len({*names}) == 1 and names[0] == rows[0].label
+        names = months if is_one else list(map(" / ".join, zip(names, months, strict=True)))
+    named = [f"{name}{row.shown.scale.suffix}" for name, row in zip(names, rows, strict=True)]
+    absent = (
+        []
+        if len(companies) == 1
+        else [
+            name
+            for entity_id, name in companies.items()
+            if not any(row.shown.entity_id == entity_id for row in group.rows)
+        ]
+    )
+    without = _line_names([*rows, *empty])[len(rows) :] + (absent if group.is_of_metric else [])
     title, subtitle = _titled(group, rows, columns)
-    whole = {label for line, label in zip(drawn, named, strict=True) if group.unit_of(line.row)}
-    others = [label for label in named if label not in whole]
-    if whole and others:
-        # An axis has one unit.
-        drawn = [evolve(line, numbers=_as_published(line)) for line in drawn]
     viewed = [
         group.described if group.view != "values" else "",
-        f"whole numbers in {group.unit}" if whole else "",
+        f"in {group.unit}" if group.unit else "",
         "logarithmic scale" if is_log else "",
     ]
     return Chart(
@@ -476,14 +543,26 @@ def chart_of(group: Group, lines: Sequence[Line], *, most: int, is_log: bool) ->
         ", ".join(filter(None, viewed)),
         ends,
         [longest[end].label for end in ends],
-        [_drawn(line, label, ends, is_log) for line, label in zip(drawn, named, strict=True)],
+        [
+            _drawn(group, line, label, ends, is_log) | {"colour": colours[line.row.shown, line.months]}
+            for line, label in zip(drawn, named, strict=True)
+        ],
         _percent(group, drawn),
         is_log,
         _below(rows),
         _credit(rows),
         len(lines) - len(drawn),
-        others if whole else (),
+        without,
+        group.unit is not None,
     )
+
+
+def _line_names(rows: Sequence[Row]) -> list[str]:
+    """Return a name for each row: what distinguishes it, or its label."""
+    differing = _differing(list(zip(*(row.names for row in rows), strict=True)))
+    return [
+        " / ".join(row.names[place] for place in differing if row.names[place]) or row.label for row in rows
+    ]
 
 
 def _differing(columns: Sequence[Sequence[str]]) -> list[int]:
@@ -494,12 +573,7 @@ def _differing(columns: Sequence[Sequence[str]]) -> list[int]:
     return differing if len(texts) == len(lines) else [*differing, len(columns) - 1]
 
 
-def _as_published(line: Line) -> list[float | None]:
-    values = map(line.row.values.get, line.periods)
-    return [None if value is None else value.number for value in values]
-
-
-def _drawn(line: Line, label: str, ends: Sequence[int], is_log: bool) -> dict[str, object]:
+def _drawn(group: Group, line: Line, label: str, ends: Sequence[int], is_log: bool) -> dict[str, object]:
     numbers: list[float | str | None] = [""] * len(ends)
     readings = [""] * len(ends)
     places = {end: at for at, end in enumerate(ends)}
@@ -508,10 +582,10 @@ def _drawn(line: Line, label: str, ends: Sequence[int], is_log: bool) -> dict[st
         at = places[period.fiscal_end]
         is_left_out = is_log and number is not None and number <= 0
         numbers[at] = None if is_left_out else number
-        said = NOT_ABOVE_ZERO if is_left_out else cell.text
-        readings[at] = f"{period.label}: {said}" if said else period.label
+        exact = NOT_ABOVE_ZERO if is_left_out else group.exact(line.row, period)
+        readings[at] = f"{period.label}: {exact}" if exact else period.label
         if cell.number is not None or cell.kind == "reason":
-            latest = readings[at]
+            latest = f"{period.label}: {NOT_ABOVE_ZERO if is_left_out else cell.text}"
     return {"label": label, "months": line.months, "numbers": numbers, "readings": readings, "latest": latest}
 
 
@@ -591,7 +665,8 @@ def bodies_of(groups: Iterable[Group], periods: Sequence[Period], *, order: str,
                 [
                     (
                         row,
-                        " / ".join(row.names[at] for at in (first, *differing) if row.names[at]),
+                        " / ".join(row.names[at] for at in (first, *differing) if row.names[at])
+                        + row.shown.scale.suffix,
                         "" if in_heading else row.description,
                         [group.cell(row, period) for period in periods],
                     )

@@ -54,8 +54,8 @@ def running() -> Iterator[Sandbox]:
 
 
 SHOWN = [
-    "catalogue --publication",
-    "catalogue --publication --json",
+    "dataset",
+    "dataset --json",
     "catalogue --descriptions",
     "catalogue --json",
     "query",

@@ -109,28 +109,29 @@ def test_an_answer_without_any_value_says_why(command: Command) -> None:
 @pytest.mark.parametrize(
     ("unit", "small", "huge"),
     [
-        ("thousands", "1.2", "1,180,591,620,717,411,303.4"),
-        ("millions", "0.0", "1,180,591,620,717,411.3"),
-        ("billions", "0.0", "1,180,591,620,717.4"),
+        ("thousands", "1.20", "1,180,591,620,717,411,303.42"),
+        ("millions", "0.00120", "1,180,591,620,717,411.30342"),
+        ("billions", "0.000001", "1,180,591,620,717.411303"),
     ],
 )
-def test_a_unit_divides_the_whole_numbers_of_the_table(
-    command: Command, unit: str, small: str, huge: str
-) -> None:
+def test_a_unit_divides_amounts(command: Command, unit: str, small: str, huge: str) -> None:
     """The heading says so; a reported zero stays 0, and a huge number keeps its digits."""
     out = command("query", ENTITY, "--group", "years", "--annual", "--unit", unit).out
-    assert out.splitlines()[1] == f"whole numbers in {unit}"
+    assert out.splitlines()[1] == f"in {unit}"
     rows = table_rows(out)
     assert (rows[1][-3], rows[1][-1]) == (small, huge)
     assert rows[2][-3:-1] == ["0", "·"]
 
 
-def test_a_unit_leaves_decimals_and_percentages_alone(command: Command) -> None:
-    """Earnings per share and rates are no amounts of money."""
+def test_rates_are_not_divided(command: Command) -> None:
+    """Earnings per share and rates are no amounts of money, and their rows say so."""
     rows = table_rows(
         command("query", RATIOS_ENTITY, "--group", "rates", "--annual", "--unit", "thousands").out
     )
-    assert [(row[0], row[-1]) for row in rows[1:]] == [("Earnings per share", "6.13"), ("Tax rate", "24.5%")]
+    assert [(row[0], row[-1]) for row in rows[1:]] == [
+        ("Earnings per share (not divided)", "6.13"),
+        ("Tax rate (not divided)", "24.5%"),
+    ]
 
 
 @pytest.mark.parametrize("output", [["--json"], ["--csv"], ["--explain"], ["--plot", "unused.png"]])
@@ -620,8 +621,8 @@ def test_the_last_twelve_months_of_each_line_are_printed(command: Command) -> No
     by_end = {(row["series_label"], row["period_label"]): row["number"] for row in found}
     assert by_end["Sales of all kinds", "FY2022"] == "1200"
     unit = command("query", ENTITY, "--scope", ODD_PATH, "--ttm", "--unit", "thousands").out
-    assert "whole numbers in thousands" in unit
-    assert " 0.7 " in unit
+    assert "Sales of one kind (not divided)" in unit
+    assert " 700 " in unit
 
 
 def test_twelve_months_need_values_over_a_period(command: Command) -> None:

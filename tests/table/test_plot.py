@@ -68,6 +68,25 @@ async def test_what_all_lines_share_is_in_the_title() -> None:
     assert axes.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
 
 
+async def test_a_company_has_one_colour(pyplot: Any) -> None:
+    """On all axes, also where one before it has no value; the legend names that one."""
+    first, second, third = [await amounts_and_rates(name) for name in ("First", "Second", "Third")]
+    second = second.where(lambda series: series.metric_id == "rate")
+    _, axes = pyplot.subplots()
+    for panel in (first, second, third):
+        panel.plot(axes)
+    amounts, rates = axes.figure.axes
+    colours = [{line.get_label(): line.get_color() for line in each.lines} for each in (amounts, rates)]
+    assert colours == [{"First": "C0", "Third": "C2"}, {"First": "C0", "Second": "C1", "Third": "C2"}]
+
+
+async def test_the_legend_names_what_has_no_value() -> None:
+    """A line that is missing would be taken for one that was not requested."""
+    axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()
+    texts = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert texts[-1] == "no value: Label of empty, Group annual"
+
+
 async def test_a_duration_without_a_line_sets_nothing_apart() -> None:
     """Lines that are all of years are not called so because a quarter was asked for."""
     periods, asked = [FY23, FY24, Q1], Exact([FY23, FY24, Q1])

@@ -207,9 +207,16 @@ class Group:
             return self.index(row, period, number)
         if self.view == "ratio":
             return self.ratio(row, period, number)
-        text, is_divided = in_unit(value, row.shown.values(), self.answers.question.unit)
-        unit = self.answers.question.unit
-        return just(text, number / 10 ** POWERS[unit] if is_divided else number)
+        text, _, number = in_unit(value, row.shown.values(), self.answers.question.unit)
+        return just(text, number)
+
+    def reading(self, row: Row, period: Period) -> Cell:
+        """Return what is said under the cursor: of a value its number with all digits."""
+        value = row.shown.get(period)
+        if value is None or self.view != "values":
+            return self.cell(row, period)
+        _, exact, number = in_unit(value, row.shown.values(), self.answers.question.unit)
+        return just(exact, number)
 
     def index(self, row: Row, period: Period, number: Fraction) -> Cell:
         base = self.base(period.duration_months)
@@ -257,9 +264,13 @@ class Group:
         return all(abs(each) < 10 for each in ratios)
 
     def unit_of(self, row: Row) -> str:
-        """Return the unit in which the whole numbers of a row are shown."""
-        unit = self.answers.question.unit
-        return unit if self.view == "values" and unit and is_divided(row.shown.values(), unit) else ""
+        """Return the unit in which the numbers of a row are shown."""
+        return unit_in(row, self.answers.question.unit) if self.view == "values" else ""
+
+    def suffix(self, row: Row) -> str:
+        """Return what the name of a row ends with."""
+        is_asked = self.view == "values" and self.answers.question.unit
+        return " (not divided)" if is_asked and row.shown and not self.unit_of(row) else ""
 
     def described(self) -> str:
         return {
@@ -314,23 +325,45 @@ def four_digits(number: Fraction) -> set[str]:
     return texts
 
 
-def is_divided(values: Iterable[Value], unit: str) -> bool:
-    """Return whether the numbers of a series are whole and one is at least a tenth of the unit."""
-    numbers = [Fraction(value.number) for value in values if any(map(str.isdigit, value.text))]
-    is_whole = all(number.denominator == 1 for number in numbers)
-    return is_whole and max(map(abs, numbers), default=Fraction(0)) * 10 >= 10 ** POWERS[unit]
+def amounts(values: Iterable[Value]) -> list[Fraction]:
+    """Return the magnitudes of a row of amounts, without zeros; none for rows that stay undivided."""
+    found = []
+    for value in values:
+        text = value.text.strip()
+        if text and not any(map(str.isdigit, text)):
+            continue
+        if "%" in text + value.number_format or not re.fullmatch(AMOUNT, text or "1"):
+            return []
+        # In odd worlds texts are right: what is not, this oracle does not know.
+        if value.number:
+            found.append(abs(Fraction(repr(value.number))))
+    return found if max(found, default=0) >= 1000 else []
 
 
-def in_unit(value: Value, values: Iterable[Value], unit: str) -> tuple[str, bool]:
-    """Return the text of a value in a unit, and whether the numbers of its series are divided."""
-    text = value.text if value.text.strip() else str(value.number)
-    if not unit or not is_divided(values, unit):
-        return text, False
-    digits = re.fullmatch(r"[+-]?\d{1,3}(,\d{3})*|[+-]?\d+|\(\d{1,3}(,\d{3})*\)", text.strip())
-    if value.number == 0 or digits is None:
-        return text, True
-    (tenths,) = {(Decimal(int(value.number)) / 10 ** POWERS[unit]).quantize(Decimal("0.1"), ROUND_HALF_UP)}
-    return f"{tenths or abs(tenths):,.1f}", True
+CURRENCY = r"(?:[A-Z]{0,3}[$€£¥]|[A-Z]{3})?"
+DIGITS = r"[\d][\d.,' ]*"
+SCALE = r"(?: ?(?:k|m|bn|thousand|million|billion|trillion)\b)?"
+AMOUNT = rf"[-+(\u2212]?{CURRENCY} ?[-+(\u2212]?{DIGITS}{SCALE}\)? ?{CURRENCY}\)?"
+
+
+def in_unit(value: Value, values: Collection[Value], unit: str) -> tuple[str, str, Fraction]:
+    """Return the text of a value in a unit, its text with all digits, and its number."""
+    text, number = value.text if value.text.strip() else str(value.number), Fraction(repr(value.number))
+    magnitudes = amounts(values) if unit else []
+    if not magnitudes:
+        scaled = re.search(r"[0#](,+)$", value.number_format) is not None
+        written = f"{value.number:,}".removesuffix(".0")
+        return text, f"{text} ({written})" if scaled else text, number
+    divided = number / 10 ** POWERS[unit]
+    if not number or not any(map(str.isdigit, text)):
+        return text, text, divided
+    places = 0
+    while places < 6 and min(magnitudes) / 10 ** POWERS[unit] < Fraction(100, 10**places):
+        places += 1
+    start, end = re.split(rf"{DIGITS}{SCALE}", text) if value.text.strip() else ("-" * (number < 0), "")
+    (rounded,) = {Decimal(abs(divided).numerator) / Decimal(abs(divided).denominator)}
+    cell = f"{rounded.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP):,f}"
+    return f"{start}{cell}{end}", f"{start}{rounded.normalize():,f}{end}", divided
 
 
 def percent(values: Collection[Value]) -> int:
@@ -345,18 +378,38 @@ def percent(values: Collection[Value]) -> int:
     return fitting[0] if len(fitting) == 1 or (fitting and not number) else 0
 
 
+def unit_in(row: Row, unit: str) -> str:
+    return unit if amounts(row.shown.values()) else ""
+
+
 def groups(found: Answers) -> list[Group]:
     """Return the charts in order: each metric, or each company with each of its number formats."""
-    by_key: dict[tuple[str, str, int], list[Row]] = {}
+    by_key: dict[tuple[str, str], list[Row]] = {}
     for row in found.rows:
-        factor = percent(row.shown.values()) if found.question.view == "values" else 0
-        if found.question.by_metric:
-            key = (row.series.metric_id, "", factor)
-        else:
-            key = (row.panel.dataset.entity_id, row.series.number_format, factor)
-        by_key.setdefault(key, []).append(row)
-    firsts = list(dict.fromkeys(first for first, *_ in by_key))
-    return [Group(found, by_key[key]) for first in firsts for key in by_key if key[0] == first]
+        of_company = row.panel.dataset.entity_id, row.series.number_format
+        by_key.setdefault((row.series.metric_id, "") if found.question.by_metric else of_company, []).append(
+            row
+        )
+    firsts = list(dict.fromkeys(first for first, _ in by_key))
+    return [
+        Group(found, rows)
+        for first in firsts
+        for key in by_key
+        if key[0] == first
+        for rows in of_one_scale(by_key[key], found.question)
+    ]
+
+
+def of_one_scale(rows: Sequence[Row], question: Drawn) -> list[list[Row]]:
+    """Return the rows of each unit and percent; those without a value are with the first."""
+    if question.view != "values":
+        return [[*rows]]
+    scale = lambda row: (unit_in(row, question.unit), percent(row.shown.values()))  # noqa: E731
+    scales = list(dict.fromkeys(scale(row) for row in rows if row.shown)) or [None]
+    return [
+        [row for row in rows if (scale(row) if row.shown else scales[0]) == each or each is None]
+        for each in scales
+    ]
 
 
 def differing(rows: Sequence[Row]) -> list[int]:
@@ -405,14 +458,36 @@ def charts(found: Answers) -> list[tuple[Group, list[Line]]]:
     return [(group, drawn) for group in groups(found) if (drawn := lines(group))]
 
 
-def line_labels(drawn: Sequence[Line]) -> list[str]:
+def identities(found: Answers) -> dict[tuple[Row, int], tuple[Any, ...]]:
+    """Return what a colour belongs to, for each line, also for those without a value."""
+    charts = []
+    for group in groups(found):
+        drawn = [(line.row, line.months) for line in lines(group)]
+        charts.append(drawn + [(row, 0) for row in group.rows if row not in [row for row, _ in drawn]])
+    fields = ("metric_id", "scopes", "basis", "version", "months", "reporting_group_id", "series_id")
+    used: list[str] = []
+
+    def of(line: tuple[Row, int], names: Sequence[str]) -> tuple[Any, ...]:
+        row, months = line
+        own = {"version": row.panel.value_version, "months": months}
+        listed = row.panel.catalogue[row.series.series_id]
+        return (row.panel.dataset.entity_id, *(own.get(each, getattr(listed, each, 0)) for each in names))
+
+    for name in fields:
+        more = [*used, name]
+        if any(len({of(a, more) for a in chart}) > len({of(a, used) for a in chart}) for chart in charts):
+            used = more
+    return {line: of(line, used) for chart in charts for line in chart}
+
+
+def line_labels(group: Group, drawn: Sequence[Line]) -> list[str]:
     places = differing([line.row for line in drawn])
     several = len({line.months for line in drawn}) > 1
     labels = []
     for line in drawn:
         parts = [line.row.names[at] for at in places if line.row.names[at]]
         parts += [f"{line.months} month{'' if line.months == 1 else 's'}"] if several else []
-        labels.append(" / ".join(parts) or line.row.label)
+        labels.append((" / ".join(parts) or line.row.label) + group.suffix(line.row))
     return labels
 
 

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -53,7 +52,7 @@ from tests.web.expected import (
     bodies,
     charts,
     csv_rows,
-    just,
+    identities,
     line_labels,
     percent,
     publication,
@@ -102,7 +101,9 @@ READ = """
             below: text(figure.querySelector(".below")),
             credit: text(figure.querySelector(".credit")),
             file: figure.dataset.file,
-            labels: [...figure.querySelectorAll(".legend li bdi")].map(text),
+            labels: [...figure.querySelectorAll(".legend li:not(.without) bdi")].map(text),
+            without: text(figure.querySelector(".legend .without")),
+            colours: plot.series.slice(1).map((each) => `${each.stroke()} ${each.dash}`),
             latest, readings, ends, written,
             numbers: plot.data.slice(1).map((line) => [...line].map((each) => each ?? null)),
             axes: plot.axes.map((axis) => ({ splits: axis._splits ?? [], texts: axis._values ?? [] })),
@@ -268,6 +269,7 @@ def compare_page(page: Any, found: Answers) -> Differences:
     differences.equal("number of charts", len(page["figures"]), min(len(wanted), MOST_CHARTS))
     for figure, (group, every) in zip(page["figures"], wanted, strict=False):
         compare_chart(differences, figure, group, every)
+    compare_colours(differences, page["figures"], found)
     for _, every in wanted[:MOST_CHARTS]:
         if hidden := len(every) - MOST_LINES:
             said = f"{hidden} more line{' is' if hidden == 1 else 's are'} not drawn."
@@ -301,7 +303,7 @@ def compare_table(differences: Differences, page: Any, found: Answers) -> None:
         if len(set(names)) < len(names):
             differences.append(f"rows of one name: {names}")
         for line, (group, row) in zip(body["rows"], shown, strict=False):
-            wanted_name = row_name(row, every, by_metric=by_metric)
+            wanted_name = row_name(row, every, by_metric=by_metric) + group.suffix(row)
             differences.equal("row", line["name"], wanted_name)
             named = "" if in_heading else row.description
             differences.equal(f"description of {wanted_name}", words(line["description"]), words(named))
@@ -333,12 +335,11 @@ def compare_chart(differences: Differences, figure: Any, group: Group, every: Se
     differences.equal(f"{title}: file", figure["file"], f"{stem(group.answers, title)}.png")
     is_log = question.scale == "log" and question.view != "growth"
     differences.equal(f"{title}: logarithmic", figure["isLog"], is_log)
-    labels = line_labels(lines)
-    others = [label for label, row in zip(labels, rows, strict=True) if not group.unit_of(row)]
-    divided = len(others) < len(labels)
+    labels = line_labels(group, lines)
+    unit = group.unit_of(rows[0])
     viewed = [
         group.described() if question.view != "values" else "",
-        f"whole numbers in {question.unit}" if divided else "",
+        f"in {unit}" if unit else "",
         "logarithmic scale" if is_log else "",
     ]
     differences.equal(f"{title}: viewed", figure["viewed"], ", ".join(filter(None, viewed)))
@@ -363,6 +364,24 @@ def compare_chart(differences: Differences, figure: Any, group: Group, every: Se
         compare_axes(differences, title, figure, group, lines, {end: at_end[end].label for end in ends})
 
 
+def compare_colours(differences: Differences, figures: Sequence[Any], found: Answers) -> None:
+    """Check that a colour with its dash is of one identity in all charts, and an identity of one colour."""
+    of_line = identities(found)
+    seen: dict[Any, Any] = {}
+    for figure, (group, every) in zip(figures, charts(found), strict=False):
+        for line, colour in zip(every, figure["colours"], strict=False):
+            identity = of_line[line.row, line.months]
+            for one, other in ((identity, colour), (colour, identity)):
+                if seen.setdefault(one, other) != other:
+                    differences.append(
+                        f"{figure['title']}: {one!r} is {other!r} here, {seen[one]!r} elsewhere"
+                    )
+        drawn = [line.row for line in every]
+        rows = [row for row in group.rows if row not in drawn]
+        if rows and not (figure["without"] or "").startswith("no value: "):
+            differences.append(f"{figure['title']}: does not name {len(rows)} rows without a value")
+
+
 def compare_lines(
     differences: Differences,
     title: str,
@@ -372,7 +391,6 @@ def compare_lines(
     ends: Sequence[int],
     is_log: bool,
 ) -> None:
-    units = {group.unit_of(line.row) for line in lines}
     for at, line in enumerate(lines):
         latest = "no value"
         by_end = {each.fiscal_end: each for each in line.periods}
@@ -387,15 +405,14 @@ def compare_lines(
                 differences.equal(where, (reading, number), (f"{period.label}: not above zero", None))
                 latest = reading
                 continue
-            texts = [f"{period.label}: {text}" if text else period.label for text in cell.texts]
+            exact = group.reading(line.row, period)
+            texts = [f"{period.label}: {text}" if text else period.label for text in exact.texts]
             if reading not in texts:
                 differences.append(f"{where}: reads {reading!r}, must read one of {texts}")
-            # Lines in different units share an axis as published.
-            value = line.row.shown.get(period)
-            as_published = len(units) > 1 and value is not None
-            differences.number(where, number, just("", Fraction(value.number)) if as_published else cell)
+            differences.number(where, number, cell)
             if cell.number is not None or not cell.texts & {"", "·", "?"}:
-                latest = reading
+                texts = [f"{period.label}: {text}" for text in cell.texts]
+                latest = next((text for text in texts if text == figure["latest"][at]), texts[0])
         differences.equal(f"{title}: latest of {figure['labels'][at]}", figure["latest"][at], latest)
 
 
@@ -628,7 +645,8 @@ class Visitor:
         differences.equal("name of the picture", received.suggested_filename, figure["file"])
         texts = await self.tab.evaluate("window.pictured")
         legend = [f"{label} {last}" for label, last in zip(figure["labels"], figure["latest"], strict=True)]
-        around = [figure["title"], figure["subtitle"], figure["viewed"], *legend, figure["below"]]
+        around = [figure["title"], figure["subtitle"], figure["viewed"], *legend, figure["without"] or ""]
+        around.append(figure["below"])
         # Long lines are wrapped.
         differences.equal("picture", words(" ".join(texts)), words(" ".join([*around, figure["credit"]])))
         return differences

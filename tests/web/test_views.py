@@ -14,7 +14,7 @@ import pytest
 from asyncfin import Client, FiscalRange, Panel, Period, Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.web.download import view_csv
-from asyncfin.web.views import Cell, Chart, Group, bodies_of, chart_of, groups_of, lines_of
+from asyncfin.web.views import Cell, Chart, Group, bodies_of, charts_of, groups_of
 from tests import handmade
 
 YEARS = [f"FY{year}" for year in range(2018, 2026)]
@@ -49,7 +49,7 @@ def texts(group: Group, periods: Sequence[Period]) -> list[list[str]]:
 
 def charts(panels: Sequence[Panel], *, log: bool = False, most: int = 12, **view: Any) -> list[Chart]:
     groups = groups_of(panels, **{"view": "values", "order": "metric", **view})
-    return [chart_of(each, lines_of(each), most=most, is_log=log) for each in groups]
+    return charts_of(groups, most=most, is_log=log)
 
 
 def randomly_filled(rng: random.Random) -> handmade.Numbers:
@@ -202,6 +202,33 @@ async def test_a_chart_is_a_metric_of_several_companies_or_a_company() -> None:
     assert [[line["label"] for line in each.lines] for each in by_company] == [["Revenue", "Cost"]] * 2
 
 
+async def test_a_company_has_one_colour() -> None:
+    """In all charts of a question, also where one before it has no value; the legend names that one."""
+    panels = await panels_of(
+        of_one(FY2025=1),
+        {("Revenue", "all"): {}, ("Cost", "all"): {"FY2025": 2}},
+        of_one(FY2025=3) | of_one("Cost", FY2025=4),
+    )
+    revenue, cost = charts(panels)
+    colours = {
+        chart.title: {str(line["label"]): line["colour"] for line in chart.lines} for chart in (revenue, cost)
+    }
+    assert colours == {
+        "Revenue": {"Company 1": 0, "Company 3": 2},
+        "Cost": {"Company 2": 1, "Company 3": 2},
+    }
+    assert (revenue.without, cost.without) == (["Company 2"], ["Company 1"])
+
+
+async def test_lines_of_a_company_have_own_colours() -> None:
+    """In the order of the question, company after company."""
+    numbers = of_one(FY2025=1) | of_one("Cost", FY2025=2)
+    panels = await panels_of(numbers, numbers)
+    drawn = charts(panels, order="company")
+    assert [[line["colour"] for line in chart.lines] for chart in drawn] == [[0, 1], [2, 3]]
+    assert [chart.without for chart in drawn] == [[], []]
+
+
 async def test_a_value_is_read_with_the_label_of_its_period() -> None:
     """A quarter that ends with nine months is named as a quarter: the tick has the longest of the chart."""
     (panel,) = await panels_of({("Revenue", "all"): {"FY2025-Q3": 2, "FY2025-9M": 6, "FY2025-Q2": 1}})
@@ -281,30 +308,21 @@ async def test_below_a_chart_are_its_publications() -> None:
     assert chart.credit == "Source: dataset of Company 1, Company 2, publication of 2025-02-01; asyncfin"
 
 
-async def test_whole_series_are_divided_and_others_stay() -> None:
-    """The unit is said for the rows that it concerns."""
+async def test_a_chart_has_one_unit() -> None:
+    """Axis, cells and legend are divided alike; what is not divided is drawn by itself."""
     numbers = {("Revenue", "all"): {"FY2025": 12_345_678_901}, ("Ratio", "all"): {"FY2025": 1.5}}
     (panel,) = await panels_of(numbers)
-    (group,) = groups_of([panel], view="values", order="company", unit="billions")
-    cells = [group.cell(row, panel.periods[0]) for row in group.rows]
-    assert [cell.text for cell in cells] == ["12.3", "2"]
-    assert [cell.number for cell in cells] == [12.345678901, 1.5]
-    assert [group.unit_of(row) for row in group.rows] == ["billions", None]
-    (chart,) = [chart_of(group, lines_of(group), most=12, is_log=False)]
-    assert chart.viewed == "whole numbers in billions"
-    # An axis has one unit.
-    assert [line["numbers"] for line in chart.lines] == [[12_345_678_901], [1.5]]
-    assert chart.as_published == ["Ratio"]
-
-
-async def test_a_chart_in_which_nothing_is_divided_does_not_say_so() -> None:
-    """As in a chart of rates; one in which all is divided has no exception."""
-    for numbers, said, drawn in (
-        (of_one(FY2025=1.5), "", 1.5),
-        (of_one(FY2025=2_500_000), "whole numbers in millions", 2.5),
-    ):
-        (chart,) = charts(await panels_of(numbers), unit="millions")
-        assert (chart.viewed, chart.lines[0]["numbers"], [*chart.as_published]) == (said, [drawn], [])
+    groups = groups_of([panel], view="values", order="company", unit="billions")
+    assert [texts(group, panel.periods) for group in groups] == [[["12.3"]], [["2"]]]
+    assert [group.unit for group in groups] == ["billions", None]
+    revenue, ratio = charts_of(groups, most=12, is_log=False)
+    assert (revenue.viewed, ratio.viewed) == ("in billions", "")
+    assert [line["numbers"] for line in (*revenue.lines, *ratio.lines)] == [[12.345678901], [1.5]]
+    assert [line["label"] for line in (*revenue.lines, *ratio.lines)] == ["Revenue", "Ratio (not divided)"]
+    assert revenue.lines[0]["latest"] == "FY2025: 12.3"
+    assert revenue.lines[0]["readings"] == ["FY2025: 12.345678901"]
+    (body,) = bodies_of(groups, panel.periods, order="company", most=200)
+    assert [name for _, name, _, _ in body.rows] == ["Revenue", "Ratio (not divided)"]
 
 
 async def test_large_and_small_negative_numbers_are_numbers_in_a_file_too() -> None:

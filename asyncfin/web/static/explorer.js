@@ -5,6 +5,10 @@
 (() => {
   const light = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a5195", "#8c564b", "#2f4b7c", "#a05195", "#a3a81e", "#444444"];
   const dark = ["#4aa8e0", "#ff8a3d", "#2fc99a", "#e6a3c9", "#8fd3ff", "#ffc04d", "#b48ccc", "#c99186", "#8ca6dd", "#d58cc8", "#d6d94a", "#bbbbbb"];
+  // A colour is the line's in all charts; beyond the last one they come again with another dash.
+  const dashes = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
+  const colourOf = ({ colour }) => (isDark.matches ? dark : light)[colour % light.length];
+  const dashOf = ({ colour }) => dashes[Math.floor(colour / light.length) % dashes.length];
   const isDark = matchMedia("(prefers-color-scheme: dark)");
   const root = document.body.dataset.root;
   const recentKey = "asyncfin-questions" + root;
@@ -17,14 +21,14 @@
   document.addEventListener("htmx:before:on:init", (event) => event.preventDefault());
 
   // The y axis is all that the script words itself. Its texts are exact: what is far below a step is noise.
-  function tickTexts(splits, percent) {
+  function tickTexts(splits, percent, isDivided) {
     const numbers = splits.map((number) => number * (percent || 1));
     const step = Math.min(...numbers.slice(1).map((number, at) => Math.abs(number - numbers[at])));
     return numbers.map((number) => {
-      const size = percent ? 1 : 10 ** Math.min(12, Math.max(0, 3 * Math.floor(Math.log10(Math.abs(number) || 1) / 3)));
+      const size = percent || isDivided ? 1 : 10 ** Math.min(12, Math.max(0, 3 * Math.floor(Math.log10(Math.abs(number) || 1) / 3)));
       const digits = Math.ceil(Math.log10(size / (step < Infinity ? step : Math.abs(number) || 1))) + 3;
       const maximumFractionDigits = Math.min(20, Math.max(0, digits));
-      const format = new Intl.NumberFormat("en", { notation: percent ? "standard" : "compact", maximumFractionDigits });
+      const format = new Intl.NumberFormat("en", { notation: percent || isDivided ? "standard" : "compact", maximumFractionDigits });
       return format.format(number) + (percent ? "%" : "");
     });
   }
@@ -35,13 +39,14 @@
     const style = getComputedStyle(document.documentElement);
     const ink = style.getPropertyValue("--muted").trim();
     const rule = style.getPropertyValue("--line").trim();
-    const colours = isDark.matches ? dark : light;
     const labels = new Map(chart.ends.map((end, at) => [end, chart.labels[at]]));
     // "" is a fiscal end that a line has no period for: undefined, over which a line goes on. null is a gap.
     const lines = chart.lines.map((line) => line.numbers.map((number) => (number === "" ? undefined : number)));
     const values = [...figure.querySelectorAll(".legend .value")];
     for (const [at, swatch] of figure.querySelectorAll(".legend .swatch").entries()) {
-      swatch.style.background = colours[at % colours.length];
+      const [on, off] = dashOf(chart.lines[at]);
+      const colour = colourOf(chart.lines[at]);
+      swatch.style.background = on ? `repeating-linear-gradient(90deg, ${colour} 0 ${on / 2}px, transparent 0 ${(on + off) / 2}px)` : colour;
     }
     // As wide as its longest text: the page must not move while a cursor reads.
     values.forEach((value, at) => {
@@ -73,17 +78,18 @@
           ticks: { stroke: rule },
           size: 70,
           values: (_, splits) => {
-            const texts = tickTexts(splits.filter((number) => number != null), chart.percent);
+            const texts = tickTexts(splits.filter((number) => number != null), chart.percent, chart.divided);
             return splits.map((number) => (number == null ? "" : texts.shift()));
           },
         },
       ],
       series: [
         {},
-        ...chart.lines.map((line, at) => ({
-          stroke: colours[at % colours.length],
+        ...chart.lines.map((line) => ({
+          stroke: colourOf(line),
+          dash: dashOf(line),
           width: 2,
-          points: { show: true, size: 6, fill: colours[at % colours.length] },
+          points: { show: true, size: 6, fill: colourOf(line) },
         })),
       ],
       hooks: {
@@ -241,7 +247,7 @@
     const width = place.clientWidth;
     const scale = drawn.width / width;
     const style = getComputedStyle(document.documentElement);
-    const colours = isDark.matches ? dark : light;
+    const { lines: drawnLines } = JSON.parse(place.dataset.chart);
     const plain = "12px system-ui, sans-serif";
     const canvas = document.createElement("canvas");
     const pen = canvas.getContext("2d");
@@ -262,12 +268,12 @@
       { text: text("figcaption .unit") },
       { text: text(".viewed") },
     ]);
-    const legend = wrapped([...figure.querySelectorAll(".legend li")].map((item, at) => ({
+    const legend = wrapped([...figure.querySelectorAll(".legend li:not(.without)")].map((item, at) => ({
       text: `${item.querySelector("bdi").textContent} ${item.querySelector(".value").textContent}`,
       x: 34,
-      colour: colours[at % colours.length],
+      colour: colourOf(drawnLines[at]),
     })));
-    const below = wrapped([{ text: text(".below") }, { text: text(".credit") }]);
+    const below = wrapped([{ text: figure.querySelector(".without")?.textContent ?? "" }, { text: text(".below") }, { text: text(".credit") }]);
     const step = 18;
     const top = 12 + above.length * step;
     const legendTop = top + drawn.height / scale + 16;

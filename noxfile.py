@@ -55,7 +55,7 @@ def environment(session: nox.Session, name: str, *requirements: str, interpreter
 def demo(session: nox.Session) -> None:
     """Show the library at work on real figures, over HTTP, against the sandbox."""
     install(session, extras="cli")
-    session.run("asyncfin", "demo", *session.posargs)
+    session.run("asyncfin", "sandbox", "--demo", *session.posargs)
 
 
 @nox.session

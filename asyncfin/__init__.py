@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         Scope as Scope,
         ScopeGroup as ScopeGroup,
     )
-    from asyncfin.model.deviation import Deviation as Deviation
     from asyncfin.model.period import Period as Period
     from asyncfin.model.query import Query as Query
     from asyncfin.model.scope import (
@@ -117,7 +116,6 @@ _NAMES = {
     "extraction.progress": "ExtractProgress",
     "extraction.report": "EntityReport ExtractReport Failure UnknownToAllError",
     "model.catalogue": "Catalogue CataloguePage Dataset ReportingGroup Scope ScopeGroup",
-    "model.deviation": "Deviation",
     "model.period": "Period",
     "model.query": "Query",
     "model.scope": "ScopeRef format_path parse_path",

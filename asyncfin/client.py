@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
 
 from asyncfin import checks
 from asyncfin.cache.store import Cache
-from asyncfin.cache.strict import strict_partition
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
@@ -72,7 +71,6 @@ class ClientOptions(TypedDict, total=False):
     ssl: tls.SSLContext | None
     trust_env: bool
     allow_http: bool
-    strict: bool
     user_agent: str | None
     observers: Iterable[Observer]
 
@@ -105,10 +103,6 @@ class Client:
         ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
         trust_env: whether to use the proxies that the environment names.
         allow_http: whether to accept an http URL of another machine; this warns, and uses no proxy.
-        strict: whether every deviation from the spec is a MalformedAnswerError. False: missing and null
-            texts, aliases, sources, indices and report periods, and texts on which query and catalogue or
-            two pages of the catalogue disagree, are repaired and reported in `Panel.deviations` and
-            `Catalogue.deviations`. A number is never repaired.
         user_agent: what names the program to the service, in 1 to 200 printable ASCII characters: it is sent
             as ``<text> asyncfin/<version>``. None: ``asyncfin/<version>``.
         observers: functions that are called with each event of `asyncfin.events`.
@@ -133,7 +127,6 @@ class Client:
         ssl: tls.SSLContext | None = None,
         trust_env: bool = False,
         allow_http: bool = False,
-        strict: bool = False,
         user_agent: str | None = None,
         observers: Iterable[Observer] = (),
     ) -> None:
@@ -156,7 +149,6 @@ class Client:
             bucket=self._bucket,
             retry=retry,
             lane=lane,
-            strict=strict,
             observers=observers,
         )
         partition = None
@@ -165,7 +157,7 @@ class Client:
             partition = _cache("cache", cache).partition(self._transport.base_url, token)
         publications = Publications(
             self._transport.clock,
-            cache=strict_partition(partition) if strict and partition is not None else partition,
+            cache=partition,
             max_age=checks.seconds("max_age", max_age),
             stale_if_error=checks.seconds("stale_if_error", stale_if_error),
         )

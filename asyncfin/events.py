@@ -253,23 +253,6 @@ class OutageEnded(_Outage, frozen=True):
     recovered: bool
 
 
-class Deviated(_Request, frozen=True):
-    """A response violated the spec where no number depends on it, and was repaired.
-
-    One for each path and problem of a response when it is read; for the texts of values when they are
-    decoded, if that happens on the event loop.
-
-    Attributes:
-        path: the JSON path without indexes, such as ``$.series[*].label``.
-        problem: as in `Deviation`.
-        count: how often.
-    """
-
-    path: str
-    problem: str
-    count: int
-
-
 Event: TypeAlias = (
     QuestionStarted
     | QuestionFinished
@@ -284,7 +267,6 @@ Event: TypeAlias = (
     | Restarted
     | OutageBegan
     | OutageEnded
-    | Deviated
 )
 
 

@@ -174,7 +174,13 @@ def _catalogue(series: Sequence[CatalogueSeries], periods: Iterable[Body]) -> Ca
         tuple(sorted(Period(**period) for period in periods)),
         (),
         tuple(
-            ReportingGroup(name, name, "", members[0].basis, name.partition(".")[0], tuple(members))
+            ReportingGroup(
+                reporting_group_id=name,
+                name=name,
+                basis=members[0].basis,
+                cadence=name.partition(".")[0],
+                series=tuple(members),
+            )
             for name, members in groups.items()
         ),
     )
@@ -186,15 +192,15 @@ def _planned(catalogue: Catalogue) -> Plan:
 
 def _series(at: int, metric: str, path: str) -> CatalogueSeries:
     return CatalogueSeries(
-        f"S-{at:032x}",
-        GROUP,
-        metric,
-        f"Label of {metric}, % of revenue",
-        "A made-up quantity. Unit: USD.",
-        "consolidated",
-        (ScopeRef("company", path),),
-        "#,##0",
-        "over_period",
+        series_id=f"S-{at:032x}",
+        reporting_group_id=GROUP,
+        metric_id=metric,
+        label=f"Label of {metric}, % of revenue",
+        description="A made-up quantity. Unit: USD.",
+        basis="consolidated",
+        scopes=(ScopeRef("company", path),),
+        number_format="#,##0",
+        period_meaning="over_period",
     )
 
 

@@ -18,7 +18,6 @@ from asyncfin.read.publications import Publication
 from asyncfin.read.stitch import Stitch
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.wire.tolerance import STRICT, Tolerance
 from asyncfin.wire.values import read_planned_page
 
 ENTITY_ID = "O-" + "0123456789abcdef" * 2
@@ -107,9 +106,21 @@ def catalogue_of(series_ids: Iterable[str], periods: Iterable[Period] = ()) -> C
         DATASET_ID,
         datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC),
         tuple(sorted(periods)),
-        (ScopeGroup("company", "Company", "", (Scope("all", "Whole company", "", "company", ()),)),),
+        (
+            ScopeGroup(
+                scope_group_id="company",
+                name="Company",
+                scopes=(Scope("all", "Whole company", "", "company"),),
+            ),
+        ),
         tuple(
-            ReportingGroup(name, f"Group {name}", "", "consolidated", name, tuple(series))
+            ReportingGroup(
+                reporting_group_id=name,
+                name=f"Group {name}",
+                basis="consolidated",
+                cadence=name,
+                series=tuple(series),
+            )
             for name, series in groups.items()
         ),
     )
@@ -124,12 +135,9 @@ class Stitched:
         series: tuple[CatalogueSeries, ...],
         periods: Resolved | None,
         value_version: ValueVersion = "original",
-        tolerance: Tolerance = STRICT,
     ) -> None:
         question = Question(catalogue, Select(), periods or Annual(), value_version)
-        self.stitch = Stitch(
-            Plan(question, catalogue, periods, series, ()), Publication(catalogue), tolerance
-        )
+        self.stitch = Stitch(Plan(question, catalogue, periods, series, ()), Publication(catalogue))
         self.blocks: list[Block] = []
 
     async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:

@@ -215,6 +215,10 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(autouse=True)
 def _as_before_other_tests() -> None:
+    reset_process()
+
+
+def reset_process() -> None:
     """Reset what commands, programs and other libraries set: garbage collection, levels of loggers, handlers.
 
     A handler's stream ends with its test.

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
 
-import pytest
-
 import asyncfin
 import asyncfin.errors
 import asyncfin.events
@@ -100,16 +98,23 @@ def functions(public: object) -> Iterator[Callable[..., object]]:
                 yield member
 
 
-@pytest.mark.parametrize("name", sorted(PUBLIC))
-def test_a_public_signature_names_only_what_can_be_imported(name: str) -> None:
-    """Each name in an annotation is public under the same name, or of another library."""
-    public = PUBLIC[name]
-    lines = public.__mro__[:-1] if isinstance(public, type) else [public]
-    ours = [each.__module__ for each in lines if each.__module__.startswith("asyncfin")]
+def test_signatures_name_what_can_be_imported() -> None:
+    """Each name in a public annotation is public under the same name, or of another library."""
+    faults = {
+        f"{function.__qualname__} names {annotated}"
+        for name, public in PUBLIC.items()
+        for function, modules in public_functions(public)
+        for annotation in function.__annotations__.values()
+        for annotated in names(annotation, modules)
+        if annotated not in PUBLIC and annotated != name
+    }
+    assert not faults
+
+
+def public_functions(public: object) -> Iterator[tuple[Callable[..., object], list[str]]]:
+    """Yield functions of a public object, and the modules where their annotations may be defined."""
+    classes = public.__mro__[:-1] if isinstance(public, type) else [public]
+    modules = [line.__module__ for line in classes if line.__module__.startswith("asyncfin")]
     for function in functions(public):
-        if not function.__module__.startswith("asyncfin") and function.__name__ != "__init__":
-            continue  # inherited of another library
-        where = [function.__module__] if function.__module__ in ours else ours
-        for annotation in function.__annotations__.values():
-            for each in names(annotation, where):
-                assert each in PUBLIC or each == name, f"{function.__qualname__} names {each}"
+        if function.__module__.startswith("asyncfin") or function.__name__ == "__init__":
+            yield function, [function.__module__] if function.__module__ in modules else modules

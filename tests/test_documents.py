@@ -1,4 +1,4 @@
-"""The documents say what is true: their Python and console blocks run and print what they say."""
+"""The documents are true: their Python and console blocks run and print what they show."""
 
 import doctest
 import importlib
@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 import tomllib
+import traceback
 from pathlib import Path
 
 import pytest
@@ -15,151 +16,120 @@ import asyncfin
 from asyncfin.cli.app import run
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import set_environment
+from tests.conftest import reset_process
 
 ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-BLOCKS = [
-    pytest.param(code, output, id=f"{path.name}-{number}")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for number, (code, output) in enumerate(BLOCK.findall(path.read_text()), 1)
-]
 CONSOLE = re.compile(r"^```console\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
-SESSIONS = [
-    pytest.param(text, id=f"{path.name}-{number}")
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    for number, text in enumerate(CONSOLE.findall(path.read_text()), 1)
-    if "$ asyncfin sandbox" not in text  # it runs until it is interrupted
-]
-# Some pages of docs/ only include one of the other files.
-PAGES = [
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "benchmarks/RESULTS.md"),
-    *(
-        str(path.relative_to(ROOT))
-        for folder in ("", "how", "reference")
-        for path in sorted((ROOT / "docs" / folder).glob("*.md"))
-        if path.name != "index.md" and "```{include}" not in path.read_text()
-    ),
-]
-# Importing these needs an extra, or starts a program.
-APART = ("asyncfin.__main__",)
-MODULES = [name for _, name, _ in pkgutil.walk_packages(asyncfin.__path__, "asyncfin.") if name not in APART]
 
 
-def _execute(code: str) -> None:
-    """Run a program in this process: a child would import the library and a frame library again."""
-    exec(compile(code, "a block of the documents", "exec"), {"__name__": "__main__"})
-
-
-@pytest.mark.parametrize(("code", "output"), BLOCKS)
-def test_a_python_block_runs_and_prints_the_text_below_it(
-    code: str,
-    output: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+# Each page imports and starts what a reader of it would.
+@pytest.mark.timeout(600)
+def test_python_blocks_print_what_they_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every block is a separate program, and its output is the text block that follows it."""
-    monkeypatch.chdir(tmp_path)
+    """Every block is a separate program; the text block that follows it is its output."""
     set_environment(monkeypatch)
-    if "to_excel" in code:
-        pytest.importorskip("openpyxl")
-    _execute(code)
-    if "matplotlib.pyplot" in sys.modules:
-        sys.modules["matplotlib.pyplot"].close("all")
-    if output:
-        assert capsys.readouterr().out == output
+    faults = []
+    for page in PAGES:
+        for number, (code, output) in enumerate(BLOCK.findall(page.read_text()), 1):
+            folder = tmp_path / f"{page.name}-{number}"
+            folder.mkdir()
+            reset_process()
+            with monkeypatch.context() as patch:
+                patch.chdir(folder)
+                try:
+                    exec(compile(code, folder.name, "exec"), {"__name__": "__main__"})
+                except Exception:
+                    faults.append(f"{folder.name}: {traceback.format_exc()}")
+            printed = capsys.readouterr().out
+            if output and printed != output:
+                faults.append(f"{folder.name} prints:\n{printed}")
+            if "matplotlib.pyplot" in sys.modules:
+                sys.modules["matplotlib.pyplot"].close("all")
+    assert not faults, "\n\n".join(faults)
 
 
-@pytest.mark.parametrize("text", SESSIONS)
-def test_a_console_block_prints_what_it_shows(
-    text: str,
+def test_console_blocks_print_what_they_show(
     asyncfin_sandbox: Sandbox,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Its commands are run one after another against the sandbox; `...` matches any output.
+    """Their commands run one after another against the sandbox; `...` matches any output.
 
     They run in this process: a shell would import the library again for every command.
     """
-    monkeypatch.chdir(tmp_path)
-    set_environment(monkeypatch, asyncfin_sandbox)
-    lines = text.splitlines()
-    shown = "\n".join(line for line in lines if not line.startswith("$ "))
-    for line in lines:
+    faults = []
+    for page in PAGES:
+        for number, text in enumerate(CONSOLE.findall(page.read_text()), 1):
+            if "$ asyncfin sandbox" in text:
+                continue  # it runs until it is interrupted
+            folder = tmp_path / f"{page.name}-{number}"
+            folder.mkdir()
+            with monkeypatch.context() as patch:
+                patch.chdir(folder)
+                set_environment(patch, asyncfin_sandbox)
+                statuses = run_commands(text, patch)
+            shown = "\n".join(line for line in text.splitlines() if not line.startswith("$ "))
+            outputs = capsys.readouterr()
+            printed = "\n".join(line.rstrip() for line in outputs.out.splitlines())
+            if any(statuses) or not doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS):
+                faults.append(f"{folder.name} prints:\n{printed}\n{outputs.err}")
+    assert not faults, "\n\n".join(faults)
+
+
+def run_commands(text: str, patch: pytest.MonkeyPatch) -> list[int]:
+    """Run the lines of a console block that begin with a prompt, and return their statuses."""
+    statuses = []
+    for line in text.splitlines():
         if line.startswith("$ "):
             program, *arguments = shlex.split(line.removeprefix("$ "))
             if program == "export":
-                monkeypatch.setenv(*arguments[0].split("=", 1))
+                patch.setenv(*arguments[0].split("=", 1))
             else:
                 assert program == "asyncfin", line
-                assert run(arguments) == 0, capsys.readouterr().err
-    printed = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines())
-    assert doctest.OutputChecker().check_output(shown, printed, doctest.ELLIPSIS), printed
+                statuses.append(run(arguments))
+    return statuses
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_the_examples_in_docstrings_run(name: str) -> None:
+def test_examples_in_docstrings_run() -> None:
     """What a docstring shows is what happens."""
-    assert doctest.testmod(importlib.import_module(name)).failed == 0
+    modules = {module.name for module in pkgutil.walk_packages(asyncfin.__path__, "asyncfin.")}
+    modules.discard("asyncfin.__main__")  # it is a program
+    faults = [name for name in sorted(modules) if doctest.testmod(importlib.import_module(name)).failed]
+    assert not faults
 
 
-def test_the_readme_s_extraction_runs_again_and_with_another_question(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second time nothing has changed; another `last` takes the folder over."""
-    monkeypatch.chdir(tmp_path)
-    set_environment(monkeypatch)
-    text = (ROOT / "README.md").read_text()
-    code = next(
-        code for code in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if 'to="revenue"' in code
-    )
-    said = []
-    for each in (code, code, code.replace("last=3", "last=2")):
-        _execute(each)
-        said.append(capsys.readouterr().out.splitlines()[0])
-    assert said == ["3 entities, 10 requests", "3 entities, 3 requests", "3 entities, 10 requests"]
-
-
-def test_the_readme_names_each_extra_and_all_has_all_but_mcp() -> None:
+def test_readme_names_each_extra() -> None:
+    """`all` has all but `mcp`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     (every,) = extras.pop("all")
     assert set(every.removeprefix("asyncfin[").removesuffix("]").split(",")) == extras.keys() - {"mcp"}
-    said = (ROOT / "README.md").read_text().partition("Extras add the rest")[2].partition("\n\n")[0]
-    assert set(re.findall(r"`(\w+)`", said)) == {*extras, "all"}
-    assert "`all` for all of these but `mcp`" in said
+    readme = (ROOT / "README.md").read_text()
+    assert not [name for name in (*extras, "all") if f"`{name}`" not in readme]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_says_in_its_first_two_lines_whom_it_is_for(page: str) -> None:
-    """A reader decides there whether to read on."""
-    first = (ROOT / page).read_text().split("\n\n")[1].splitlines()[:2]
-    assert re.search(r"\bFor (\w+ )*\w+", " ".join(first)), first
-
-
-def test_the_picture_of_a_query_names_what_is_there() -> None:
+def test_picture_of_a_query_names_functions() -> None:
     """Every call that CONTRIBUTING draws is a function or class of the module that it names."""
-    drawn = (ROOT / "CONTRIBUTING.md").read_text().partition("## How a query runs")[2].partition("\n## ")[0]
-    calls, module = [], ""
-    for line in re.findall(r"^    (.*)", drawn, re.MULTILINE):
-        name, *rest = line.split()
+    drawing = (ROOT / "CONTRIBUTING.md").read_text().partition("## How a query runs")[2].partition("\n## ")[0]
+    module, faults = "", []
+    for line in re.findall(r"^    (.*)", drawing, re.MULTILINE):
+        name, *words = line.split()
         # A line without a module is of the one before it.
-        if (match := re.fullmatch(r"([\w/]+)\.py", rest[0])) is not None:
+        if match := re.fullmatch(r"([\w/]+)\.py", words[0]):
             module = match[1].replace("/", ".")
-        calls.append((module, name))
-    assert len(calls) > 20
-    for module, name in calls:
-        found = importlib.import_module(f"asyncfin.{module}")
-        for part in name.split("."):
-            found = getattr(found, part)
+        try:
+            part: object = importlib.import_module(f"asyncfin.{module}")
+            for attribute in name.split("."):
+                part = getattr(part, attribute)
+        except (ImportError, AttributeError) as error:
+            faults.append(f"{module}: {error}")
+    assert not faults
 
 
-def test_every_room_has_its_folder_of_tests() -> None:
-    """CONTRIBUTING names those of ground, client and sandbox; every other room has the one of its name."""
-    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tests")[2].partition("## Conventions")[0]
-    named = set(re.findall(r"`(tests/[a-z]+)`", table))
-    rooms = {f"tests/{path.parent.name}" for path in (ROOT / "asyncfin").glob("*/__init__.py")}
-    assert len(named) > 6
-    assert len(rooms) > 12
-    assert not [room for room in named | rooms if not list((ROOT / room).glob("test_*.py"))]
+def test_rooms_have_their_folder_of_tests() -> None:
+    rooms = {path.parent.name for path in (ROOT / "asyncfin").glob("*/__init__.py")} | {"ground", "client"}
+    assert not [room for room in sorted(rooms) if not list((ROOT / "tests" / room).glob("test_*.py"))]

@@ -12,19 +12,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from inspect import get_annotations
-from itertools import chain, starmap
+from itertools import chain
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 from zlib import crc32
 
 import msgspec
-from attrs import astuple, fields, has
+from attrs import fields, has
 
 from asyncfin.cache.checksum import verified
 from asyncfin.cache.record import EntityRecord, Pointer
 from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, ScopeGroup
-from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period
 from asyncfin.table.block import LEVEL, Axis, Block, PageText
 from asyncfin.wire.zstd import zstd
@@ -37,8 +36,6 @@ _CATALOGUE = tuple[
     tuple[Period, ...],
     tuple[ScopeGroup, ...],
     tuple[ReportingGroup, ...],
-    tuple[Deviation, ...],
-    tuple[str, ...],
 ]
 _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
@@ -119,17 +116,14 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
         (array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))), axis.rank)
         for axis in axes
     ]
-    pages = [(text.pieces, list(map(astuple, text.head_deviations))) for text in texts]
+    pages = [text.pieces for text in texts]
     return _encoder.encode([flat, pages, rows])
 
 
 def decode_blocks(body: bytes) -> tuple[Block, ...]:
     """Return the blocks that bytes hold."""
     flat, pages, rows = _decoder.decode(body)
-    texts = [
-        PageText(tuple(pieces), compressed=True, head_deviations=tuple(starmap(Deviation, deviations)))
-        for pieces, deviations in pages
-    ]
+    texts = [PageText(tuple(pieces), compressed=True) for pieces in pages]
     axes = [
         Axis(tuple(map(Period, every[::3], every[1::3], every[2::3])), rank and tuple(rank))
         for every, rank in flat

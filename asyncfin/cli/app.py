@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from cyclopts import App, ArgumentCollection, Parameter
+from cyclopts import App, ArgumentCollection, Group, Parameter
 
 from asyncfin.cli.exits import FAILURES, exit_line
 from asyncfin.cli.streams import discard_output, print_error, use_utf8
@@ -19,47 +19,59 @@ from asyncfin.extraction.exit import Exit
 # command runs with is imported in its function, after the checks: aiohttp and pyarrow take longer to import
 # than everything else.
 COMMANDS = {
-    "demo:demo": "Show real figures, read over HTTP from a local service that the command starts.",
-    "sandbox:sandbox": "Run the local service until Ctrl-C.",
-    "dataset:dataset": "Show the current publication of an entity's dataset.",
-    "dataset:catalogue": "List the series of an entity, or compare those of several: all, or those selected.",
-    "search:search": "Find series of entities by words, best first: a row for each metric and scope path.",
-    "query:query": "Query series and print their values as a table, a row for each series.",
-    "extract:extract": "Request one question of many entities, and write the results to Parquet files.",
-    "changes:changes": "Show what changed in an extraction, from the change feed that it keeps.",
-    "changes:as_of": "Show all rows of an extraction as they were known at a time.",
-    "explore:explore": "Show companies, their series and values on a page of this machine, until Ctrl-C.",
-    "mcp:mcp": "Serve tools for an assistant (MCP) on standard input and output, until it closes them.",
-    "check:check": "Compare the service with its description, by one entity, and say what differs.",
-    "record:record": "Write an entity's dataset to a file that the sandbox serves, for tests.",
-    "account:usage": "Print the account's daily usage as JSON, as the service returns it.",
-    "account:limits": "Print the account's credits and limits as JSON, as the service returns them.",
-    "cache:cache": "Show the size of the cache in a folder, or clear it.",
-    "status:status": "Show the shared bucket and cache, and whether extractions are running.",
-    "names:names": "Write a file of names for entity ids, as the service names them.",
-    "completion:completion": "Print a script that makes a shell complete commands and options.",
+    "Figures": {
+        "catalogue:catalogue": "List the series of entities, or search them by words.",
+        "query:query": "Query series and print their values as a table.",
+        "explore:explore": "Show companies and their values on a page of this machine.",
+    },
+    "Many entities": {
+        "extract:extract": "Write one question of many entities to Parquet files.",
+        "status:status": "Show extractions, the shared bucket and the cache.",
+        "changes:changes": "Show what changed in an extraction.",
+        "changes:as_of": "Show an extraction as it was known at a time.",
+        "names:names": "Write a file of names for entity ids.",
+    },
+    "Service and account": {
+        "account:usage": "Print the account's daily usage, or its limits.",
+        "check:check": "Compare the service with its description.",
+        "cache:cache": "Show the size of the cache in a folder, or clear it.",
+    },
+    "Tests and assistants": {
+        "sandbox:sandbox": "Run a local service, or show a demo of it.",
+        "record:record": "Write an entity's dataset to a file for the sandbox.",
+        "mcp:mcp": "Serve tools for an assistant (MCP).",
+    },
 }
 
-# The commands as users write them.
-NAMES = {command: command.partition(":")[2].replace("_", "-") for command in COMMANDS}
+# The commands as users write them, and what replaces those that are gone.
+NAMES = {
+    command: command.partition(":")[2].replace("_", "-") for group in COMMANDS.values() for command in group
+}
+SUCCESSORS = {
+    "demo": "sandbox --demo",
+    "search": "catalogue --search WORDS ENTITY",
+    "dataset": "catalogue --publication ENTITY",
+    "limits": "usage --limits",
+    "completion": "--install-completion",
+}
 
 _HELP = """Read financial datasets: the series of each, and their values as tables.
 
 Start with real figures from a local service; no account is needed:
 
-  asyncfin demo
+  asyncfin sandbox --demo
 
 ASYNCFIN_BASE_URL or --base-url gives the service's address, ASYNCFIN_TOKEN or
 the file of --token-file the access token. The token is never an argument,
 because other users of the machine can see arguments.
 
 Exit codes:
-    0  done                               6  the service fails, or can't be reached
-    1  failure, or a partial result       7  a disk, a store or a bucket can't be used
-    2  wrong usage, selection or file     8  another run is at work on the folder
-    3  token or permission refused      130  Ctrl-C
-    4  no such entity or dataset        141  the reader of the output closed it
-    5  the request allowance is used up 143  SIGTERM, with something left
+    0  done                            6  the service fails or is not reached
+    1  failure, or a partial result    7  a disk, store or bucket can't be used
+    2  wrong usage or selection        8  another run is at work on the folder
+    3  token or permission refused   130  Ctrl-C
+    4  no such entity or dataset     141  the reader of the output closed it
+    5  the allowance is used up      143  SIGTERM, with something left
 """
 
 
@@ -93,14 +105,18 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
         result_action="return_value",
         suppress_keyboard_interrupt=False,
     )
-    for command, line in COMMANDS.items():
-        if NAMES[command] == helped:
-            module, _, function = command.partition(":")
-            only = _Helped(name=helped)
-            only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
-            app.command(only)
-        else:
-            app.command(f"asyncfin.cli.{command}", help=line if listing else None)
+    app.register_install_completion_command()
+    for position, (title, commands) in enumerate(COMMANDS.items()):
+        group = Group(title, sort_key=position)
+        for command, line in commands.items():
+            if NAMES[command] == helped:
+                module, _, function = command.partition(":")
+                only = _Helped(name=helped, group=group)
+                only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
+                app.command(only)
+            else:
+                help = line if listing else None
+                app.command(f"asyncfin.cli.{command}", help=help, group=group)
     return app
 
 
@@ -121,6 +137,9 @@ def run(arguments: Sequence[str]) -> int:
         match arguments:
             case [] | ["--help" | "-h", *_]:
                 application(listing=True)(arguments)
+            case [name, *_] if name in SUCCESSORS:
+                print_error(f"asyncfin: the command {name} is now: asyncfin {SUCCESSORS[name]}")
+                return Exit.USAGE
             case [name, "--help" | "-h"] if name in NAMES.values():
                 application(listing=True, helped=name).help_print([name])
             case _:

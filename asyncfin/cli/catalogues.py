@@ -2,24 +2,27 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from attrs import evolve
+from attrs import asdict, evolve
 from rich.console import Console
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.form import Form
 from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
+from asyncfin.cli.service import Service
+from asyncfin.cli.session import connected
 from asyncfin.cli.several import check_failed
 from asyncfin.cli.streams import print_error
+from asyncfin.client import reads_of
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.frame import COLUMNS, LISTS
 from asyncfin.model.judge import complaint, judge, named, unknown_names
 from asyncfin.model.scope import format_path
-from asyncfin.model.search import Found, Rank
+from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed
-from asyncfin.read.several import Each
+from asyncfin.read.several import Each, catalogues_of
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP, entity_names
 from asyncfin.table.text import columns
@@ -28,6 +31,64 @@ from asyncfin.table.text import columns
 _MOST_METRICS = 200
 _FOUND = ("metric_id", "series_label", "scope_path", "reporting_group_ids", "entity_ids")
 _CLOSE = "nothing has all these words; close to them:"
+
+
+async def show_publication(entity_id: str, form: Form, names: Names, service: Service) -> None:
+    """Print the metadata of the current publication."""
+    async with connected(service, "Reading", names) as client:
+        current = await client.dataset(entity_id)
+    if form.json:
+        print_json(current)
+        return
+    fields = [(name, str(value)) for name, value in asdict(current).items()]
+    if form.is_csv:
+        print_csv(("field", "value"), fields, raw=form.csv_raw)
+    else:
+        console = screen()
+        print_table(console, columns(("field", "value"), fields, console.width))
+
+
+async def show_series(
+    entity_id: str, select: Select, form: Form, names: Names, service: Service, *, descriptions: bool
+) -> None:
+    """Print the selected series of an entity."""
+    async with connected(service, "Reading the catalogue", names) as client:
+        # The whole one: an unknown id is rejected with what comes close, which a part would not know.
+        whole = await client.catalogue(entity_id)
+    print_selected(whole, select, form, descriptions=descriptions)
+
+
+async def show_several(
+    entity_ids: Sequence[str], select: Select, form: Form, names: Names, service: Service
+) -> None:
+    """Print what several entities have of a selection."""
+    async with connected(service, "Reading catalogues", names) as client:
+        read = await catalogues_of(reads_of(client), entity_ids)
+    print_selected_of_several(read, select, len(entity_ids), names, form)
+
+
+async def show_search(
+    entity_ids: Sequence[str],
+    words: str,
+    form: Form,
+    names: Names,
+    service: Service,
+    *,
+    ids: bool,
+    limit: int,
+) -> None:
+    """Print the metrics and scope paths of entities that words mean."""
+    async with connected(service, "Reading catalogues", names) as client:
+        read = await catalogues_of(reads_of(client), entity_ids)
+    if len(entity_ids) == 1 and read.failed:
+        raise read.failed[entity_ids[0]]
+    catalogues = [*read.found.values()]
+    groups = group_matches(catalogue.search(words).matches for catalogue in catalogues)
+    if catalogues and not groups:
+        check_failed(read.failed, read.ended, len(entity_ids), names)
+        raise SelectionError(f"no series has the words {words!r}, or comes close to them")
+    print_found(groups, catalogues, form, ids=ids, limit=limit)
+    check_failed(read.failed, read.ended, len(entity_ids), names)
 
 
 def print_selected(whole: Catalogue, select: Select, form: Form, *, descriptions: bool) -> None:

@@ -17,7 +17,7 @@ def changes(
     names: Names = Names(),
     form: FeedForm = FeedForm(),
 ) -> None:
-    """Show what changed in an extraction, from the change feed that it keeps.
+    """Show what changed in an extraction.
 
     `asyncfin extract --history` begins a feed, and later runs continue it. No
     request is sent.
@@ -58,7 +58,7 @@ def changes(
 def as_of(
     place: str, when: str, /, *entities: str, names: Names = Names(), form: FeedForm = FeedForm()
 ) -> None:
-    """Show all rows of an extraction as they were known at a time.
+    """Show an extraction as it was known at a time.
 
     It needs the change feed that `asyncfin extract --history` begins. No request
     is sent.

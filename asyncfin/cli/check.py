@@ -15,7 +15,7 @@ async def check(
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
-    """Compare the service with its description, by one entity, and say what differs.
+    """Compare the service with its description.
 
     It costs about 25 requests, and one for each 100 series of the dataset. It
     writes nothing. The report contains no values and no token. It can be sent to

@@ -24,7 +24,7 @@ async def explore(
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
-    """Show companies, their series and values on a page of this machine, until Ctrl-C.
+    """Show companies and their values on a page of this machine.
 
     Only this machine can reach it. Where no service is named, the page shows
     the demo companies of a local sandbox. This needs the extra: pip install

@@ -102,7 +102,7 @@ def extract(
     service: Service = Service(),
     pace: Pace = Pace(),
 ) -> None:
-    """Request one question of many entities, and write the results to Parquet files.
+    """Write one question of many entities to Parquet files.
 
     Each entity gets a file in the folder, of one publication. The same command
     again continues where the last one ended, and an entity that has not changed

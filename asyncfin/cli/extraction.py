@@ -193,7 +193,7 @@ def raise_failed(failed: Sequence[EntityReport], entities: int) -> None:
 def document(report: ExtractReport) -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
     entities = [*report.failed, *report.left, *report.done, *report.unchanged]
-    figures = ("requests", "rows", "bytes", "deviations", "unlisted", "seconds", "waits")
+    figures = ("requests", "rows", "bytes", "unlisted", "seconds", "waits")
     return {
         **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
         **{name: getattr(report, name) for name in figures},

@@ -29,7 +29,7 @@ async def mcp(
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
-    """Serve tools for an assistant (MCP) on standard input and output, until it closes them.
+    """Serve tools for an assistant (MCP).
 
     The assistant's host starts this command, with the service and the token in
     its environment. The tools list companies, find series, estimate what a

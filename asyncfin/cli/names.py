@@ -24,14 +24,14 @@ async def names(
     names: OptionalNames = OptionalNames(),
     service: Service = Service(),
 ) -> None:
-    """Write a file of names for entity ids, as the service names them.
+    """Write a file of names for entity ids.
 
     It costs one request for each entity. The file is CSV with the columns id,
     name and aliases: add names of your own as aliases, separated by |. With
     --names FILE, or ASYNCFIN_NAMES, every command then takes names for ids.
 
       asyncfin names --ids ids.txt --into names.csv
-      ASYNCFIN_NAMES=names.csv asyncfin dataset apple
+      ASYNCFIN_NAMES=names.csv asyncfin catalogue apple
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or names of the file of --names.

@@ -27,7 +27,7 @@ async def query(
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
-    """Query series and print their values as a table, a row for each series.
+    """Query series and print their values as a table.
 
     The question is planned, so that it costs few requests. In the table a dot
     marks a period without a value; a reported zero is 0. Where no periods are

@@ -19,7 +19,7 @@ async def record(
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
-    """Write an entity's dataset to a file that the sandbox serves, for tests.
+    """Write an entity's dataset to a file for the sandbox.
 
     The file contains the catalogue and all values of both versions, with their
     sources: `Sandbox("acme.json.gz")` and `asyncfin sandbox acme.json.gz` serve

@@ -17,7 +17,7 @@ async def status(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Show the shared bucket and cache, and whether extractions are running.
+    """Show extractions, the shared bucket and the cache.
 
     The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It
     costs no request, and books and changes nothing, except with --resume: that

@@ -1,4 +1,4 @@
-"""What `asyncfin demo` reads from the sandbox and prints."""
+"""What `asyncfin sandbox --demo` reads from the sandbox and prints."""
 
 import os
 import shutil

@@ -93,5 +93,10 @@ def _how(row: Mapping[str, Any]) -> str:
 
 def _value(row: Mapping[str, Any]) -> Value:
     """Return a number of the table with the text and the format that decide how it is written."""
-    text = number_text(row["number"])
-    return Value(row["number"], text, row["series_number_format"], "", "", None, ())
+    number = row["number"]
+    return Value(
+        number=number,
+        text=number_text(number),
+        number_format=row["series_number_format"],
+        value_version="",
+    )

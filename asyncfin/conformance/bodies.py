@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, get_args, get_type_hints
 
@@ -16,6 +16,7 @@ from attrs import define, field
 from msgspec import Struct
 
 from asyncfin.model.catalogue import CataloguePage, Dataset
+from asyncfin.model.scope import ScopeRef, format_path
 from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries
 from asyncfin.model.value import Value
 
@@ -24,7 +25,7 @@ def _fields_of(kind: Any) -> Any:
     """Return the fields of a class of the model with theirs, as dicts; None: the type has no class."""
     if isinstance(kind, type) and (attrs.has(kind) or issubclass(kind, Struct)):
         hints = get_type_hints(kind)
-        return {name: _fields_of(hints[name]) for name in hints if name != "deviations"}
+        return {name: _fields_of(hints[name]) for name in hints}
     return next(filter(None, map(_fields_of, get_args(kind))), None)
 
 
@@ -38,6 +39,13 @@ QUERY: Mapping[str, Any] = {
     "series": {name: _SERIES[name] for name in PAGE_FIELDS} | {"values": _fields_of(Value)},
 }
 
+# What a response may leave out: it is empty or None then.
+_OPTIONAL = (
+    *("name", "description", "role", "label", "basis", "cadence", "number_format", "period_meaning"),
+    *("text", "fill_type", "aliases", "sources", "report_period", "row_index", "column_index"),
+)
+# What pages of a catalogue repeat.
+_REPEATED = ("name", "description", "role", "aliases", "basis", "cadence", "active_start", "active_end")
 # The fields whose words are an open set (spec 2.3, 2.4).
 OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "number_format", "fill_type", "value_version")
 _NAMES = ("name", "label", "aliases")
@@ -61,15 +69,39 @@ def unknown_fields(value: Any, known: Mapping[str, Any], path: str = "$") -> Ite
                 yield from unknown_fields(member, known[name], f"{path}.{name}")
 
 
-def objects_at(value: Any, path: str) -> int:
-    """Return how many objects of a body have the last field of a path, such as ``$.series[*].label``."""
-    found = [value]
-    for step in path.split(".")[1:-1]:
-        name, *arrays = step.split("[*]")
-        found = [each[name] for each in found if isinstance(each, dict) and name in each]
-        for _ in arrays:
-            found = [entry for each in found if isinstance(each, list) for entry in each]
-    return sum(isinstance(each, dict) for each in found)
+def absences(value: Any, fields: Mapping[str, Any], path: str = "$") -> Iterator[tuple[str, str]]:
+    """Yield the path of each optional field of a body, and what is wrong: missing, null, empty, or ""."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from absences(entry, fields, f"{path}[*]")
+    elif isinstance(value, dict):
+        for name, inner in fields.items():
+            if name in _OPTIONAL:
+                is_null = name in value and value[name] is None
+                yield f"{path}.{name}", "null" if is_null else "" if name in value else "missing"
+            if inner is not None:
+                yield from absences(value.get(name), inner, f"{path}.{name}")
+        if value.get("next_cursor") == "":
+            yield f"{path}.next_cursor", "empty"
+
+
+def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
+    """Yield the path of each text that a page of a catalogue states otherwise than an earlier one."""
+    texts: dict[tuple[Any, ...], Any] = {}
+    for page in pages:
+        things: list[tuple[str, str, Any]] = [
+            ("$.groups[*]", group.reporting_group_id, group) for group in page.groups
+        ]
+        for part in page.scope_groups:
+            things.append(("$.scope_groups[*]", part.scope_group_id, part))
+            for scope in part.scopes:
+                path = format_path([ScopeRef(part.scope_group_id, scope.scope_id)])
+                things.append(("$.scope_groups[*].scopes[*]", path, scope))
+        for place, thing_id, thing in things:
+            for name in _REPEATED:
+                text = getattr(thing, name, None)
+                if text and texts.setdefault((place, thing_id, name), text) != text:
+                    yield f"{place}.{name}"
 
 
 @define

@@ -23,7 +23,7 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     Requests: at most `max_requests`, retries included; about 25 and one for each 100 series.
 
     Args:
-        client: the client. Its `strict` does not matter.
+        client: the client.
         entity_id: an entity with a dataset.
         max_requests: how many requests may be sent. If they do not suffice, the report is not complete.
 

@@ -14,17 +14,16 @@ import msgspec
 from attrs import define, evolve, field
 
 from asyncfin.clock import utc_now
-from asyncfin.conformance.bodies import CATALOGUE, DATASET
-from asyncfin.conformance.reader import TOLERANT, IncompleteError, Reader, Rows, is_refusal
+from asyncfin.conformance.bodies import CATALOGUE, DATASET, differences
+from asyncfin.conformance.reader import IncompleteError, Reader, Rows, is_refusal
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import (
     DatasetChangedError,
-    MalformedAnswerError,
     ServiceError,
     TransportError,
     ValidationFailedError,
 )
-from asyncfin.model.catalogue import Catalogue, CataloguePage
+from asyncfin.model.catalogue import Catalogue, CataloguePage, join_pages
 from asyncfin.model.period import Period, period_ending
 from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
 from asyncfin.model.select import Select
@@ -34,7 +33,6 @@ from asyncfin.model.words import counted
 from asyncfin.plan.plan import Batch, plan
 from asyncfin.plan.question import Question
 from asyncfin.wire.codec import read_catalogue_page
-from asyncfin.wire.join import joined
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -45,7 +43,6 @@ from asyncfin.wire.protocol import (
     read_dataset,
     usage_request,
 )
-from asyncfin.wire.tolerance import Tolerance
 
 # Pages of the catalogue may take this share of the requests; the queries need the others.
 _CATALOGUE_SHARE = 0.5
@@ -110,14 +107,12 @@ class Probe(Reader):
         if not self._is_object(response, "4.1", "the request for the metadata"):
             raise IncompleteError
         with self._decoding("2.2", response):
-            self._dataset = read_dataset(request, evolve(response, tolerance=TOLERANT))
+            self._dataset = read_dataset(request, response)
         # The service's clock may differ from this one's.
         now = _date_of(response) or response.at
         if self._dataset.created_timestamp > now + _FUTURE:
             self._find("reading", "2.2", "created_timestamp is in the future", shown_by=response)
-        if isinstance(body, dict) and not isinstance(body.get("name"), str):
-            problem = "null" if "name" in body else "missing"
-            self._find("differs", "2.2", f"$.name is {problem}", shown_by=response)
+        self._find_absences(body, DATASET, "2.2", response)
 
     async def _check_catalogue(self) -> None:
         budget = max(1, int(self._max_requests * _CATALOGUE_SHARE))
@@ -171,11 +166,11 @@ class Probe(Reader):
             raise self._failed(found, "4.2")
         body = self._inspect(found, CATALOGUE)
         with self._decoding("2.3", found):
-            page = await read_catalogue_page(found.body, TOLERANT)
+            page = read_catalogue_page(found.body)
             check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
         series = [each for group in page.groups for each in group.series]
         if limit == 100:
-            self._deviations(page.deviations, body, "2.3", found)
+            self._find_absences(body, CATALOGUE, "2.3", found)
             known = len(self._series)
             self._series |= {each.series_id: each for each in series}
             if repeated := known + len(series) - len(self._series):
@@ -185,14 +180,10 @@ class Probe(Reader):
         return len(series), page.next_cursor
 
     def _join(self) -> None:
-        """Join the pages of the catalogue as the client does; what it repairs and refuses is a finding."""
-        found: list[Any] = []
-        try:
-            self._catalogue = joined(self._dataset, self._pages, Tolerance(announce=found.append))
-        except MalformedAnswerError:
-            self._find("break", "4.2", "the pages of the catalogue cannot be joined")
-        for each in found:
-            self._find("differs", "4.2", f"{each.path} {each.problem}", each.count)
+        """Join the pages of the catalogue as the client does; what they state differently is a finding."""
+        self._catalogue = join_pages(self._dataset, self._pages)
+        for path, count in Counter(differences(self._pages)).items():
+            self._find("differs", "4.2", f"{path} differs between pages", count)
 
     def _catalogue_request(self, limit: int, cursor: str | None) -> Request:
         pin = self._dataset.dataset_id

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeGuard
 
 from attrs import define, evolve, field
 
-from asyncfin.conformance.bodies import QUERY, Words, objects_at, unknown_fields
+from asyncfin.conformance.bodies import QUERY, Words, absences, unknown_fields
 from asyncfin.conformance.report import KINDS, Finding, Kind
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -24,7 +24,6 @@ from asyncfin.errors import (
     ends_all,
 )
 from asyncfin.model.catalogue import Dataset
-from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopePath
@@ -36,14 +35,11 @@ from asyncfin.wire.protocol import (
     check_publication,
     query_request,
 )
-from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.values import read_query_page
 
 Send: TypeAlias = Callable[[Request, Callable[[], None]], Awaitable[Response]]
 # The numbers of a page, by series and period.
 Rows: TypeAlias = dict[str, dict[Period, Any]]
-# Deviations are repaired and counted here, not announced to the client's observers.
-TOLERANT = Tolerance()
 _SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
 _MAX_FINDINGS = 200
 _TOO_LARGE = 413
@@ -158,11 +154,15 @@ class Reader:
         self._extras.update(unknown_fields(body, known))
         return body
 
-    def _deviations(self, found: Iterable[Deviation], body: Any, spec: str, response: Response) -> None:
-        for each in found:
-            of = objects_at(body, each.path)
-            what = each.problem if each.problem.startswith("differs") else f"is {each.problem}"
-            self._find("differs", spec, f"{each.path} {what}", each.count, of or None, response)
+    def _find_absences(self, body: Any, fields: Mapping[str, Any], spec: str, response: Response) -> None:
+        """Record the optional fields that are missing or null in a body."""
+        problems = Counter(absences(body, fields))
+        objects: Counter[str] = Counter()
+        for (path, _), count in problems.items():
+            objects[path] += count
+        for (path, problem), count in problems.items():
+            if problem:
+                self._find("differs", spec, f"{path} is {problem}", count, objects[path], response)
 
     @contextmanager
     def _decoding(self, spec: str, response: Response) -> Iterator[None]:
@@ -233,7 +233,7 @@ class Reader:
             return None
         try:
             with self._decoding("2.4", found):
-                page = read_query_page(found.body, query.value_version, TOLERANT)
+                page = read_query_page(found.body, query.value_version)
                 check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
                 rows = {
                     each.series_id: {period: value.number for period, value in each.observations()}
@@ -241,7 +241,7 @@ class Reader:
                 }
         except IncompleteError:
             return None
-        self._deviations(page.deviations, body, "2.4", found)
+        self._find_absences(body, QUERY, "2.4", found)
         for each in page.series:
             self._compare_series(each, query, found)
             labels = {value.value_version for _, value in each.observations()}

@@ -13,7 +13,7 @@ Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extr
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
     "break": "violates the spec in what numbers depend on; refused where one response shows it",
-    "differs": "violates the spec in a field of which nothing is computed; asyncfin repairs it",
+    "differs": "violates the spec in a field of which nothing is computed; asyncfin reads it as empty",
     "limit": "a limit of the service or the account that the spec does not state",
     "reading": "how the service reads what the spec leaves open",
     "words": "values of a set that the spec does not close",

@@ -100,7 +100,6 @@ class EntityReport:
         missing: the ids and words of the question that the entity does not have, by field.
         failure: the error's class, message, what it concerns, status, code and request id.
         path: the path of that file, or its URL; None without a `dataset_id`.
-        deviations: how many deviations from the spec this run has repaired in its responses.
         unlisted: how many series the service left out of its responses, in at least one of the requested
             versions; 0 if this run has not read the entity.
     """
@@ -114,7 +113,6 @@ class EntityReport:
     missing: Missing = field(factory=dict)
     failure: Failure | None = None
     path: str | None = None
-    deviations: int = 0
     unlisted: int = 0
 
 
@@ -184,11 +182,6 @@ class ExtractReport:
         return sum(each.bytes for each in (*self.done, *self.unchanged))
 
     @property
-    def deviations(self) -> int:
-        """How many deviations from the spec were repaired in the responses."""
-        return sum(each.deviations for each in self.entities)
-
-    @property
     def unlisted(self) -> int:
         """How many series the service left out of its responses."""
         return sum(each.unlisted for each in self.entities)
@@ -244,8 +237,6 @@ class ExtractReport:
         if incomplete:
             lines.append(f"entities that do not have all of the question: {incomplete:,}")
             lines += _missing(self.entities)
-        if self.deviations:
-            lines.append(f"repaired deviations from the spec: {self.deviations:,}")
         if self.unlisted:
             lines.append(f"series that the service left out of its responses: {count_of_unlisted(self)}")
         lines += failures(self.failed)

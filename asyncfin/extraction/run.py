@@ -34,7 +34,6 @@ from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unrea
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, without_periods
 from asyncfin.read.entity import EntityAnswer, answer_of
-from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded, cancel_and_wait, in_thread
 
 OnError: TypeAlias = Literal["continue", "raise"]
@@ -92,7 +91,6 @@ class Run:
     _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
     _done: int = 0  # since the allowance was last used up
     stopped: AsyncfinError | None = None
-    _deviations: dict[str, int] = field(factory=dict)
     _unlisted: dict[str, int] = field(factory=dict)
     _example: Catalogue | None = None  # the last one that does not have something
     # What failed because of the service is read again after all others.
@@ -295,7 +293,6 @@ class Run:
         panels = panels_of(answer)
         if answer.missing:
             self._example = panels[0].catalogue
-        self._deviations[answer.entity_id] = _deviations(panels)
         self._unlisted[answer.entity_id] = len(set().union(*(panel.unlisted for panel in panels)))
 
     def _recorded(self, answer: EntityAnswer, requests: int) -> EntityFile:
@@ -317,16 +314,8 @@ class Run:
             self._tracker.spent(entity_id),
             written.missing,
             path=self._files.place.path(entity_id),
-            deviations=self._deviations.get(entity_id, 0),
             unlisted=self._unlisted.get(entity_id, 0),
         )
-
-
-def _deviations(panels: Sequence[Panel]) -> int:
-    """Return how many deviations were repaired; each panel counts those of their one catalogue too."""
-    of_catalogue = sum(each.count for each in panels[0].catalogue.deviations)
-    counts = (sum(each.count for each in panel.deviations) - of_catalogue for panel in panels)
-    return of_catalogue + sum(counts)
 
 
 async def sleep_until(until: datetime, entity_id: str, tracker: Tracker, options: Options) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
@@ -15,7 +15,6 @@ from msgspec import Struct
 from asyncfin import checks
 from asyncfin.errors import printable
 from asyncfin.model import suggest
-from asyncfin.model.deviation import Deviation
 from asyncfin.model.frame import SearchResult, Tabular, rows_of
 from asyncfin.model.judge import Missing, judge
 from asyncfin.model.period import Period
@@ -80,15 +79,15 @@ class Scope(Struct, frozen=True, gc=False):
     """
 
     scope_id: str
-    name: str
-    description: str
-    role: str
-    aliases: tuple[str, ...]
+    name: str = ""
+    description: str = ""
+    role: str = ""
+    aliases: tuple[str, ...] = ()
     active_start: Period | None = None
     active_end: Period | None = None
 
 
-@frozen
+@frozen(kw_only=True)
 class ScopeGroup:
     """A group of company scopes (spec 2.3), such as the segments.
 
@@ -100,12 +99,12 @@ class ScopeGroup:
     """
 
     scope_group_id: str
-    name: str
-    description: str
+    name: str = ""
+    description: str = ""
     scopes: tuple[Scope, ...]
 
 
-@frozen
+@frozen(kw_only=True)
 class ReportingGroup:
     """A reporting group with its series (spec 2.3).
 
@@ -119,10 +118,10 @@ class ReportingGroup:
     """
 
     reporting_group_id: str
-    name: str
-    description: str
-    basis: str
-    cadence: str
+    name: str = ""
+    description: str = ""
+    basis: str = ""
+    cadence: str = ""
     series: tuple[CatalogueSeries, ...]
 
 
@@ -135,14 +134,12 @@ class CataloguePage(Dataset):
         scope_groups: the available company scopes.
         groups: the reporting groups of this page, each with those of its series that are on it.
         next_cursor: the cursor of the next page; None on the last one.
-        deviations: what the page contains against the spec, and was repaired.
     """
 
     periods: tuple[Period, ...]
     scope_groups: tuple[ScopeGroup, ...]
     groups: tuple[ReportingGroup, ...]
     next_cursor: str | None = None
-    deviations: tuple[Deviation, ...] = ()
 
 
 # Not slotted, for the cached properties (see `Series`); a pickle has the fields only.
@@ -158,18 +155,13 @@ class Catalogue(Dataset, Tabular):
             promised for every series.
         scope_groups: the available company scopes.
         groups: the reporting groups, each with all its series.
-        deviations: what its pages contain against the spec, and was repaired: a missing text is ``""``,
-            missing aliases are ``()``. Of texts that differ between pages, the first one that is stated is
-            taken; bounds of a scope's activity that differ are None.
-        several_cadences: the ids of the reporting groups for which pages state different cadences: a Select
-            that filters on the cadence is not decided for their series.
+
+    A text that the service does not send is ``""``. Where pages state different ones, the first page counts.
     """
 
     periods: tuple[Period, ...]
     scope_groups: tuple[ScopeGroup, ...]
     groups: tuple[ReportingGroup, ...]
-    deviations: tuple[Deviation, ...] = ()
-    several_cadences: tuple[str, ...] = ()
 
     @property
     def dataset(self) -> Dataset:
@@ -346,6 +338,56 @@ class Catalogue(Dataset, Tabular):
             Table(("group", "name", "basis", "cadence", "series"), groups, names=4),
         ]
         return document(str(self).split("\n")[:4], tables, notes)
+
+
+def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
+    """Return the catalogue of all its pages, in their order.
+
+    A page may list all scopes of a group, some, or none, and the series of a reporting group may be on many
+    pages (spec 4.2 rule 1). What pages state differently is taken from the first one that states it.
+    """
+    # Most pages repeat the scope groups: the same bytes are the same object.
+    repeated = {id(page.scope_groups): page.scope_groups for page in pages}
+    scope_groups = []
+    for parts in _by_id("scope_group_id", repeated.values()):
+        listed = _by_id("scope_id", (part.scopes for part in parts))
+        scopes = tuple(_first_stated(scope, Scope.__struct_fields__) for scope in listed)
+        scope_groups.append(_first_stated(parts, _SCOPE_GROUP_FIELDS, scopes=scopes))
+    groups = []
+    for parts in _by_id("reporting_group_id", (page.groups for page in pages)):
+        series = tuple(chain.from_iterable(part.series for part in parts))
+        groups.append(_first_stated(parts, _GROUP_FIELDS, series=series))
+    return Catalogue(
+        dataset.entity_id,
+        dataset.name or pages[0].name,
+        dataset.dataset_id,
+        dataset.created_timestamp,
+        tuple(sorted({period for page in pages for period in page.periods})),
+        tuple(scope_groups),
+        tuple(groups),
+    )
+
+
+_SCOPE_GROUP_FIELDS = ("scope_group_id", "name", "description")
+_GROUP_FIELDS = ("reporting_group_id", "name", "description", "basis", "cadence")
+
+
+def _by_id(name: str, pages: Iterable[Iterable[Any]]) -> Iterable[list[Any]]:
+    """Return what pages state of each thing, by the field that has its id."""
+    things: dict[str, list[Any]] = {}
+    for thing in chain.from_iterable(pages):
+        things.setdefault(getattr(thing, name), []).append(thing)
+    return things.values()
+
+
+def _first_stated(parts: Sequence[Any], names: Iterable[str], **joined: Any) -> Any:
+    """Return a thing from its parts: each field as the first part that states it has it."""
+    if len(parts) == 1 and not joined:
+        return parts[0]
+    for name in names:
+        stated = filter(None, map(attrgetter(name), parts))
+        joined[name] = next(stated, getattr(parts[0], name))
+    return type(parts[0])(**joined)
 
 
 def _grouped(series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]) -> Grouped[K]:

@@ -16,8 +16,8 @@ from asyncfin.model.value import Value, shown_text
 from asyncfin.model.words import counted, spanned
 
 
-class CatalogueSeries(Struct, frozen=True, gc=False):
-    """A series of a catalogue, which queries can select (spec 2.3).
+class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):
+    """A series of a catalogue, which queries can select (spec 2.3). A text that is not sent is ``""``.
 
     Attributes:
         series_id: its id, which belongs to this publication.
@@ -34,12 +34,12 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
     series_id: str
     reporting_group_id: str
     metric_id: str
-    label: str
-    description: str
-    basis: str
+    label: str = ""
+    description: str = ""
+    basis: str = ""
     scopes: tuple[ScopeRef, ...]
-    number_format: str
-    period_meaning: str
+    number_format: str = ""
+    period_meaning: str = ""
 
     def __repr__(self) -> str:
         path = format_path(self.scopes)
@@ -47,6 +47,19 @@ class CatalogueSeries(Struct, frozen=True, gc=False):
             f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), {path or 'no scopes'},"
             f" {self.reporting_group_id}>"
         )
+
+
+class SeriesHead(Struct, frozen=True, gc=False, kw_only=True):
+    """A series of a page without its values (spec 2.4). None is a text that the page does not have."""
+
+    series_id: str
+    reporting_group_id: str
+    metric_id: str
+    label: str | None = None
+    basis: str | None = None
+    scopes: tuple[ScopeRef, ...]
+    number_format: str | None = None
+    period_meaning: str | None = None
 
 
 SERIES_FIELDS = CatalogueSeries.__struct_fields__

@@ -1,18 +1,9 @@
 """One observation and where it comes from (spec 2.4)."""
 
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
-
 from msgspec import Struct
 
 from asyncfin.errors import printable
 from asyncfin.model.period import Period
-
-T = TypeVar("T")
-# Only a repair makes it None. msgspec, which decodes by what is there at run time, refuses null.
-if TYPE_CHECKING:
-    Repairable: TypeAlias = T | None
-else:
-    Repairable = Annotated[T, "or None"]
 
 
 class Source(Struct, frozen=True, gc=False):
@@ -25,12 +16,12 @@ class Source(Struct, frozen=True, gc=False):
     """
 
     item_id: str
-    row_index: Repairable[int]
-    column_index: Repairable[int]
+    row_index: int | None = None
+    column_index: int | None = None
 
 
 # gc=False: an answer has millions, none in a cycle, and each collection would walk through them.
-class Value(Struct, frozen=True, gc=False):
+class Value(Struct, frozen=True, gc=False, kw_only=True):
     """One observation (spec 2.4). ``str(value)`` is its text, or its number if the text is blank.
 
     Attributes:
@@ -44,16 +35,16 @@ class Value(Struct, frozen=True, gc=False):
             state one.
         sources: where it comes from, in the service's order.
 
-    Texts and sources that the service does not send are ``""`` and ``()``; `Panel.deviations` reports them.
+    Texts and sources that the service does not send are ``""`` and ``()``.
     """
 
     number: int | float
-    text: str
-    number_format: str
-    fill_type: str
+    text: str = ""
+    number_format: str = ""
+    fill_type: str = ""
     value_version: str
-    report_period: Repairable[Period]
-    sources: tuple[Source, ...]
+    report_period: Period | None = None
+    sources: tuple[Source, ...] = ()
 
     def __str__(self) -> str:
         return printable(shown_text(self))

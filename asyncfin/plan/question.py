@@ -8,7 +8,7 @@ from attrs import field, frozen
 
 from asyncfin.checks import check_entity_id, flag, seconds_or_none
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import Judged, Missing, judge
+from asyncfin.model.judge import Judged, Missing, has_nothing, judge
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
@@ -73,8 +73,10 @@ class Question:
         error = judged.error() if judged.is_ambiguous or not self.known_only else None
         if error is not None:
             raise error
-        if self.known_only and (judged.known is None or not _has_periods(catalogue, self.periods)):
-            return (), None
+        if self.known_only:
+            has_none = has_nothing(self.select, judged.missing)
+            if has_none or not _has_periods(catalogue, self.periods):
+                return (), None
         return judged.series, self.resolved(catalogue)
 
     def resolved(self, catalogue: Catalogue) -> Resolved | None:
@@ -97,12 +99,9 @@ class Question:
         """Return the ids, words and periods of the question that a catalogue does not have, by field.
 
         As `Catalogue.missing`, and ``periods``: the labels of an `Exact`, or one text for a rule that selects
-        no period. A series that has no text for a condition is named by its id in the condition's field.
+        no period.
         """
-        judged = self.judged(catalogue)
-        missing = dict(judged.missing)
-        for name, ids in judged.undecided.items():
-            missing[name] = (*missing.get(name, ()), *ids)
+        missing = dict(self.judged(catalogue).missing)
         if periods := _missing_periods(catalogue, self.periods):
             missing["periods"] = periods
         return missing

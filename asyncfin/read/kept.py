@@ -42,7 +42,7 @@ class _Kept:
 class KeptPanels:
     """The panels last returned without a request, one for each question, at most 256.
 
-    Only those of at most 2,000 values, without deviations, and without unlisted series, of which a response
+    Only those of at most 2,000 values, without unlisted series, of which a response
     to another question may list one.
     """
 
@@ -65,8 +65,7 @@ class KeptPanels:
         catalogue, version = owner.plan.catalogue, owner.plan.question.value_version
         made = cache.made  # type: ignore[attr-defined]  # it has kept the panel
         kept: _Kept | None = made(catalogue.entity_id, catalogue.dataset_id, version, owner)
-        # Values that were repaired as they were decoded are reported to the next one who decodes them too.
-        if kept is None or kept.panel.deviations:
+        if kept is None:
             return None
         if kept.panel.confirmed_at != confirmed:
             kept.panel = reconfirmed(kept.panel, confirmed)
@@ -83,7 +82,7 @@ class KeptPanels:
         keep_made = getattr(cache, "keep_made", None)
         if keep_made is None or panel.requests or panel.unlisted or not _can_be_kept(plan.question):
             return
-        if panel.deviations or not has_at_most(panel, MAX_VALUES):
+        if not has_at_most(panel, MAX_VALUES):
             return
         owner, catalogue, version = Owner(plan), plan.catalogue, plan.question.value_version
         if keep_made(catalogue.entity_id, catalogue.dataset_id, version, owner, blocks, _Kept(panel)):

@@ -85,7 +85,6 @@ class Read:
         self.pinned = isinstance(question.source, Catalogue)
         # Whether the cache keeps what it reads.
         self.fills_cache = self.cache is not None and question.fill_cache
-        self.tolerance = sender.tolerance  # what repairs the responses, of which values are decoded later
         self.began = publications.clock()  # what was current then may be returned
         self.stats = ReadStats()
         self._send = partial(sender.send, on_attempt=self.stats.count, max_outage=max_outage)

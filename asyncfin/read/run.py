@@ -34,7 +34,7 @@ async def answer(read: Read, plan: Plan | None = None) -> Panel:
         async with attempt:
             # What is missing in a cache is planned once that is known, by the read that requests it.
             current, plan = plan or await attempt.plan(read.question, batches=not read.fills_cache), None
-            stitch = Stitch(current, read.publications.of(current.catalogue), read.tolerance)
+            stitch = Stitch(current, read.publications.of(current.catalogue))
             async with attempt.pinned_to(current.catalogue.dataset_id):
                 if read.fills_cache:
                     blocks = await _from_cache_or_service(attempt, stitch)
@@ -74,7 +74,7 @@ async def cached_answer(read: Read) -> Panel | None:
     if (known := await attempt.known()) is None:
         return None
     plan = without_batches(read.question, known.catalogue)
-    stitch = Stitch(plan, known, read.tolerance)
+    stitch = Stitch(plan, known)
     blocks = stitch.take(await attempt.blocks(plan))
     if stitch.missing:
         return None
@@ -102,7 +102,7 @@ async def pieces(read: Read, plan: Plan) -> AsyncGenerator[Panel, None]:
 async def _pieces(attempt: Attempt, plan: Plan) -> AsyncGenerator[Panel, None]:
     """Yield a panel for each page that has wanted series, and one for the unlisted series."""
     read = attempt.read
-    stitch = Stitch(plan, read.publications.of(plan.catalogue), read.tolerance)
+    stitch = Stitch(plan, read.publications.of(plan.catalogue))
 
     # What is cached waits for the first page, which shows whether the publication is still the current one.
     cached, batches = await _cached(attempt, stitch)
@@ -185,7 +185,7 @@ async def _request(attempt: Attempt, asking: Stitch, series_ids: Collection[str]
     # Within the claim, so that the next holder learns that the publication was replaced.
     async with read.cache.claim(read.entity_id), attempt.pinned_to(catalogue.dataset_id):
         # Another process may have requested them during the wait, or found that the publication is replaced.
-        stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication, read.tolerance)
+        stitch = Stitch(evolve(asking.plan, series=wanted), asking.publication)
         blocks, batches = await _cached(attempt, stitch)
         async with _pages(attempt, stitch, batches, prefetch=True) as pages:
             blocks += [block async for both in pages for block in both if block is not None]

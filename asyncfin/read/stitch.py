@@ -6,30 +6,24 @@ are placed by period, never by position.
 
 import asyncio
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from collections.abc import Collection, Set
 from datetime import datetime
 from operator import attrgetter, eq
 from weakref import WeakValueDictionary
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.model.deviation import Deviation, merged
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing, describe, resolve
-from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
+from asyncfin.model.series import IDENTITY, CatalogueSeries, triple
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication
 from asyncfin.table.block import LEVEL, Axis, Block, PageText, Store, block_of, drop_series
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
-from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.values import PlannedPage, series_path
 from asyncfin.wire.zstd import zstd
 
-# What a page and the catalogue both say of a series.
-_NAMES = tuple(name for name in PAGE_FIELDS if name != "series_id")
-_fields = attrgetter(*_NAMES)
 _series_id = attrgetter("series_id")
 # How much of the pages' texts a result holds as received; what is more is compressed.
 _WHOLE_BYTES = 4 * 1024 * 1024
@@ -44,8 +38,7 @@ class Stitch:
     recorded there.
     """
 
-    def __init__(self, plan: Plan, publication: Publication, tolerance: Tolerance = Tolerance()) -> None:
-        self._tolerance = tolerance.of("query", plan.catalogue.entity_id)
+    def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
         self.unlisted = publication.unlisted(plan.question.value_version)
@@ -93,10 +86,9 @@ class Stitch:
         `asked` are the periods that the batch requested. They need not be the question's: trailing months are
         requested as a range. MalformedAnswerError: the page does not match the plan or the catalogue.
         """
+        places = self._places(page)
         # Without series of interest the text is not held, so it takes no room.
-        places, differences = self._places(page)
-        deviations = merged((*page.deviations, *differences))
-        text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"", deviations)
+        text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"")
         # Nothing below waits, so that of two pages that are added at once the second sees the first.
         if repeated := [index for index in page.wanted.indices if self._received[places[index]]]:
             raise MalformedAnswerError(
@@ -115,7 +107,6 @@ class Stitch:
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
-        self._tolerance.report(differences)
         self.publication.record_listed(self.plan.question.value_version, places, asked)
         if wanted is None:
             self._uncompressed.discard(text)  # no wanted series holds it
@@ -124,9 +115,9 @@ class Stitch:
             foreign = None
         return wanted and self._receive(wanted), foreign
 
-    async def _text(self, body: bytes, deviations: tuple[Deviation, ...]) -> PageText:
+    async def _text(self, body: bytes) -> PageText:
         """Return the text of a page, as received while there is room for it, otherwise compressed."""
-        text = PageText((body,), compressed=False, head_deviations=deviations)
+        text = PageText((body,), compressed=False)
         if sum(len(each.pieces[0]) for each in self._uncompressed) + len(body) <= _WHOLE_BYTES:
             self._uncompressed.add(text)
             return text
@@ -138,7 +129,7 @@ class Stitch:
                 frames.append(frame)
                 if len(frames) % _PIECES_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        return PageText(tuple(frames), compressed=True, head_deviations=deviations)
+        return PageText(tuple(frames), compressed=True)
 
     def release(self, block: Block) -> Block:
         """Count the text of a block no longer as held: from now on it is the consumer's."""
@@ -155,43 +146,23 @@ class Stitch:
             self.anchor = max(block.populated() | ({self.anchor} if self.anchor else set()))
         return block
 
-    def _places(self, page: PlannedPage) -> tuple[list[int], tuple[Deviation, ...]]:
-        """Return the places of a page's series in the catalogue, and the texts that differ from it.
+    def _places(self, page: PlannedPage) -> list[int]:
+        """Return the places of a page's series in the catalogue.
 
-        One that is described as another series, even a foreign one, is a MalformedAnswerError.
+        One that is described as another series, even a foreign one, is a MalformedAnswerError. Texts may
+        differ: those of the catalogue count.
         """
         catalogue = self.plan.catalogue
         places = list(map(catalogue.places.__getitem__, map(_series_id, page.heads)))
         listed = list(map(catalogue.series.__getitem__, places))
-        # Usually all are equal. One by one: texts of the catalogue are rarely in the processor's cache.
-        if all(map(eq, map(_fields, page.heads), map(_fields, listed))):
-            return places, ()
-        refused = IDENTITY if not self._tolerance.strict else _NAMES
-        differing = [
-            (index, name)
-            for index, (head, known) in enumerate(zip(page.heads, listed, strict=True))
-            for name in _NAMES
-            if getattr(head, name) != getattr(known, name)
-        ]
-        if any(name in refused for _, name in differing):
-            raise MalformedAnswerError(
-                f"expected {getattr(listed[index], name)!r} as in the catalogue,"
-                f" got {getattr(page.heads[index], name)!r}"
-                f" @ {series_path(index, page.heads[index].series_id)}.{name}"
-                for index, name in differing
-                if name in refused
-            )
-        # A text that the page or the catalogue does not have is counted there.
-        paths = {each.path for each in catalogue.deviations}
-        counts = Counter(
-            name
-            for index, name in differing
-            if getattr(page.heads[index], name)
-            and (getattr(listed[index], name) or f"$.groups[*].series[*].{name}" not in paths)
-        )
-        return places, tuple(
-            Deviation(f"$.series[*].{name}", "differs from the catalogue", count)
-            for name, count in counts.items()
+        if all(map(eq, map(triple, page.heads), map(triple, listed))):
+            return places
+        raise MalformedAnswerError(
+            f"expected {getattr(series, name)!r} as in the catalogue, got {getattr(head, name)!r}"
+            f" @ {series_path(index, head.series_id)}.{name}"
+            for index, (head, series) in enumerate(zip(page.heads, listed, strict=True))
+            for name in IDENTITY
+            if getattr(head, name) != getattr(series, name)
         )
 
     def series_of(self, block: Block) -> tuple[CatalogueSeries, ...]:
@@ -228,7 +199,7 @@ class Stitch:
             question.value_version,
             series,
             tuple(sorted(periods)),
-            Store(blocks, self._tolerance),
+            Store(blocks),
             asked=_asked(plan, self.anchor),
             whole=whole,
         )

@@ -8,7 +8,7 @@ would be ten times as large.
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -19,11 +19,9 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field, frozen
 
 from asyncfin.errors import MalformedAnswerError
-from asyncfin.model.deviation import Counts, Deviation, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
-from asyncfin.wire.strict import decode
-from asyncfin.wire.tolerance import Tolerance
+from asyncfin.wire.codec import decode
 from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
@@ -87,17 +85,15 @@ class Axis:
 
 @define(eq=False)
 class PageText:
-    """The JSON of a page as received, from which `values` arrays are decoded, and repaired, when accessed.
+    """The JSON of a page as received, from which `values` arrays are decoded when accessed.
 
     Attributes:
         pieces: the text in one piece, or in several compressed ones.
         compressed: whether they are compressed.
-        head_deviations: what was repaired in the rest of the page.
     """
 
     pieces: tuple[bytes, ...]
     compressed: bool
-    head_deviations: tuple[Deviation, ...] = ()
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
 
     def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
@@ -221,7 +217,7 @@ def compressed(blocks: Collection[Block]) -> tuple[Block, ...]:
     """Return blocks with compressed texts: 1 ms a megabyte, during which other threads can run."""
     compressor = zstd.ZstdCompressor(LEVEL)  # one for all: making it takes a sixth of the time of a page
     texts = {
-        text: PageText(tuple(text.frames(compressor)), compressed=True, head_deviations=text.head_deviations)
+        text: PageText(tuple(text.frames(compressor)), compressed=True)
         for text in dict.fromkeys(block.text for block in blocks)  # once for all blocks that share it
         if not text.compressed
     }
@@ -255,16 +251,8 @@ def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
 class Store:
     """The blocks of a result and the index of their series. All panels cut from one result share it."""
 
-    def __init__(
-        self,
-        blocks: Iterable[Block],
-        tolerance: Tolerance = Tolerance(),
-        repaired: dict[str, Counts] | None = None,
-    ) -> None:
+    def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = tuple(blocks)
-        self.tolerance = tolerance
-        # What was repaired in the values decoded so far, by series.
-        self.repaired = repaired or {}
         # Rows are counted over all blocks: a pair of block and row for each series would take the garbage
         # collector's time.
         self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
@@ -272,7 +260,7 @@ class Store:
         self.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Store, (self.blocks, self.tolerance, self.repaired)
+        return Store, (self.blocks,)
 
     def release(self) -> None:
         """Drop what is kept of decoded pages; what is decoded later is kept again."""
@@ -317,14 +305,7 @@ class Store:
         arrays = [self.text(block, row) for row in rows]
         joined = b"[%b]" % b",".join(arrays)
         single = zip(arrays, indices, [block.series_ids[row] for row in rows], strict=True)
-        entries = decode_arrays(decoder, joined, count, single, self.tolerance, self.record)
-        return map(block.axis.ordered, entries)
-
-    def record(self, series_id: str, counts: Counts) -> None:
-        """Record what was repaired in a series' values, of all fields or some, and report what is new."""
-        known = self.repaired.get(series_id, Counter())
-        self.repaired[series_id] = known | counts
-        self.tolerance.report(deviations_of(counts - known))
+        return map(block.axis.ordered, decode_arrays(decoder, joined, count, single))
 
     def values(self, block: Block, row: int) -> list[Value | None]:
         """Return the entries of a series' `values` array, in the page's order.
@@ -336,12 +317,8 @@ class Store:
         page = self._decoded.get(block.text) or self._page(block)
         if page is not None and len(page[index]) == count:
             return page[index]
-        repairs = self.tolerance.counts()
         text, series_id = self.text(block, row), block.series_ids[row]
-        entries = decode_entries(values_decoder.one, text, count, index, series_id, repairs)
-        if repairs:
-            self.record(series_id, repairs)
-        return entries
+        return decode_entries(values_decoder.one, text, count, index, series_id)
 
     def _page(self, block: Block) -> list[list[Value | None]] | None:
         """Return all entries of a page, if they are few and mostly wanted."""

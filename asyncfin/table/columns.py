@@ -18,6 +18,7 @@ from asyncfin.model import frame, suggest
 from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
 from asyncfin.model.series import COLUMN_OF, CatalogueSeries
+from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
@@ -35,8 +36,8 @@ _ReportPeriod = msgspec.defstruct(
 
 class _Source(msgspec.Struct, gc=False):
     item_id: str
-    row_index: _Int64
-    column_index: _Int64
+    row_index: _Int64 | None = None
+    column_index: _Int64 | None = None
 
 
 @frozen
@@ -87,7 +88,7 @@ def _report_period(name: str) -> OfValue:
             periods = (each.report_period for each in values)
             return [None if each is None else of_one(each) for each in periods]
 
-    return OfValue("report_period", _ReportPeriod, read)
+    return OfValue("report_period", _ReportPeriod | None, read)
 
 
 def _of_catalogue(column: SeriesColumn) -> OfSeries:
@@ -135,13 +136,16 @@ COLUMNS: tuple[Column, ...] = (
 # The columns of the long table with labels: what people read and sort by.
 LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "text", "description")
 _BY_NAME = {column.name: column for column in COLUMNS}
+# The fields that a value may be without.
+_DEFAULTS = {each.name: (each.default,) for each in msgspec.structs.fields(Value) if not each.required}
 
 
 # A Struct type is slow to make, and the same columns are requested again.
 @lru_cache
 def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""
-    return ArraysDecoder(msgspec.defstruct("Observation", fields, gc=False))
+    declared = [(name, kind, *_DEFAULTS.get(name, ())) for name, kind in fields]
+    return ArraysDecoder(msgspec.defstruct("Observation", declared, kw_only=True, gc=False))
 
 
 def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = None) -> tuple[Column, ...]:

@@ -13,7 +13,6 @@ from attrs import field, frozen
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.deviation import Deviation, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
@@ -169,18 +168,6 @@ class Grid:
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds series of the grid, with the rows of these series."""
         return self.store.rows(self.by_id)
-
-    @cached_property
-    def _head_deviations(self) -> tuple[Deviation, ...]:
-        texts = {block.text for block, _ in self.rows()}
-        return tuple(chain.from_iterable(text.head_deviations for text in texts))
-
-    def deviations(self) -> Iterator[Deviation]:
-        """Yield what was repaired in the pages of the series, and in those of their values decoded so far."""
-        yield from self._head_deviations
-        for series_id, counts in self.store.repaired.items():
-            if series_id in self.by_id:
-                yield from deviations_of(counts)
 
     def error_context(self) -> AbstractContextManager[None]:
         """Add operation and entity to a `MalformedAnswerError`, which stored bytes do not know."""

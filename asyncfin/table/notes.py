@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from asyncfin.clock import utc_text
 from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.judge import unstated_notes
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, format_path
 from asyncfin.model.words import counted, listed, named_entity, spanned
@@ -24,7 +25,6 @@ _CUT = " … "
 _LONG_PATH = 8
 # How many metrics or entities the lines below one table name.
 _MOST = 12
-_MOST_DEVIATIONS = 5
 
 
 class Covering(Protocol):
@@ -84,9 +84,7 @@ def notes_of(panel: Result) -> Iterator[str]:
         lines.append(f"the window ends at {panel.anchor}{by}")
     if panel.unlisted:
         lines.append(f"{len(panel.unlisted):,} series were left out by the service: {_some(panel.unlisted)}")
-    if deviations := panel.deviations:
-        named = listed([*map(str, deviations)], _MOST_DEVIATIONS, between="; ")
-        lines.append(f"repaired deviations from the spec: {named}")
+    lines += unstated_notes(panel.catalogue, panel.select)
     yield from (printable(line) for line in lines if line)
 
 

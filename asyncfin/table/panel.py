@@ -11,7 +11,6 @@ from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, shorten
 from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
-from asyncfin.model.deviation import Deviation, merged
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Rule, Trailing, class_names
@@ -157,8 +156,8 @@ class Panel:
         """What a reader of the numbers must know, a line each, as `str` ends with them.
 
         In this order: gaps, uneven distances between periods of one duration, scope paths that contain
-        others, why there is no value, the end of a window, unlisted series, deviations. A piece of a stream
-        has no line of gaps and distances.
+        others, why there is no value, the end of a window, unlisted series, series that do not state a word
+        of the Select. A piece of a stream has no line of gaps and distances.
         """
         return tuple(notes_of(self))
 
@@ -171,14 +170,6 @@ class Panel:
     def series_ids(self) -> tuple[str, ...]:
         """The ids of the series, in catalogue order."""
         return tuple(series.series_id for series in self._grid.series)
-
-    @property
-    def deviations(self) -> tuple[Deviation, ...]:
-        """The repaired deviations of the responses from the spec; they never concern a number.
-
-        It includes the deviations of the catalogue, and of the values decoded so far: after `check`, of all.
-        """
-        return merged((*self.catalogue.deviations, *self._grid.deviations()))
 
     @property
     def anchored_by(self) -> tuple[str, ...]:

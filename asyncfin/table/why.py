@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.deviation import Deviation
 from asyncfin.model.period import Period, fiscal_month
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.select import Select
@@ -104,8 +103,6 @@ class Result(Protocol):
     def anchor(self) -> Period | None: ...
     @property
     def anchored_by(self) -> tuple[str, ...]: ...
-    @property
-    def deviations(self) -> tuple[Deviation, ...]: ...
     @property
     def value_count(self) -> int: ...
 

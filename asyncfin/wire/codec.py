@@ -1,22 +1,86 @@
-"""Bytes <-> model: nothing is coerced, unknown fields and unknown words pass."""
+"""Bytes <-> model: nothing is coerced, unknown fields and unknown words pass.
 
+Texts, aliases and sources may be missing or null, and are empty then; nothing else that a field needs may.
+"""
+
+import re
+from codecs import BOM_UTF8
 from collections.abc import Hashable, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.catalogue import CataloguePage, Dataset, ReportingGroup, ScopeGroup
-from asyncfin.model.deviation import Counts, deviations_of
 from asyncfin.model.period import Period
 from asyncfin.model.query import Query
 from asyncfin.model.selection import Exact, FiscalRange, Trailing
-from asyncfin.wire.strict import JsonBytes, decode, json_text
-from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
+
+T = TypeVar("T")
+JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
+# How much an error shows of a response that does not come from the service.
+_SHOWN_CHARACTERS = 80
+# The fields that may be null where a class of the model has a text or an array. The classes have defaults for
+# missing ones; a `| None` there would need a __post_init__, which takes a fifth of the time of a value.
+_EMPTY = dict.fromkeys(
+    (
+        *("name", "description", "role", "label", "basis", "cadence"),
+        *("number_format", "period_meaning", "text", "fill_type"),
+    ),
+    b'""',
+) | {"aliases": b"[]", "sources": b"[]"}
+# In a text such a name would have escaped quotes.
+_NULL = re.compile(rf'("({"|".join(_EMPTY)})"\s*:\s*)null'.encode())
+
+
+def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
+    """Return the value that a decoder reads from JSON, or raise MalformedAnswerError with the first problem.
+
+    Texts that are null are empty. `at` is the JSON path of that JSON in its response, to name the place of
+    the problem.
+    """
+    try:
+        return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
+        message, _, path = str(error).partition(" - at `$")
+    # From here on, so that the error has no context: its text could contain what the service echoed.
+    path = path.removesuffix("`")  # it begins where this JSON does
+    if message.endswith("got `null`") and path.rpartition(".")[2] in _EMPTY:
+        filled = _NULL.sub(lambda null: null[1] + _EMPTY[null[2].decode()], bytes(body))
+        if filled != body:
+            return decode(filled, decoder, at)
+    if isinstance(body, bytes) and (problem := not_json(body)):
+        raise MalformedAnswerError(f"{problem} @ {at}")
+    path = at + path
+    if missing := re.fullmatch("Object missing required field `(.*)`", message):
+        raise MalformedAnswerError(f"a required field is missing @ {path}.{missing[1]}")
+    raise MalformedAnswerError(f"{message.replace('`', '')} @ {path}")
+
+
+def not_json(body: bytes) -> str:
+    """Return the problem of a body that is empty or a page of a proxy, and "" for any other."""
+    content = json_text(body).lstrip()
+    if not content:
+        return "the body is empty"
+    return not_from_service("the body is not JSON", body) if content.startswith(b"<") else ""
+
+
+def not_from_service(problem: str, body: bytes) -> str:
+    """Return the message for a response that does not come from the service, with the start of its body."""
+    start = json_text(body).lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
+    start = start.strip()[:_SHOWN_CHARACTERS]
+    shown = f": {start!r}" if start else ""
+    return f"{problem} and probably comes from something in front of the service{shown}"
+
+
+def json_text(body: bytes) -> bytes:
+    """Return a body without a byte order mark, which a reader may ignore (RFC 8259, section 8.1)."""
+    return body.removeprefix(BOM_UTF8)
 
 
 def is_truncated(body: bytes) -> bool:
@@ -52,88 +116,71 @@ def utc_timestamp(text: str) -> datetime:
     raise MalformedAnswerError(f"{problem} @ $.created_timestamp")
 
 
-class DatasetFields(msgspec.Struct):
+class DatasetFields(msgspec.Struct, kw_only=True):
     """The fields of every response about a dataset (spec 2.2)."""
 
     entity_id: str
-    name: str
+    name: str | None = None
     dataset_id: Annotated[str, msgspec.Meta(min_length=1)]  # an empty one would pin nothing
     created_timestamp: str
 
     def fields(self) -> tuple[str, str, str, datetime]:
         """Return the fields of a `Dataset`."""
-        return self.entity_id, self.name, self.dataset_id, utc_timestamp(self.created_timestamp)
+        return self.entity_id, self.name or "", self.dataset_id, utc_timestamp(self.created_timestamp)
 
 
-_metadata_decoder: TolerantDecoder[DatasetFields] = TolerantDecoder(DatasetFields)
+class PageFields(DatasetFields, kw_only=True):
+    """The fields of every page."""
+
+    next_cursor: str | None = None
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor of the next page; None on the last one, also if the service sends an empty one."""
+        if self.next_cursor and len(self.next_cursor.encode()) > _MAX_CURSOR:
+            raise MalformedAnswerError(f"the cursor has more than {_MAX_CURSOR:,} bytes @ $.next_cursor")
+        return self.next_cursor or None
 
 
-def decode_dataset(body: bytes, tolerance: Tolerance = STRICT) -> Dataset:
+# Bytes. The spec has no bound for it; each further request of the chain repeats it.
+_MAX_CURSOR = 64 * 1024
+_metadata_decoder = msgspec.json.Decoder(DatasetFields)
+
+
+def decode_dataset(body: bytes) -> Dataset:
     """Return the metadata in a body (spec 2.2)."""
-    if (found := _metadata_decoder.valid(body)) is not None:  # nearly always, and it is small
-        return Dataset(*found.fields())
-    counts = tolerance.counts()
-    dataset = Dataset(*_metadata_decoder.decode(body, counts=counts).fields())
-    tolerance.report(deviations_of(counts))
-    return dataset
+    return Dataset(*decode(body, _metadata_decoder).fields())
 
 
-class _CatalogueResponse(DatasetFields):
+class _CatalogueResponse(PageFields):
     """The body of a catalogue response (spec 2.3)."""
 
     periods: tuple[Period, ...]
     scope_groups: msgspec.Raw
     groups: tuple[ReportingGroup, ...]
-    next_cursor: str | None = None
 
 
-_catalogue_decoder: TolerantDecoder[_CatalogueResponse] = TolerantDecoder(_CatalogueResponse)
-_scope_groups_decoder: TolerantDecoder[tuple[ScopeGroup, ...]] = TolerantDecoder(tuple[ScopeGroup, ...])
+_catalogue_decoder = msgspec.json.Decoder(_CatalogueResponse)
+_scope_groups_decoder = msgspec.json.Decoder(tuple[ScopeGroup, ...])
 
 
 @lru_cache(maxsize=8)
 def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
     """Return scope groups, the same object for the same bytes: the pages of a catalogue repeat them."""
-    return _scope_groups_decoder.decode(raw, "$.scope_groups")
+    return decode(raw, _scope_groups_decoder, "$.scope_groups")
 
 
-async def read_catalogue_page(body: bytes, tolerance: Tolerance = STRICT) -> CataloguePage:
+def read_catalogue_page(body: bytes) -> CataloguePage:
     """Return the catalogue page in a body (spec 2.3)."""
-    counts = tolerance.counts()
-    response = await _catalogue_decoder.decode_in_slices(body, counts)
+    response = decode(body, _catalogue_decoder)
     refuse_repeated("periods", response.periods)
-    raw = bytes(response.scope_groups)
-    scope_groups = None
-    with suppress(MalformedAnswerError):
-        scope_groups = _scope_groups(raw)
-    if scope_groups is None:  # decoded again, with repairs
-        scope_groups = await _scope_groups_decoder.decode_in_slices(raw, counts, "$.scope_groups")
-    page = CataloguePage(
+    return CataloguePage(
         *response.fields(),
         response.periods,
-        scope_groups,
+        _scope_groups(bytes(response.scope_groups)),
         response.groups,
-        next_cursor(response.next_cursor, counts),
-        deviations_of(counts),
+        response.cursor,
     )
-    tolerance.report(page.deviations)
-    return page
-
-
-# Bytes. The spec has no bound for it; each further request of the chain repeats it.
-_MAX_CURSOR = 1024 * 1024
-
-
-def next_cursor(cursor: str | None, counts: Counts | None) -> str | None:
-    """Return the cursor of a response; None on the last page. An empty one deviates, and ends the pages."""
-    if cursor != "":
-        if cursor is not None and len(cursor.encode()) > _MAX_CURSOR:
-            raise MalformedAnswerError(f"the cursor has more than {_MAX_CURSOR:,} bytes @ $.next_cursor")
-        return cursor
-    if counts is None:
-        raise MalformedAnswerError("expected a cursor or none, got an empty text @ $.next_cursor")
-    counts["$.next_cursor", "empty"] += 1
-    return None
 
 
 def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:

@@ -89,21 +89,13 @@ def log(event: events.Event) -> None:
 
 
 class WarningLog:
-    """An observer that warns of outages, of the first deviation at each path, and of an unusual entity id."""
+    """An observer that warns of outages, and of an unusual entity id."""
 
     def __init__(self) -> None:
-        self._paths: set[str] = set()
         self._has_unusual_id = False
 
     def __call__(self, event: events.Event) -> None:
         match event:
-            case events.Deviated() if event.path not in self._paths:
-                self._paths.add(event.path)
-                _log.warning(
-                    "responses deviate from the spec and are repaired: %s: %s (see Panel.deviations)",
-                    event.path,
-                    event.problem,
-                )
             case events.OutageBegan():
                 _log.warning(
                     "the service fails since %s: %s, %d failures in a row;"

@@ -18,12 +18,17 @@ from asyncfin.errors import (
     ValidationFailedError,
     error_context,
 )
-from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset, is_same_publication
+from asyncfin.model.catalogue import (
+    Catalogue,
+    CataloguePage,
+    Dataset,
+    is_same_publication,
+    join_pages,
+)
 from asyncfin.model.query import MAX_PAGE_SIZE, Query
 from asyncfin.model.scope import format_path
 from asyncfin.tasks import cancel_and_wait, decoding_lock
 from asyncfin.wire import codec
-from asyncfin.wire.join import joined
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -32,7 +37,6 @@ from asyncfin.wire.protocol import (
     query_request,
     reading,
 )
-from asyncfin.wire.tolerance import STRICT
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
 # The spec has no bounds for these. They only stop a read that would never end.
@@ -103,7 +107,7 @@ def catalogue_pages(
     )
 
     async def read(response: Response) -> CataloguePage:
-        page = await codec.read_catalogue_page(response.body, response.tolerance)
+        page = codec.read_catalogue_page(response.body)
         trail.check(page, response)
         _check_groups(page)
         trail.follow(page, [series.series_id for group in page.groups for series in group.series])
@@ -124,7 +128,7 @@ def query_pages(
     request_for = partial(query_request, entity_id, query, page_size=page_size)
 
     async def read(response: Response) -> QueryPage:
-        page = read_query_page(response.body, query.value_version, response.tolerance)
+        page = read_query_page(response.body, query.value_version)
         page = evolve(page, **_origin(response))
         trail.check(page, response)
         _check_selection(query, page)
@@ -160,9 +164,7 @@ def planned_pages(
         trail, wanted = _Trail(entity_id, query.expected_dataset_id), wanted - trail.series_ids
 
     async def read(response: Response) -> PlannedPage:
-        page = await read_planned_page(
-            response.body, wanted, query.value_version, response.tolerance, keep_foreign=keep_foreign
-        )
+        page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
         page = evolve(page, **_origin(response))
         trail.check(page, response)
         series_ids = [head.series_id for head in page.heads]
@@ -280,18 +282,10 @@ async def read_catalogue(
     which publication is the current one, and all must be of it. If a cursor is refused, the chain starts over
     from its first page, once; `on_restart` is called before.
     """
-    tolerance = STRICT
-
-    async def sending(request: Request) -> Response:
-        nonlocal tolerance
-        response = await send(request)
-        tolerance = response.tolerance
-        return response
-
     pin = None if dataset is None else dataset.dataset_id
     pages: list[CataloguePage] = []
     for last in (False, True):
-        chain = catalogue_pages(sending, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE)
+        chain = catalogue_pages(send, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE)
         try:
             async with aclosing(chain):
                 async for page in chain:
@@ -303,4 +297,4 @@ async def read_catalogue(
             pages.clear()
             on_restart()
     with error_context("catalogue", entity_id):
-        return joined(dataset or pages[0], pages, tolerance)
+        return join_pages(dataset or pages[0], pages)

@@ -22,8 +22,7 @@ from asyncfin.checks import check_entity_id
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
-from asyncfin.wire.strict import not_from_service, not_json
-from asyncfin.wire.tolerance import STRICT, Tolerance
+from asyncfin.wire.codec import not_from_service, not_json
 
 # The longest range of one request (spec 4.4, 8).
 MAX_USAGE_DAYS = 92
@@ -52,11 +51,10 @@ class Response:
     body: bytes = field(repr=False)  # empty if it could not be read, after 408, 429 and 5xx
     at: datetime  # aware UTC
     attempts: int = 1  # how often the request was sent
-    tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)  # how the client reads the body
 
-    def completed(self, attempts: int, tolerance: Tolerance) -> Response:
-        """Return the response as the last of so many attempts, to be read with a tolerance."""
-        return Response(self.status, self.headers, self.body, self.at, attempts, tolerance)
+    def completed(self, attempts: int) -> Response:
+        """Return the response as the last of so many attempts."""
+        return Response(self.status, self.headers, self.body, self.at, attempts)
 
     @property
     def request_id(self) -> str | None:
@@ -200,7 +198,7 @@ class reading:  # noqa: N801  it is called as a function, as `error_context` is
 def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata in a response (spec 2.2), which must be of the requested entity."""
     with reading(request, response):
-        dataset = codec.decode_dataset(response.body, response.tolerance)
+        dataset = codec.decode_dataset(response.body)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset
 

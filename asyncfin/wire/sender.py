@@ -8,7 +8,6 @@ import random
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
-from functools import lru_cache
 from typing import TypeAlias
 
 from attrs import define
@@ -29,7 +28,6 @@ from asyncfin.errors import (
     shorten,
 )
 from asyncfin.events import (
-    Event,
     Observer,
     RequestAnswered,
     RequestFailed,
@@ -55,14 +53,11 @@ from asyncfin.wire.protocol import (
 )
 from asyncfin.wire.retry import Quota, Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
-from asyncfin.wire.tolerance import Tolerance
 from asyncfin.wire.transport import CLOSED, Transport
 
 _log = logging.getLogger("asyncfin")
 # What an attempt can end in; the last one if the response asks for a retry, or cannot be read at all.
 RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
-# Of how many operations and entities the tolerance is kept.
-_KNOWN_ENTITIES = 1024
 
 
 def _error_of(request: Request, response: Response) -> RequestError | None:
@@ -149,7 +144,6 @@ class Sender:
         bucket: Bucket,
         retry: Retry = Retry(),
         lane: Lane = "interactive",
-        strict: bool = False,
         observers: Iterable[Observer] = (),
         source: random.Random | None = None,
     ) -> None:
@@ -167,8 +161,6 @@ class Sender:
         self._tally = Tally()
         self._warnings = WarningLog()
         self.announce = Announcer(self._tally, log, self._warnings, observers=observers)
-        self.tolerance = Tolerance(checks.flag("strict", strict), self._announce_deviation)
-        self._tolerance_of = lru_cache(_KNOWN_ENTITIES)(self.tolerance.of)
         self._waiting = Waits(self.announce, self._tally, transport.clock, bucket).of
 
     def _new_shared(self) -> _Shared:
@@ -231,8 +223,7 @@ class Sender:
                             continue
                         self._record(sending, None)
                         self._quota.earn()
-                        tolerance = self._tolerance_of(request.operation, request.entity_id)
-                        return response.completed(sending.attempts, tolerance)
+                        return response.completed(sending.attempts)
                     # Out here, so that it is raised without a context.
                     sending.error = error
                     await self._prepare_retry(sending, error)
@@ -462,15 +453,6 @@ class Sender:
                 # Neither concerns usage and limits (spec 8).
                 await (sending.shared.interrupted() if request.counts else loop.create_future())
         sending.elapsed += loop.time() - began_at
-
-    def _announce_deviation(self, event: Event) -> None:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            # Values may be decoded in a thread, or after the loop has ended: no place to call observers.
-            self._warnings(event)
-        else:
-            self.announce(event)
 
     def _announce_retry(self, sending: _Sending, error: RequestError, wait: float) -> None:
         self.announce(

@@ -16,21 +16,18 @@ from functools import cached_property, lru_cache, partial
 from itertools import accumulate, chain, compress, filterfalse
 from math import isfinite
 from operator import attrgetter, eq
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 from attrs import field, frozen
 
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Dataset
-from asyncfin.model.deviation import Counts, Deviation, deviations_of, merged
 from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
-from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries, Series
+from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries, Series, SeriesHead
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import DatasetFields, next_cursor, refuse_repeated
-from asyncfin.wire.strict import JsonBytes, decode, json_text
-from asyncfin.wire.tolerance import STRICT, Tolerance, TolerantDecoder
+from asyncfin.wire.codec import JsonBytes, PageFields, decode, json_text, refuse_repeated
 
 T = TypeVar("T")
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
@@ -44,36 +41,17 @@ _INLINE_BYTES = 256 * 1024
 _MAX_PERIODS_BYTES = 64 * 1024
 
 
-if TYPE_CHECKING:
-    SeriesHead = CatalogueSeries
-else:
-    # A series of a page without its values. Keyword-only: an optional field is followed by `values`.
-    SeriesHead = msgspec.defstruct(
-        "SeriesHead",
-        [
-            (each.name, each.type, *(() if each.required else (each.default,)))
-            for each in msgspec.structs.fields(CatalogueSeries)
-            if each.name in PAGE_FIELDS
-        ],
-        module=__name__,
-        frozen=True,
-        kw_only=True,
-        gc=False,
-    )
-
-
 class RawSeries(SeriesHead, frozen=True, gc=False):
     """A series of a page, its values still the bytes of the response."""
 
     values: msgspec.Raw
 
 
-class _QueryResponse(DatasetFields):
+class _QueryResponse(PageFields):
     """The body of a query response (spec 2.4)."""
 
     periods: tuple[Period, ...]
     series: tuple[RawSeries, ...]
-    next_cursor: str | None = None
 
 
 @frozen(slots=False, getstate_setstate=True)  # slots and cached_property make help() fail on Python 3.13
@@ -95,16 +73,6 @@ class QueryPage(Dataset):
     at: datetime | None = None
     request_id: str | None = None
     attempts: int | None = None
-    _tolerance: Tolerance = field(default=STRICT, repr=False, eq=False)
-    _head_deviations: tuple[Deviation, ...] = field(default=(), repr=False)
-    # What was repaired in the values decoded so far, by the index of their series.
-    _value_counts: dict[int, Counts] = field(init=False, factory=dict, repr=False, eq=False)
-
-    @property
-    def deviations(self) -> tuple[Deviation, ...]:
-        """The repaired deviations from the spec; of values, those decoded so far."""
-        values = map(deviations_of, self._value_counts.values())
-        return merged(chain(self._head_deviations, chain.from_iterable(values)))
 
     @cached_property
     def series(self) -> tuple[Series, ...]:
@@ -119,13 +87,8 @@ class QueryPage(Dataset):
         )
 
     def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
-        counts = self._tolerance.counts()
         with error_context("query", self.entity_id, self):
-            values = _decode_values(raw.values, len(self.periods), index, raw.series_id, counts)
-        if counts:
-            self._value_counts[index] = counts
-            self._tolerance.report(deviations_of(counts))
-        return values
+            return _decode_values(raw.values, len(self.periods), index, raw.series_id)
 
 
 def series_of(
@@ -135,37 +98,30 @@ def series_of(
     version: str = "",
 ) -> Series:
     """Return the Series with the head of a raw or a catalogue series."""
-    fields = {name: getattr(head, name) for name in PAGE_FIELDS}
+    fields = dict(zip(PAGE_FIELDS, _page_fields(head), strict=True))
+    if None in fields.values():  # a text that the page does not have
+        fields = {name: _EMPTY.get(name) if value is None else value for name, value in fields.items()}
     return Series(**fields, periods=periods, decode=decode, version=version)
 
 
-_page_decoder: TolerantDecoder[_QueryResponse] = TolerantDecoder(_QueryResponse)
+_page_decoder = msgspec.json.Decoder(_QueryResponse)
 _series_id = attrgetter("series_id")
+_page_fields = attrgetter(*PAGE_FIELDS)
+_EMPTY = {each.name: each.default for each in msgspec.structs.fields(CatalogueSeries) if not each.required}
 
 
-def read_query_page(
-    body: bytes, value_version: str | None = None, tolerance: Tolerance = STRICT
-) -> QueryPage:
+def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
     """Return the page of a query in a body, its values not yet decoded; a `value_version` of None is any.
 
     It is malformed also if it lists a period or a series twice, or has restated values although the original
     ones were requested.
     """
-    counts = tolerance.counts()
-    response = _page_decoder.decode(body, counts=counts)
+    response = decode(body, _page_decoder)
     refuse_repeated("periods", response.periods)
     refuse_repeated("series", list(map(_series_id, response.series)))
-    page = QueryPage(
-        *response.fields(),
-        response.periods,
-        response.series,
-        next_cursor(response.next_cursor, counts),
-        tolerance=tolerance,
-        head_deviations=deviations_of(counts),
-    )
+    page = QueryPage(*response.fields(), response.periods, response.series, response.cursor)
     if value_version == _ORIGINAL and _may_be_restated(body):
         _refuse_restated(page)
-    tolerance.report(page._head_deviations)
     return page
 
 
@@ -237,19 +193,13 @@ class PlannedPage(Dataset):
     foreign: PageRows  # the others whose numbers are valid, if they are kept
     body: bytes  # the page as received; `arrays_of` finds the `values` arrays in it
     next_cursor: str | None = None
-    deviations: tuple[Deviation, ...] = ()  # of the heads, what was repaired
     at: datetime | None = None
     request_id: str | None = None
     attempts: int | None = None
 
 
 async def read_planned_page(
-    body: bytes,
-    wanted: Container[str],
-    value_version: str,
-    tolerance: Tolerance = STRICT,
-    *,
-    keep_foreign: bool = False,
+    body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool = False
 ) -> PlannedPage:
     """Return the page of a planned query in a body. The loop is stopped for a few milliseconds at most.
 
@@ -260,11 +210,10 @@ async def read_planned_page(
     body = json_text(body)
     # A scan can't be interrupted, so a larger body would stop the loop for longer.
     if len(body) <= _MAX_SCAN_BYTES:
-        scanned = await _scanned(body, wanted, value_version, tolerance, keep_foreign=keep_foreign)
+        scanned = await _scanned(body, wanted, value_version, keep_foreign=keep_foreign)
         if scanned is not None:
-            tolerance.report(scanned.deviations)
             return scanned
-    page = read_query_page(body, value_version, tolerance)
+    page = read_query_page(body, value_version)
     indices, others = _split(list(map(_series_id, page.raw_series)), wanted)
     slices = []
     for each in _sliced([(index, page.raw_series[index]) for index in indices]):
@@ -287,7 +236,6 @@ async def read_planned_page(
         PageRows([*foreign], _concatenated(foreign.values())),
         body,
         page.next_cursor,
-        page._head_deviations,
     )
 
 
@@ -310,14 +258,13 @@ class _ScannedSeries(SeriesHead, Generic[N], frozen=True, gc=False):
     values: list[N | None]
 
 
-class _ScannedResponse(DatasetFields, Generic[N], gc=False):
+class _ScannedResponse(PageFields, Generic[N], gc=False):
     periods: msgspec.Raw
     series: list[_ScannedSeries[N]]
-    next_cursor: str | None = None
 
 
-_scan_original: TolerantDecoder[Any] = TolerantDecoder(_ScannedResponse[_OriginalNumber])
-_scan_any: TolerantDecoder[Any] = TolerantDecoder(_ScannedResponse[_Number])
+_scan_original: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ScannedResponse[_OriginalNumber])
+_scan_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ScannedResponse[_Number])
 
 
 def _split(series_ids: Sequence[str], wanted: Container[str]) -> tuple[list[int], list[int]]:
@@ -328,16 +275,15 @@ def _split(series_ids: Sequence[str], wanted: Container[str]) -> tuple[list[int]
 
 
 async def _scanned(
-    body: bytes, wanted: Container[str], value_version: str, tolerance: Tolerance, *, keep_foreign: bool
+    body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool
 ) -> PlannedPage | None:
     """Return a page read in one scan; None if the scan refuses it: the slower way names the problem.
 
     That way accepts unknown words, and invalid values of foreign series.
     """
     with suppress(MalformedAnswerError):
-        counts = tolerance.counts()
         scan = _scan_original if value_version == _ORIGINAL else _scan_any
-        found: _ScannedResponse[Any] = await scan.decode_in_slices(body, counts)
+        found: _ScannedResponse[Any] = decode(body, scan)
         if len(body) > _INLINE_BYTES:
             await asyncio.sleep(0)
         periods = _periods(bytes(found.periods))
@@ -367,8 +313,7 @@ async def _scanned(
             PageRows(indices, numbers),
             PageRows(others, foreign),
             body,
-            next_cursor(found.next_cursor, counts),
-            deviations_of(counts),
+            found.cursor,
         )
     return None
 
@@ -418,7 +363,7 @@ class ArraysDecoder(Generic[T]):
     """Reads `values` arrays, their entries as a kind of object or None: one, several, or those of a page."""
 
     def __init__(self, kind: type[T]) -> None:
-        self.one: TolerantDecoder[list[T | None]] = TolerantDecoder(list[kind | None])  # type: ignore[valid-type]
+        self.one = msgspec.json.Decoder(list[kind | None])  # type: ignore[valid-type]
         self.all = msgspec.json.Decoder(list[list[kind | None]])  # type: ignore[valid-type]
         self.page = msgspec.json.Decoder(_ReadSeries[kind])  # type: ignore[valid-type]
 
@@ -536,52 +481,33 @@ def _fits(number: msgspec.Raw) -> bool:
 
 
 def decode_arrays(
-    decoder: ArraysDecoder[T],
-    text: JsonBytes,
-    count: int,
-    single: Iterable[tuple[JsonBytes, int, str]],
-    tolerance: Tolerance = STRICT,
-    repaired: Callable[[str, Counts], object] = lambda series_id, counts: None,
+    decoder: ArraysDecoder[T], text: JsonBytes, count: int, single: Iterable[tuple[JsonBytes, int, str]]
 ) -> list[list[T | None]]:
     """Return the `values` arrays of several series of a page, each with `count` entries.
 
     `text` has them as one JSON array, which is read in one call. Only if it violates the spec, they are read
-    one by one: `single` has each array, the index of its series in the page and its id. `repaired` is called
-    with the id of each series that was repaired, and what was.
+    one by one: `single` has each array, the index of its series in the page and its id.
     """
     with suppress(MalformedAnswerError):
         arrays: list[list[T | None]] = decode(text, decoder.all)
         if all(map(partial(eq, count), map(len, arrays))):
             return arrays
-    found = []
-    for raw, index, series_id in single:
-        counts = tolerance.counts()
-        found.append(decode_entries(decoder.one, raw, count, index, series_id, counts))
-        if counts:
-            repaired(series_id, counts)
-    return found
+    return [decode_entries(decoder.one, raw, count, index, series_id) for raw, index, series_id in single]
 
 
-def _decode_values(
-    raw: JsonBytes, count: int, index: int, series_id: str, counts: Counts | None
-) -> tuple[Value | None, ...]:
-    values = decode_entries(values_decoder.one, raw, count, index, series_id, counts)
+def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
+    values = decode_entries(values_decoder.one, raw, count, index, series_id)
     if _numbers_of([values], count, bytes(raw), lambda: [raw]) is None:
         _refuse_unfit([(raw, series_path(index, series_id))])
     return tuple(values)
 
 
 def decode_entries(
-    decoder: TolerantDecoder[T],
-    raw: JsonBytes,
-    count: int,
-    index: int,
-    series_id: str,
-    counts: Counts | None = None,
+    decoder: "msgspec.json.Decoder[T]", raw: JsonBytes, count: int, index: int, series_id: str
 ) -> T:
     """Return a series' `values` array of `count` entries as a decoder reads it; errors name its `index`."""
     path = f"{series_path(index, series_id)}.values"
-    entries: Any = decoder.decode(raw, path, counts, "$.series[*].values")
+    entries: Any = decode(raw, decoder, path)
     if len(entries) != count:
         raise MalformedAnswerError(
             f"expected an entry for each of the {count} periods, got {len(entries)} @ {path}"

@@ -24,14 +24,30 @@ PERIODS = (Period(2024, 12, 12), Period(2023, 12, 12), Period(2024, 3, 3))
 
 
 def series(number: int) -> CatalogueSeries:
-    return CatalogueSeries(f"S-{number}", "annual", f"m{number}", "L", "USD", "b", PATH, "#,##0", "flow")
+    return CatalogueSeries(
+        series_id=f"S-{number}",
+        reporting_group_id="annual",
+        metric_id=f"m{number}",
+        label="L",
+        description="USD",
+        basis="b",
+        scopes=PATH,
+        number_format="#,##0",
+        period_meaning="flow",
+    )
 
 
 def catalogue(count: int = 5, *, entity_id: str = ENTITY, dataset_id: str = DATASET) -> Catalogue:
     """Return a catalogue of `count` series."""
-    group = ReportingGroup("annual", "Annual", "", "b", "annual", tuple(map(series, range(count))))
+    group = ReportingGroup(
+        reporting_group_id="annual",
+        name="Annual",
+        basis="b",
+        cadence="annual",
+        series=tuple(map(series, range(count))),
+    )
     scopes = (Scope("Größe|=%", "Size", "", "r", ("a",), Period(2020, 1, 0)),)
-    groups = (ScopeGroup("segment", "Segment", "", scopes),)
+    groups = (ScopeGroup(scope_group_id="segment", name="Segment", scopes=scopes),)
     return Catalogue(entity_id, "Example", dataset_id, AT, tuple(sorted(PERIODS)), groups, (group,))
 
 

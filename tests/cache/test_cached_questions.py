@@ -761,35 +761,6 @@ async def test_a_neighbour_with_values_that_were_not_requested_is_not_kept() -> 
         assert content(panel) == content(await plain.query(ENTITY, neighbour, FiscalRange()))
 
 
-@virtual
-@pytest.mark.parametrize("repaired", ["catalogue", "query"])
-async def test_a_strict_client_gets_nothing_that_a_tolerant_one_has_repaired(repaired: str) -> None:
-    """They share a cache: the strict one requests it again, and gets the error if it still deviates."""
-    deviates = True
-
-    def drop(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
-        if deviates and name == repaired:
-            for group in answer.get("groups", [answer]):
-                for series in group["series"]:
-                    series["period_meaning"] = None
-
-    cache = MemoryCache()
-    async with (
-        service() as sandbox,
-        altered(sandbox, drop) as base_url,
-        Client(base_url, sandbox.token, cache=cache, max_age=60) as tolerant,
-        Client(base_url, sandbox.token, cache=cache, max_age=60, strict=True) as strict,
-    ):
-        assert (await tolerant.query(ENTITY, Select(), FiscalRange())).deviations
-        with pytest.raises(MalformedAnswerError, match="period_meaning"):
-            await strict.query(ENTITY, Select(), FiscalRange())
-        deviates = False
-        panel = await strict.query(ENTITY, Select(), FiscalRange())
-        assert not panel.deviations
-        assert repaired in asked(sandbox)[-panel.requests :]
-        panel.check()
-
-
 def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
     """At most 100 series, 50 metrics and 50 paths; what is already cached does not count."""
     from tests.plan.test_plan import catalogue as catalogue_of

@@ -21,7 +21,7 @@ def test_the_form_has_all_stored_types() -> None:
     form = form_of(Catalogue, Block)
     assert set(form) == {
         *("Catalogue", "ScopeGroup", "Scope", "ScopeRef", "ReportingGroup", "CatalogueSeries", "Period"),
-        *("Deviation", "Block", "Axis", "PageText"),
+        *("Block", "Axis", "PageText"),
     }
     assert ("scopes", "tuple[ScopeRef, ...]") in form["CatalogueSeries"]
     assert ("active_end", "Period | None") in form["Scope"]

@@ -116,11 +116,15 @@ def test_the_catalogue_of_a_cache_costs_one_request_and_a_check_uses_none(
     """Whether the publication is current; a check is about what the service responds now."""
     monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
     operations = []
-    for arguments in (("catalogue",), ("search", "debt"), ("check", "--max-requests", "2")):
+    for arguments in (("catalogue",), ("catalogue", "--search", "debt"), ("check", "--max-requests", "2")):
         before = len(service.log)
         command(*arguments, COMPANY)
         operations.append([served.operation for served in service.log[before:]])
-    assert operations == [["catalogue"], ["dataset"], ["dataset", "catalogue"]]
+    assert operations == [
+        ["catalogue"],
+        ["catalogue", "--publication"],
+        ["catalogue", "--publication", "catalogue"],
+    ]
 
 
 def test_a_cache_that_may_not_be_used_is_said_in_a_line(

@@ -1,4 +1,4 @@
-"""`asyncfin demo`: the stranger's first look."""
+"""`asyncfin sandbox --demo`: the stranger's first look."""
 
 import re
 import sys
@@ -15,7 +15,7 @@ from tests.cli.conftest import Result, Terminal, finish, start
 @pytest.fixture(scope="module")
 def piped() -> Result:
     """The demo's output in pipes."""
-    return finish(start("demo"))
+    return finish(start("sandbox", "--demo"))
 
 
 def test_the_demo_needs_no_service_and_says_nothing_else(piped: Result) -> None:
@@ -83,7 +83,7 @@ def test_what_to_run_next_can_be_run(
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
 def test_the_demo_fits_a_terminal_of_80_columns() -> None:
     """There it has colours and shows progress, and no line is wider than the terminal."""
-    terminal = Terminal("demo")
+    terminal = Terminal("sandbox", "--demo")
     assert terminal.end() == 0
     assert "Reading from the sandbox: 8 requests" in terminal.shown
     assert b"\x1b[36m" in terminal.written

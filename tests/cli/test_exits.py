@@ -45,7 +45,7 @@ def test_a_refused_token_is_told_from_a_missing_permission(
 ) -> None:
     """A refused token and a missing permission both end with 3, with different advice and no token shown."""
     monkeypatch.setenv("ASYNCFIN_TOKEN", "not-a-token-of-this-service")
-    refused = command("limits")
+    refused = command("usage", "--limits")
     monkeypatch.setenv("ASYNCFIN_TOKEN", service.issue_token(permissions=("datasets:read",)))
     missing = command("usage")
     assert (refused.code, missing.code) == (3, 3)
@@ -56,7 +56,7 @@ def test_a_refused_token_is_told_from_a_missing_permission(
 
 def test_an_unknown_entity_ends_with_4(command: Command) -> None:
     """The line says what to check."""
-    result = command("dataset", UNKNOWN_ID)
+    result = command("catalogue", "--publication", UNKNOWN_ID)
     assert result.code == 4
     assert result.line.endswith(
         "to the account; entity ids come from the operator of the service; check the entity id, and that the"
@@ -70,7 +70,7 @@ def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(
     """The wait is until midnight UTC, too long to sit out."""
     service.put_account(Account("poor", allowance=0))
     monkeypatch.setenv("ASYNCFIN_TOKEN", service.issue_token("poor"))
-    result = command("dataset", ENTITY)
+    result = command("catalogue", "--publication", ENTITY)
     assert result.code == 5
     assert re.search(r"possible again at \d{4}-\d\d-\d\dT.*; run it again then$", result.line)
 
@@ -78,7 +78,7 @@ def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(
 def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, service: Sandbox) -> None:
     """What the service refuses with validation_failed is wrong usage, and ends with 2."""
     service.inject(Status(status=400, code="validation_failed"))
-    assert command("dataset", ENTITY).code == 2
+    assert command("catalogue", "--publication", ENTITY).code == 2
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_other_failures_of_the_service_have_the_code_of_what_they_concern(
 ) -> None:
     """One line without a traceback says what was received."""
     service.inject(fault)
-    result = command("dataset", ENTITY)
+    result = command("catalogue", "--publication", ENTITY)
     assert (result.code, result.out) == (code, "")
     assert result.line.startswith("asyncfin: ")
 
@@ -160,12 +160,12 @@ def test_a_service_that_cannot_be_reached_ends_with_6() -> None:
 def test_a_terminal_shows_what_is_tried_again_and_when(service: Sandbox) -> None:
     """A wait below a second is not 0 s."""
     service.inject(Drop(nth=(1, 2)))
-    terminal = Terminal("limits", sandbox=service)
+    terminal = Terminal("usage", "--limits", sandbox=service)
     assert terminal.end() == 0
     assert re.search(r"Reading: retrying in (\d{1,3} ms|[1-9] s): ConnectionFailedError", terminal.shown)
 
 
-@pytest.mark.parametrize("arguments", [("dataset", ENTITY), ("sandbox", "--port", "0")])
+@pytest.mark.parametrize("arguments", [("catalogue", "--publication", ENTITY), ("sandbox", "--port", "0")])
 def test_output_that_cannot_be_written_ends_with_7(service: Sandbox, arguments: tuple[str, ...]) -> None:
     """A full disk is no success."""
     if not os.path.exists("/dev/full"):
@@ -195,7 +195,7 @@ def test_ctrl_c_ends_a_command_with_130_and_no_traceback(service: Sandbox) -> No
     """A request in flight is dropped."""
     service.inject(Hang(operation="limits"))
     before = len(service.log)
-    process = start("limits", sandbox=service)
+    process = start("usage", "--limits", sandbox=service)
     while len(service.log) == before:
         assert process.poll() is None
         time.sleep(0.01)
@@ -210,7 +210,7 @@ def test_a_closed_standard_output_or_error_loses_only_what_goes_there(
     service: Sandbox, closing: str, entity: str, code: int
 ) -> None:
     """The exit code says the rest."""
-    command = f'exec "$0" -m asyncfin dataset {entity} {closing}'
+    command = f'exec "$0" -m asyncfin catalogue --publication {entity} {closing}'
     done = subprocess.run(
         ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, env=environment(service)
     )
@@ -270,7 +270,9 @@ def test_a_bare_install_names_the_extra(name: str, way: str) -> None:
 
 def test_the_token_file_may_be_standard_input(service: Sandbox) -> None:
     """`--token-file -` reads the first line of standard input, as it would of a file."""
-    process = start("limits", "--base-url", service.base_url, "--token-file", "-", stdin=subprocess.PIPE)
+    process = start(
+        "usage", "--limits", "--base-url", service.base_url, "--token-file", "-", stdin=subprocess.PIPE
+    )
     out, err = process.communicate(f"\ufeff{service.token}\n", timeout=60)
     assert (process.returncode, err) == (0, "")
     assert "credits" in out
@@ -279,7 +281,7 @@ def test_the_token_file_may_be_standard_input(service: Sandbox) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send on Windows")
 @pytest.mark.parametrize(
     "arguments",
-    [("limits", "--token-file", "-"), ("extract", "--into", "night", "--ids", "-")],
+    [("usage", "--limits", "--token-file", "-"), ("extract", "--into", "night", "--ids", "-")],
     ids=["token", "ids"],
 )
 def test_ctrl_c_ends_a_wait_for_standard_input(service: Sandbox, arguments: tuple[str, ...]) -> None:
@@ -315,20 +317,20 @@ def test_the_token_file_may_begin_with_a_byte_order_mark(
     """Some editors write one, and it is no part of the token."""
     path = tmp_path / "token"
     path.write_text(f"{service.token}\n", encoding="utf-8-sig")
-    assert command("limits", "--token-file", str(path)).code == 0
+    assert command("usage", "--limits", "--token-file", str(path)).code == 0
 
 
 def test_an_empty_token_file_is_no_token(command: Command, tmp_path: Path) -> None:
     """An empty file says what is missing."""
     path = tmp_path / "token"
     path.write_text("\n")
-    assert "there is no access token" in command("limits", "--token-file", str(path)).line
+    assert "there is no access token" in command("usage", "--limits", "--token-file", str(path)).line
 
 
 def test_a_truncated_answer_is_retried_in_silence(command: Command, service: Sandbox) -> None:
     """Retries that mend a truncated answer are no matter for the user."""
     service.inject(Truncate(nth=1))
-    result = command("dataset", ENTITY)
+    result = command("catalogue", "--publication", ENTITY)
     assert (result.code, result.err) == (0, "")
 
 
@@ -378,7 +380,7 @@ def test_the_file_of_the_token_is_read_again_when_it_is_refused(
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        assert command("limits", "--base-url", url, "--token-file", str(path)).code == code
+        assert command("usage", "--limits", "--base-url", url, "--token-file", str(path)).code == code
         server.shutdown()
     assert tokens[0] == "old-token"
     assert ("new-token" in tokens) == (code == 0)
@@ -391,6 +393,6 @@ def test_a_user_agent_that_cannot_be_sent_is_wrong_usage(
 ) -> None:
     """The line names the variable."""
     monkeypatch.setenv("ASYNCFIN_USER_AGENT", "two\nlines")
-    result = command("dataset", ENTITY)
+    result = command("catalogue", "--publication", ENTITY)
     assert result.code == 2
     assert "ASYNCFIN_USER_AGENT: it must be 1 to 200 printable ASCII characters" in result.line

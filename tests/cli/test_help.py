@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cli.app import COMMANDS, NAMES as BY_COMMAND
+from asyncfin.cli.app import COMMANDS, NAMES as BY_COMMAND, SUCCESSORS
 from asyncfin.extraction.exit import Exit
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, Command, environment
@@ -92,12 +92,32 @@ def test_every_option_that_the_documentation_names_exists(command: Command) -> N
     assert named <= known | {"--help"}
 
 
-@pytest.mark.parametrize(("command", "line"), COMMANDS.items())
+@pytest.mark.parametrize(
+    ("command", "line"), [entry for group in COMMANDS.values() for entry in group.items()]
+)
 def test_the_list_of_commands_has_the_first_line_of_each_help(command: str, line: str) -> None:
     """The line that the list repeats is the one that the command's own help starts with."""
     module, _, name = command.partition(":")
     documented = getattr(import_module(f"asyncfin.cli.{module}"), name).__doc__
     assert line == documented.partition("\n")[0]
+
+
+def test_the_help_fits_eighty_columns(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is wrapped: the text before the list of commands is as it was written."""
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command("--help").out.splitlines()
+    text = [line for line in lines if line[:1] not in ("│", "╭", "╰")]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert text == [line for line in command("--help").out.splitlines() if line[:1] not in ("│", "╭", "╰")]
+    assert not [line for line in lines if re.match(r"│ {12,}\S", line)]
+
+
+@pytest.mark.parametrize("name", SUCCESSORS)
+def test_removed_names_print_their_successors(command: Command, name: str) -> None:
+    """With the exit code of wrong usage."""
+    result = command(name, ENTITY)
+    assert (result.code, result.out) == (2, "")
+    assert result.err == f"asyncfin: the command {name} is now: asyncfin {SUCCESSORS[name]}\n"
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"], ["--version"]])
@@ -107,7 +127,7 @@ def test_the_list_of_commands_imports_none_of_them(arguments: list[str]) -> None
     loaded = set(subprocess.check_output([sys.executable, "-c", code], text=True).split())
     assert "asyncfin.cli.app" in loaded
     assert not loaded & {"aiohttp", "msgspec", "asyncfin.client", "asyncfin.sandbox"}
-    assert not loaded & {f"asyncfin.cli.{command.partition(':')[0]}" for command in COMMANDS}
+    assert not loaded & {f"asyncfin.cli.{command.partition(':')[0]}" for command in BY_COMMAND}
 
 
 def test_the_version_is_that_of_the_package(command: Command) -> None:
@@ -117,16 +137,16 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
 
 def test_a_command_imports_only_what_it_needs(service: Sandbox) -> None:
     """Starting is quick: no frame library, and the sandbox only where it is run."""
-    code = "import sys; from asyncfin.cli.app import run; run(['limits', '--json']); print(*sys.modules)"
+    code = "import sys; from asyncfin.cli.app import run; run(['usage', '--limits']); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(service), check=True
     )
     loaded = set(done.stdout.split())
     assert "asyncfin.cli.account" in loaded
-    assert not loaded & {"asyncfin.sandbox", "asyncfin.cli.demo", "pyarrow", "pandas", "numpy", "matplotlib"}
+    assert not loaded & {"asyncfin.sandbox", "asyncfin.cli.tour", "pyarrow", "pandas", "numpy", "matplotlib"}
 
 
-HELP = ["--help", "--version", "completion bash", *(f"{name} --help" for name in NAMES)]
+HELP = ["--help", "--version", *(f"{name} --help" for name in NAMES)]
 # Each is wrong by itself, without a look at the service.
 WRONG_USAGE = [
     "queri",
@@ -137,11 +157,11 @@ WRONG_USAGE = [
     f"query {ENTITY} --last 5",
     f"query {ENTITY} --exact FY99999",
     f"query {ENTITY}",
-    f"dataset {ENTITY}",
     "catalogue",
     f"catalogue {ENTITY}",
-    f"search words {ENTITY} --limit 0",
-    f"search words {ENTITY}",
+    f"catalogue --search words {ENTITY} --limit 0",
+    f"catalogue --search words {ENTITY}",
+    "demo",
     f"extract {ENTITY} --into here --both --restated",
     f"extract {ENTITY} --into here",
     f"extract --ids {__file__}.missing --into here",
@@ -149,7 +169,7 @@ WRONG_USAGE = [
     f"record {ENTITY} --into here",
     f"check {ENTITY}",
     "usage --from 2026-02-01 --to 2026-01-01",
-    "limits",
+    "usage --limits",
     f"names {ENTITY}",
     f"mcp {ENTITY}",
     f"explore {ENTITY} --root-path explore",

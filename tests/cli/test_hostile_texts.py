@@ -54,8 +54,8 @@ def running() -> Iterator[Sandbox]:
 
 
 SHOWN = [
-    "dataset",
-    "dataset --json",
+    "catalogue --publication",
+    "catalogue --publication --json",
     "catalogue --descriptions",
     "catalogue --json",
     "query",

@@ -55,18 +55,17 @@ MISTAKES = [
     ("query --entity E", "entities are written without an option, such as asyncfin query ENTITY_ID"),
     ("query --ticker AAPL", "entities are written without an option"),
     ("query --ids ids.txt", "entities are written without an option"),
-    ("dataset", "ENTITY_ID is missing"),
-    ("dataset E another", "more arguments than the command takes: 'another'"),
-    ("dataset id:", "entity_id must be an id"),
+    ("check", "ENTITY_ID is missing"),
+    ("check E another", "more arguments than the command takes: 'another'"),
+    ("check id:", "entity_id must be an id"),
     ("extract --into night", "no entity is given: give entity ids, or a file of them as --ids FILE"),
     ("extract --ids missing.txt --into night", "--ids missing.txt can't be read (No such file or directory)"),
     ("names", "no entity is given: give entity ids, or a file of them as --ids FILE"),
     ("names E --into no/such/folder.csv", "no/such is not a folder"),
-    ("dataset E --names missing.csv", "--names missing.csv can't be read (No such file or directory)"),
+    ("check E --names missing.csv", "--names missing.csv can't be read (No such file or directory)"),
     ("extract E --into night --history --annual --last 3", "not the last 3 fiscal years, which each"),
     ("extract E --into night --history --trailing 12", "when you read; leave --trailing out"),
     ("extract E --into n --history --quarterly --from 2020 --last 3", "write --quarterly --from FY2020-01"),
-    ("completion bsh", "SHELL must be one of bash, zsh, fish, powershell, not 'bsh': write bash"),
     # Series.
     ("query E --metrics Revenue", "unknown option --metrics: write --metric"),
     ("query E --Metric Revenue", "write --metric"),
@@ -75,7 +74,7 @@ MISTAKES = [
     # Output.
     ("query E --csv out.csv", "> out.csv; commands that read entity ids from a file"),
     ("catalogue E --csv out.csv", "looks like a file, not an entity: to write it, > out.csv"),
-    ("dataset E out.csv", "to write a file, > out.csv"),
+    ("check E out.csv", "to write a file, > out.csv"),
     ("query E --plot", "--plot requires an argument"),
     ("query E --plot sales.xls", "--plot sales.xls must end in one of ."),
     ("query E -o out.csv", "output goes to standard output; write > FILE"),
@@ -97,12 +96,12 @@ MISTAKES = [
     ("usage --from 01/02/2026", "--from must be a day, written YYYY-MM-DD, such as 2026-01-31"),
     ("usage --from today", "--from must be a day"),
     ("usage --from 2026-02-01 --to 2026-01-01", "--to must not be before --from"),
-    ("limits --token abc", "unknown option --token: write --token-file"),
-    ("limits --base-url http://example.org", "unless the host is this machine or --allow-http is given"),
-    ("limits --base-url example.org", "base_url must be https://host"),
-    ("limits --base-url https://example.org/v1", "must not end in /v1"),
-    ("limits --token-file missing.txt", "--token-file can't be read (No such file or directory)"),
-    ("limits extra", "more arguments than the command takes: 'extra'"),
+    ("usage --token abc", "unknown option --token: write --token-file"),
+    ("usage --base-url http://example.org", "unless the host is this machine or --allow-http is given"),
+    ("usage --base-url example.org", "base_url must be https://host"),
+    ("usage --base-url https://example.org/v1", "must not end in /v1"),
+    ("usage --token-file missing.txt", "--token-file can't be read (No such file or directory)"),
+    ("usage extra", "more arguments than the command takes: 'extra'"),
     # What another command has, or another way.
     ("query E --both", "--both is an option of extract"),
     ("query E --xlsx", "unknown option --xlsx: write --csv > FILE.csv"),
@@ -113,7 +112,6 @@ MISTAKES = [
     ("querry E", "unknown command 'querry': write query"),
     ("catalog E", "unknown command 'catalog': write catalogue"),
     ("nonsense", "unknown command 'nonsense'; see --help"),
-    ("completion tcsh", "must be one of bash, zsh, fish, powershell, not 'tcsh'"),
     ("sandbox --port x", "--port must be a whole number, such as 5, not 'x'"),
     ("explore --port 99999", "--port"),
 ]  # fmt: skip
@@ -164,7 +162,7 @@ def test_a_name_without_a_close_one_shows_what_the_file_has(command: Command, tm
     """AAPL resembles no name."""
     path = tmp_path / "names.csv"
     path.write_text(f"id,name,aliases\n{ENTITY},Apple,\n{RATIOS_ENTITY},NVIDIA,\n")
-    result = command("dataset", "AAPL", "--names", str(path))
+    result = command("catalogue", "--publication", "AAPL", "--names", str(path))
     assert result.code == 2
     assert f"{path} does not have the name 'AAPL'; it has Apple, NVIDIA" in result.line
     # A second company that is mistyped is not a metric; a metric resembles no name.

@@ -32,7 +32,7 @@ def names(tmp_path: Path) -> str:
 @pytest.mark.parametrize("name", ["Example Company", "example  company", "The Example", ENTITY])
 def test_a_name_stands_for_an_id(command: Command, names: str, name: str) -> None:
     """A name or an alias, in whatever case; an id stays an id."""
-    result = command("dataset", name, "--names", names, "--json")
+    result = command("catalogue", "--publication", name, "--names", names, "--json")
     assert result.code == 0
     assert ENTITY in result.out
 
@@ -60,14 +60,14 @@ def test_each_command_that_takes_entity_ids_takes_names() -> None:
     """Those without `--names` are about no entity."""
     pytest.importorskip("mcp")
     pytest.importorskip("uvicorn")
-    without = {"completion", "demo", "limits", "sandbox", "status", "usage"}
+    without = {"sandbox", "status", "usage"}
     assert set(NAMES.values()) - set(commands_with("--names")) == without
 
 
 def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:
     """Lines and reports about an entity with a name begin with the name."""
     pytest.importorskip("pyarrow")
-    result = command("dataset", "nobody ltd", "--names", names)
+    result = command("catalogue", "--publication", "nobody ltd", "--names", names)
     assert (result.code, result.line.startswith("asyncfin: Nobody Ltd: ")) == (4, True)
     night = str(tmp_path / "night")
     report = command("extract", "nobody ltd", "ratios", "--into", night, "--names", names)
@@ -88,14 +88,14 @@ def test_a_name_that_is_none_is_refused_before_a_request(
 ) -> None:
     """The line says what comes close, or which ids it could be."""
     before = len(service.log)
-    result = command("dataset", name, "--names", names)
+    result = command("catalogue", "--publication", name, "--names", names)
     assert (result.code, len(service.log)) == (2, before)
     assert said in result.line
 
 
 def test_without_a_file_the_line_says_where_names_come_from(command: Command) -> None:
     """A newcomer types the company's name."""
-    line = command("dataset", "Apple").line
+    line = command("catalogue", "--publication", "Apple").line
     assert "a file, which `asyncfin names` writes: --names FILE or ASYNCFIN_NAMES" in line
     assert "id:Apple" in line
 
@@ -114,10 +114,10 @@ def test_a_file_that_is_none_is_named_with_its_line(
     """Exit code 2 before a request."""
     path = tmp_path / "names.csv"
     path.write_text(content)
-    result = command("dataset", ENTITY, "--names", str(path))
+    result = command("catalogue", "--publication", ENTITY, "--names", str(path))
     assert result.code == 2
     assert said in result.line
-    assert command("dataset", ENTITY, "--names", str(tmp_path / "none")).code == 2
+    assert command("catalogue", "--publication", ENTITY, "--names", str(tmp_path / "none")).code == 2
 
 
 def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> 
     ]
     path = tmp_path / "names.csv"
     path.write_text(out)
-    assert command("dataset", "ratios", "--names", str(path)).code == 0
+    assert command("catalogue", "--publication", "ratios", "--names", str(path)).code == 0
     assert command("names", "ratios", "--names", str(path)).out.endswith(f"{RATIOS_ENTITY},Ratios,\n")
     assert "no entity is given" in command("names").line
 
@@ -202,7 +202,7 @@ def test_names_needs_no_file_of_names(
     path = tmp_path / "names.csv"
     monkeypatch.setenv("ASYNCFIN_NAMES", str(path))
     assert command("names", ENTITY, "--into", str(path)).code == 0
-    assert command("dataset", "example [ag]").code == 0
+    assert command("catalogue", "--publication", "example [ag]").code == 0
     other = tmp_path / "other.csv"
     other.write_text("nonsense")
     monkeypatch.setenv("ASYNCFIN_NAMES", str(other))
@@ -216,8 +216,8 @@ def test_an_empty_file_contains_no_names(command: Command, tmp_path: Path, conte
     """`> names.csv` makes one before the command begins."""
     path = tmp_path / "names.csv"
     path.write_text(content)
-    assert command("dataset", ENTITY, "--names", str(path)).code == 0
-    result = command("dataset", "Example", "--names", str(path))
+    assert command("catalogue", "--publication", ENTITY, "--names", str(path)).code == 0
+    result = command("catalogue", "--publication", "Example", "--names", str(path))
     assert (result.code, f"{path} contains no names" in result.line) == (2, True)
 
 
@@ -225,7 +225,7 @@ def test_an_empty_variable_counts_as_unset(command: Command, monkeypatch: pytest
     """Each that the command line reads."""
     for name in ("NAMES", "CACHE", "BUCKET", "ACCOUNT"):
         monkeypatch.setenv(f"ASYNCFIN_{name}", "")
-    assert command("dataset", ENTITY).code == 0
+    assert command("catalogue", "--publication", ENTITY).code == 0
     assert command("query", ENTITY, "--metric", "Debt").code == 0
 
 
@@ -234,11 +234,13 @@ def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
 ) -> None:
     """`id:WORD`, or a line of a file of ids; a mistyped name costs no request."""
     before = len(service.log)
-    assert command("dataset", "Aple").code == 2
+    assert command("catalogue", "--publication", "Aple").code == 2
     assert len(service.log) == before
     ids = tmp_path / "ids.txt"
     for entity_id in (UNKNOWN_ID, ENTITY):
-        assert command("dataset", f"id:{entity_id}").code == (0 if entity_id == ENTITY else 4)
+        assert command("catalogue", "--publication", f"id:{entity_id}").code == (
+            0 if entity_id == ENTITY else 4
+        )
         ids.write_text(entity_id)
     assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\n")
 
@@ -254,7 +256,7 @@ def test_a_file_that_names_wrote_is_a_file_of_ids(command: Command, names: str) 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (("dataset", "Example", "--names"), "--names"),
+        (("catalogue", "--publication", "Example", "--names"), "--names"),
         (("names", ENTITY, "--into"), "--into"),
         (("names", "--ids"), "--ids"),
     ],

@@ -1,4 +1,4 @@
-"""`asyncfin dataset`, `catalogue`, `usage` and `limits` against a service."""
+"""`asyncfin catalogue` and `usage` against a service."""
 
 import csv
 import io
@@ -15,7 +15,7 @@ from tests.cli.conftest import ENTITY, ODD_PATH, RATIOS_ENTITY, Command
 
 def test_dataset_shows_the_metadata_of_the_current_publication(command: Command) -> None:
     """All four fields of spec 2.2 are there to be read, in one request."""
-    result = command("dataset", ENTITY)
+    result = command("catalogue", "--publication", ENTITY)
     assert result.code == 0
     assert [line.split(maxsplit=1)[1].strip() for line in result.out.splitlines()[2:]] == [
         ENTITY,
@@ -27,7 +27,7 @@ def test_dataset_shows_the_metadata_of_the_current_publication(command: Command)
 
 def test_dataset_as_json_is_the_object_of_the_service(command: Command) -> None:
     """The fields have the service's names and forms."""
-    assert json.loads(command("dataset", ENTITY, "--json").out) == {
+    assert json.loads(command("catalogue", "--publication", ENTITY, "--json").out) == {
         "entity_id": ENTITY,
         "name": "Example [AG]",
         "dataset_id": "00000000-0000-4000-8000-000000000001",
@@ -114,19 +114,19 @@ def test_usage_and_limits_are_printed_as_they_came(command: Command) -> None:
         "2020-01-03",
         3,
     )
-    assert json.loads(command("limits").out)["credits"]["granted"] == 1000
-    assert command("limits", "--json").out == command("limits").out
+    assert json.loads(command("usage", "--limits").out)["credits"]["granted"] == 1000
+    assert command("usage", "--limits", "--json").out == command("usage", "--limits").out
 
 
 @pytest.mark.parametrize(
     ("line", "requests"),
     [
-        ("dataset E", 1),
-        ("limits", 1),
+        ("catalogue --publication E", 1),
+        ("usage --limits", 1),
         ("usage --from 2026-01-01 --to 2026-04-02", 1),  # 92 days
         ("usage --from 2026-01-01 --to 2026-04-03", 2),
         ("catalogue E --metric Debt", 1),
-        ("search debt E R", 2),
+        ("catalogue --search debt E R", 2),
         ("names E R E", 2),
         ("status", 0),
     ],
@@ -148,7 +148,7 @@ def test_the_token_can_come_from_a_file(
     monkeypatch.setenv("ASYNCFIN_TOKEN", "wrong")
     path = tmp_path / "token"
     path.write_text(f"{service.token}\nnot this\n")
-    assert command("limits", "--token-file", str(path)).code == 0
+    assert command("usage", "--limits", "--token-file", str(path)).code == 0
 
 
 def test_the_base_url_option_goes_before_the_environment(
@@ -156,4 +156,4 @@ def test_the_base_url_option_goes_before_the_environment(
 ) -> None:
     """A service named on the command line is the one that is asked."""
     monkeypatch.setenv("ASYNCFIN_BASE_URL", "http://127.0.0.1:9")
-    assert command("limits", "--base-url", service.base_url).code == 0
+    assert command("usage", "--limits", "--base-url", service.base_url).code == 0

@@ -1,4 +1,4 @@
-"""`asyncfin search`, and `asyncfin catalogue` of several entities."""
+"""`asyncfin catalogue --search`, and `asyncfin catalogue` of several entities."""
 
 import csv
 import io
@@ -16,11 +16,11 @@ def cells(out: str) -> list[list[str]]:
 
 def test_search_prints_a_row_for_each_metric_and_path_best_first(command: Command) -> None:
     """With the entities that have it; `all` if all of them do. Ids of scopes and groups with --ids."""
-    table = command("search", "sales", ENTITY, RATIOS_ENTITY)
+    table = command("catalogue", "--search", "sales", ENTITY, RATIOS_ENTITY)
     head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(table.out)]
     assert head == ["metric", "label", "scopes", "entities"]
     assert rows[0] == ["Revenue", "Sales", "all", "all"]
-    result = command("search", "sales", ENTITY, RATIOS_ENTITY, "--ids")
+    result = command("catalogue", "--search", "sales", ENTITY, RATIOS_ENTITY, "--ids")
     assert result.code == 0
     head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(result.out)]
     assert head == ["metric", "label", "scope path", "groups", "entities"]
@@ -31,13 +31,13 @@ def test_search_prints_a_row_for_each_metric_and_path_best_first(command: Comman
 
 def test_search_names_the_entities_that_have_a_series(command: Command) -> None:
     """Where not all of them do."""
-    result = command("search", "tax rate", ENTITY, RATIOS_ENTITY)
+    result = command("catalogue", "--search", "tax rate", ENTITY, RATIOS_ENTITY)
     assert result.out.splitlines()[-1].split() == ["TaxRate", "Tax", "rate", "all", "Ratios"]
 
 
 def test_search_has_the_same_as_json_and_csv(command: Command) -> None:
     """Ids, and no names; lists are lists in JSON, and separated by semicolons in CSV."""
-    words = ("search", "revenue", ENTITY, RATIOS_ENTITY)
+    words = ("catalogue", "--search", "revenue", ENTITY, RATIOS_ENTITY)
     document = json.loads(command(*words, "--json").out)
     assert document[0] == {
         "metric_id": "Revenue",
@@ -54,21 +54,21 @@ def test_search_has_the_same_as_json_and_csv(command: Command) -> None:
 
 def test_search_prints_so_many_rows_and_says_how_many_more(command: Command) -> None:
     """In all forms; where lines are read by programs, on standard error."""
-    table = command("search", "revenue", ENTITY, "--limit", "1")
+    table = command("catalogue", "--search", "revenue", ENTITY, "--limit", "1")
     assert len(table.out.splitlines()) == 4
     assert table.out.endswith("and 1 more\n")
-    lines = command("search", "revenue", ENTITY, "--limit", "1", "--csv")
+    lines = command("catalogue", "--search", "revenue", ENTITY, "--limit", "1", "--csv")
     assert len(lines.out.splitlines()) == 2
     assert "and 1 more" in lines.err
-    assert command("search", "revenue", ENTITY, "--limit", "0").code == 2
+    assert command("catalogue", "--search", "revenue", ENTITY, "--limit", "0").code == 2
 
 
 def test_search_says_what_is_only_close(command: Command) -> None:
     """Above the table; in front of JSON and CSV on standard error."""
     close = "nothing has all these words; close to them:"
-    result = command("search", "debt moonbase", ENTITY)
+    result = command("catalogue", "--search", "debt moonbase", ENTITY)
     assert (result.code, result.out.splitlines()[0]) == (0, close)
-    as_json = command("search", "debt moonbase", ENTITY, "--json")
+    as_json = command("catalogue", "--search", "debt moonbase", ENTITY, "--json")
     assert json.loads(as_json.out)[0]["metric_id"] == "Debt"
     assert close in as_json.err
 
@@ -77,9 +77,10 @@ def test_search_says_what_is_only_close(command: Command) -> None:
     ("arguments", "code", "said"),
     [
         (["xyzzy", ENTITY], 2, "no series has the words 'xyzzy'"),
-        (["debt"], 2, 'no entity is given: search "debt" ENTITY'),
-        (["  ", ENTITY], 2, "no words are given"),
-        (["net", "profit", ENTITY], 2, 'search "net profit" ENTITY'),
+        (["debt"], 2, "no entity is given"),
+        (["  ", ENTITY], 2, "--search has no words"),
+        (["net", "profit", ENTITY], 2, '--search "net profit"'),
+        (["debt", ENTITY, "--metric", "Debt"], 2, "leave the other selection out"),
         (["debt", UNKNOWN_ID], 4, "404"),
         (["debt", ENTITY, UNKNOWN_ID], 1, "1 of 2 entities failed"),
     ],
@@ -88,7 +89,7 @@ def test_search_fails_with_a_line_that_says_what_to_write(
     command: Command, arguments: list[str], code: int, said: str
 ) -> None:
     """What some entities have is printed in either case."""
-    result = command("search", *arguments)
+    result = command("catalogue", "--search", *arguments)
     assert (result.code, said in result.err) == (code, True), result.err
     assert ("Debt" in result.out) == (code == 1)
 

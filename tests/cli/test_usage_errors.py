@@ -17,7 +17,7 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
     [
         (["query", ENTITY, "--scope", "company=all|b"], "such as product=iPhone, and 'b' is not"),
         (["extract", ENTITY, "--into"], "requires an argument"),
-        (["dataset", ENTITY, "--nonsense"], "--nonsense"),
+        (["catalogue", "--publication", ENTITY, "--nonsense"], "--nonsense"),
         (["query", ENTITY, "--metric", "Revenu"], "Revenue"),
         (["query", ENTITY, "--trailing", "12", "--from", "2023"], "--from"),
         (["query", ENTITY, "--trailing", "0"], "--trailing: months must be"),
@@ -27,7 +27,7 @@ from tests.cli.conftest import ENTITY, Command, environment, finish, start
         ),
         (["query", ENTITY, "--csv", "--csv-raw"], "--csv and --csv-raw"),
         (["catalogue", ENTITY, "--csv", "--json"], "--json and --csv"),
-        (["limits", "--base-url", "127.0.0.1:8765"], "http://127.0.0.1 for this machine"),
+        (["usage", "--limits", "--base-url", "127.0.0.1:8765"], "http://127.0.0.1 for this machine"),
         (["query", ENTITY, "--from", "0000"], "--from: year must be"),
         (["query", ENTITY, "--to", "2024-Q5"], "--to must be a year, a month such as"),
         (
@@ -62,8 +62,8 @@ SEE_CATALOGUE = "; `asyncfin catalogue` shows what can be asked for"
         (["extract", "O-1", "--into", "night"], False),
         (["query", ENTITY, "--scope", "company"], False),
         (["query", ENTITY, "--trailing", "0"], False),
-        (["dataset", "O-1"], False),
-        (["limits", "--base-url", "http://example.org"], False),
+        (["catalogue", "--publication", "O-1"], False),
+        (["usage", "--limits", "--base-url", "http://example.org"], False),
     ],
 )
 def test_only_unknown_ids_and_words_are_referred_to_the_catalogue(
@@ -112,7 +112,7 @@ def test_a_shared_bucket_without_its_extra_is_said_before_a_request(
     monkeypatch.setitem(sys.modules, "redis", None)
     monkeypatch.setenv("ASYNCFIN_BUCKET", "redis://127.0.0.1:1/0")
     monkeypatch.setenv("ASYNCFIN_ACCOUNT", "desk")
-    result = command("dataset", ENTITY)
+    result = command("catalogue", "--publication", ENTITY)
     assert result.code == 2
     assert "ASYNCFIN_BUCKET" in result.line
     assert "pip install 'asyncfin[redis]'" in result.line
@@ -139,7 +139,7 @@ def test_exploring_a_service_without_entities_shows_how_to_name_one(command: Com
     ("arguments", "named"),
     [
         (("extract", "--into", "night", "--ids", "-"), "--ids -"),
-        (("limits", "--token-file", "-"), "--token-file -"),
+        (("usage", "--limits", "--token-file", "-"), "--token-file -"),
     ],
 )
 def test_a_closed_standard_input_is_refused_in_one_line(
@@ -154,7 +154,7 @@ def test_a_closed_standard_input_is_refused_in_one_line(
 
 def test_standard_input_that_is_no_text_is_refused_as_a_file_of_it_is(service: Sandbox) -> None:
     """Standard input that is not text is refused like such a file, whatever the locale."""
-    process = start("limits", "--token-file", "-", sandbox=service, stdin=subprocess.PIPE)
+    process = start("usage", "--limits", "--token-file", "-", sandbox=service, stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.buffer.write(b"\xff\n")
     result = finish(process)
@@ -187,7 +187,7 @@ def test_a_missing_environment_variable_is_named(
 ) -> None:
     """The line says which variable to set, and its option."""
     monkeypatch.delenv(missing)
-    result = command("limits")
+    result = command("usage", "--limits")
     assert result.code == 2
     assert re.search(rf"set {missing} or give --(base-url|token-file)", result.line)
 
@@ -231,7 +231,7 @@ def test_bytes_that_are_not_text_are_printed_whatever_standard_error_is(service:
 def test_a_token_in_the_place_of_its_file_is_not_printed(command: Command, service: Sandbox) -> None:
     """`--token-file TOKEN` is an easy slip, and terminals and logs keep what is printed."""
     for wrong in (service.token, "x" * 5000, "secret/part"):
-        result = command("limits", "--token-file", wrong)
+        result = command("usage", "--limits", "--token-file", wrong)
         assert result.code == 2
         assert result.line.startswith("asyncfin: --token-file can't be read (")
         assert wrong not in result.err
@@ -247,7 +247,7 @@ def test_a_token_in_a_wrong_form_is_refused_before_a_request(
     """A token in a wrong form would be a 401 that says nothing, so it is refused first, and not printed."""
     monkeypatch.setenv("ASYNCFIN_TOKEN", token)
     before = len(service.log)
-    result = command("limits")
+    result = command("usage", "--limits")
     assert (result.code, len(service.log)) == (2, before)
     assert said in result.line
     assert "abc" not in result.err
@@ -256,7 +256,7 @@ def test_a_token_in_a_wrong_form_is_refused_before_a_request(
 def test_http_to_another_machine_needs_an_option_and_is_warned_of(command: Command, service: Sandbox) -> None:
     """0.0.0.0 is no name of this machine for certain, though it leads there."""
     address = service.base_url.replace("127.0.0.1", "0.0.0.0")
-    assert command("dataset", ENTITY, "--base-url", address).code == 2
-    result = command("dataset", ENTITY, "--base-url", address, "--allow-http")
+    assert command("catalogue", "--publication", ENTITY, "--base-url", address).code == 2
+    result = command("catalogue", "--publication", ENTITY, "--base-url", address, "--allow-http")
     assert (result.code, ENTITY in result.out) == (0, True)
     assert result.line == f"asyncfin: {address} is not encrypted: anyone in between can read the token"

@@ -21,8 +21,7 @@ RANGE = "start=None, end=None"
         (
             Client,
             "base_url, token, *, bucket=None, retry=Retry(), timeouts=Timeouts(), max_in_flight=8,"
-            " lane='interactive', cache=None, max_age=0.0, stale_if_error=0.0, allow_http=False,"
-            " strict=False",
+            " lane='interactive', cache=None, max_age=0.0, stale_if_error=0.0, allow_http=False",
         ),
         (Client.dataset, "self, entity_id"),
         (Client.catalogue_pages, "self, entity_id, *, expected_dataset_id=None, page_size=100"),

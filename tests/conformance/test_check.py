@@ -24,7 +24,7 @@ from asyncfin.sandbox import Dialect, Drop, Sandbox, Status
 from tests.generate import generate, generate_table
 from tests.handmade import ENTITY_ID, dataset
 from tests.services.altering import altered, capped
-from tests.wire.test_tolerance import HARMLESS, REFUSED, REPAIRED, At
+from tests.wire.test_missing_texts import EMPTY, HARMLESS, REFUSED, At
 
 pytestmark = pytest.mark.virtual
 DATASET = generate(3, series=130, publications=1)
@@ -153,15 +153,13 @@ async def _checked(alter: Any, **options: Any) -> Any:
         return await check(client, ENTITY)
 
 
-@pytest.mark.parametrize("alter", REPAIRED, ids=repr)
-async def test_what_is_repaired_differs_and_is_named(alter: At) -> None:
+@pytest.mark.parametrize("alter", EMPTY, ids=repr)
+async def test_missing_text_differs_and_is_named(alter: At) -> None:
     """The finding names the field and the problem, and counts the places."""
-    path, problem = alter.deviation
+    path, problem = alter.finding
     report = await _checked(alter)
     named = [each for each in report.findings if each.kind == "differs"]
-    assert f"{path} is {problem}" in [each.what for each in named] or (
-        problem == "differs from the catalogue" and f"{path} {problem}" in [each.what for each in named]
-    )
+    assert f"{path} is {problem}" in [each.what for each in named]
     assert not report.breaks
     assert all(each.of is None or each.count <= each.of for each in named)
 

@@ -1,4 +1,4 @@
-"""Both value versions in one extraction, what is unchanged, and deviations in reports."""
+"""Both value versions in one extraction, and what is unchanged."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -148,27 +148,6 @@ async def test_a_wrong_argument_of_read_entity_is_named(
     with pytest.raises(SelectionError, match=next(iter(wrong))):
         await read_entity(client, IDS[0], Select(), Annual(), **wrong)
     assert sandbox.log == []
-
-
-def without_labels(name: str, sent: Any, answer: dict[str, Any]) -> None:
-    """Leave out the label of the first series of a query."""
-    if name == "query" and answer["series"]:
-        del answer["series"][0]["label"]
-
-
-async def test_reports_count_the_deviations_that_were_repaired(sandbox: Sandbox, folder: Path) -> None:
-    """Of each entity and in total; both versions count the catalogue's once."""
-    async with altered(sandbox, without_labels) as url, Client(url, sandbox.token) as client:
-        report = await extract(client, IDS[:2], Select(), Annual(), to=folder)
-        assert [each.deviations for each in report.entities] == [1, 1]
-        assert report.deviations == 2
-        assert "repaired deviations from the spec: 2" in str(report)
-        both = folder.with_name("both")
-        report = await extract(client, IDS[:1], Select(), Annual(), to=both, value_version="both")
-        assert report.deviations == 2
-        again = await extract(client, IDS[:2], Select(), Annual(), to=folder)
-    assert again.deviations == 0
-    assert "deviations" not in str(again)
 
 
 NUMBERS = {("A", "x"): {"FY2024": 1}, ("B", "x"): {"FY2024": 2}, ("C", "x"): {"FY2024": 3}, ("D", "x"): {}}

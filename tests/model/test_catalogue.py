@@ -33,7 +33,17 @@ def series(
 ) -> CatalogueSeries:
     basis, meaning = words.get("basis", "company"), words.get("period_meaning", "flow")
     label = words.get("label", f"Label of {metric_id}")
-    return CatalogueSeries(f"s{number}", group_id, metric_id, label, "USD", basis, path, "#,##0", meaning)
+    return CatalogueSeries(
+        series_id=f"s{number}",
+        reporting_group_id=group_id,
+        metric_id=metric_id,
+        label=label,
+        description="USD",
+        basis=basis,
+        scopes=path,
+        number_format="#,##0",
+        period_meaning=meaning,
+    )
 
 
 def catalogue(*found: CatalogueSeries, name: str = "Example", at: datetime = AT) -> Catalogue:
@@ -41,17 +51,16 @@ def catalogue(*found: CatalogueSeries, name: str = "Example", at: datetime = AT)
     group_ids = dict.fromkeys(each.reporting_group_id for each in found)
     groups = tuple(
         ReportingGroup(
-            group_id,
-            f"The {group_id}",
-            "",
-            "reported",
-            "annual" if group_id == "annual" else "quarterly",
-            tuple(each for each in found if each.reporting_group_id == group_id),
+            reporting_group_id=group_id,
+            name=f"The {group_id}",
+            basis="reported",
+            cadence="annual" if group_id == "annual" else "quarterly",
+            series=tuple(each for each in found if each.reporting_group_id == group_id),
         )
         for group_id in group_ids
     )
     scope_groups = tuple(
-        ScopeGroup(group_id, group_id, "", (Scope(scope_id, scope_id.title(), "", "r", ()),))
+        ScopeGroup(scope_group_id=group_id, name=group_id, scopes=(Scope(scope_id, scope_id.title()),))
         for group_id, scope_id in [("company", "total"), ("segment", "cloud"), ("region", "emea")]
     )
     periods = (Period(2023, 12, 12), Period(2024, 3, 3))
@@ -134,11 +143,10 @@ def test_every_given_field_narrows(
     )
     if meant:
         assert listed.select(select) == meant
-        assert judge(listed, select).known == select
     else:
         with pytest.raises(SelectionError, match="leave nothing"):
             listed.select(select)
-        assert judge(listed, select).known is None
+        assert judge(listed, select).series == ()
 
 
 @given(st.lists(drawn_series, min_size=1, max_size=12, unique_by=lambda each: each.series_id), st.data())
@@ -233,7 +241,7 @@ def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, mes
     """The catalogue alone proves it: one that nothing meets, the two that exclude each other, or all."""
     with pytest.raises(SelectionError, match=message):
         EXAMPLE.select(select)
-    assert judge(EXAMPLE, select).known is None
+    assert judge(EXAMPLE, select).series == ()
 
 
 def test_conditions_that_only_together_leave_nothing_are_all_named() -> None:
@@ -369,7 +377,7 @@ def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, s
         with pytest.raises(SelectionError) as caught:
             EXAMPLE.select(select)
         assert caught.value.missing == EXAMPLE.missing(select)
-        assert (judge(EXAMPLE, select).known is None) == (select.label != "label")
+        assert (judge(EXAMPLE, select).series == ()) == (select.label != "label")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a Select means in a catalogue: series, what is missing, and what nothing decides, in one judgement."""
+"""What a Select means in a catalogue: series, and what is missing."""
 
 from collections import Counter
 
@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.deviation import Deviation
-from asyncfin.model.judge import judge
+from asyncfin.model.judge import has_nothing, judge, unstated_notes
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
@@ -24,21 +23,21 @@ def test_a_judgement_has_the_series_of_what_is_known() -> None:
     judged = judge(EXAMPLE, Select(["Cash", "Gold"], cadence="annual"))
     assert judged.series == (CASH,)
     assert judged.missing == {"metric_ids": ("Gold",)}
-    assert judged.known == Select("Cash", cadence="annual")
+    assert not has_nothing(judged.select, judged.missing)
     assert str(judged.error()).startswith("metric_ids: Example")
 
 
 def test_of_a_field_without_a_known_name_nothing_is_known() -> None:
-    """No series, and no Select to go on with."""
+    """No series is left."""
     judged = judge(EXAMPLE, Select("Gold", cadence=["annual", "daily"]))
-    assert (judged.series, judged.known) == ((), None)
+    assert judged.series == ()
     assert judged.missing == {"metric_ids": ("Gold",), "cadence": ("daily",)}
 
 
 def test_of_scope_groups_all_must_be_known() -> None:
     """They mean "exactly these": a path cannot use a group that does not exist."""
     judged = judge(EXAMPLE, Select(scope_group_ids=["segment", "product"]))
-    assert (judged.series, judged.known) == ((), None)
+    assert judged.series == ()
     assert judged.missing == {"scope_group_ids": ("product",)}
     assert judge(EXAMPLE, Select(scope_group_ids=["segment", "region"])).series == (REVENUE_BOTH,)
 
@@ -46,7 +45,7 @@ def test_of_scope_groups_all_must_be_known() -> None:
 def test_an_empty_catalogue_has_all_of_a_select_without_conditions() -> None:
     """Nothing is missing, and there is no error."""
     judged = judge(catalogue(), Select())
-    assert (judged.series, judged.known, judged.error()) == ((), Select(), None)
+    assert (judged.series, judged.missing, judged.error()) == ((), {}, None)
 
 
 def test_a_judgement_raises_nothing_for_a_row_that_means_several_series() -> None:
@@ -55,44 +54,43 @@ def test_a_judgement_raises_nothing_for_a_row_that_means_several_series() -> Non
     judged = judge(twins, Select.of([CASH, REVENUE]))
     assert judged.series == (REVENUE,)
     assert judged.missing == {"series": ("s4",)}
-    assert judged.known == Select.of(REVENUE)
     assert "is one of several of its metric, group and path" in str(judged.error())
     assert str(judged.error()).endswith(": x1, x2; pick again with Select.of")
 
 
 def without_basis() -> Catalogue:
-    """Return a catalogue in which the page of two series did not state their basis."""
-    two = (replace(REVENUE, basis=""), replace(CASH, basis=""))
-    path = "$.groups[*].series[*].basis"
+    """Return a catalogue in which two series state no basis."""
     stated = series(9, "Revenue", "income", CLOUD, basis="segment")
-    return evolve(catalogue(*two, stated), deviations=(Deviation(path, "null", 2),))
+    return catalogue(replace(REVENUE, basis=""), replace(CASH, basis=""), stated)
 
 
-def test_series_that_do_not_state_a_condition_are_undecided() -> None:
-    """All other conditions must hold for them: those of a metric that is not wanted are not named."""
+def test_series_without_word_are_noted() -> None:
+    """They must meet all other conditions: those of another metric are not named."""
+    listed = without_basis()
     select = Select("Revenue", basis=["segment", "company"])
-    judged = judge(without_basis(), select)
-    assert judged.undecided == {"basis": ("s1",)}
+    judged = judge(listed, select)
     assert [each.series_id for each in judged.series] == ["s9"]
-    assert "states none for s1; select by ids instead" in str(judged.error())
-    everything = judge(without_basis(), Select(["Revenue", "Cash"], basis="segment"))
-    assert everything.undecided == {"basis": ("s1", "s4")}
-
-
-def test_two_conditions_that_a_series_does_not_state_are_both_undecided() -> None:
-    """A series that fails one of them, and does not state the other, is not named."""
-    both = ("basis", "period_meaning")
-    deviations = tuple(Deviation(f"$.groups[*].series[*].{each}", "null", 1) for each in both)
-    found = evolve(
-        catalogue(
-            series(1, "Cash", "annual", TOTAL, basis="", period_meaning=""),
-            series(2, "Cash", "annual", TOTAL, basis="", period_meaning="point"),
-            series(3, "Cash", "annual", TOTAL, basis="company", period_meaning="flow"),
-        ),
-        deviations=deviations,
+    assert list(unstated_notes(listed, select)) == ["basis: 1 series states none and is left out: s1"]
+    everything = Select(["Revenue", "Cash"], basis="segment")
+    assert list(unstated_notes(listed, everything)) == ["basis: 2 series state none and are left out: s1, s4"]
+    assert str(judge(listed, Select("Cash", basis="segment")).error()).endswith(
+        "leave nothing: no series of Example (O-a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1) matches both;"
+        " basis: 1 series states none and is left out: s4"
     )
-    judged = judge(found, Select(basis="company", period_meaning="flow"))
-    assert judged.undecided == {"basis": ("s1",), "period_meaning": ("s1",)}
+
+
+def test_two_words_that_are_empty_are_noted() -> None:
+    """A series that fails one condition, and does not state the other, is not named."""
+    listed = catalogue(
+        series(1, "Cash", "annual", TOTAL, basis="", period_meaning=""),
+        series(2, "Cash", "annual", TOTAL, basis="", period_meaning="point"),
+        series(3, "Cash", "annual", TOTAL, basis="company", period_meaning="flow"),
+    )
+    notes = list(unstated_notes(listed, Select(basis="company", period_meaning="flow")))
+    assert notes == [
+        "basis: 1 series states none and is left out: s1",
+        "period_meaning: 1 series states none and is left out: s1",
+    ]
 
 
 @given(st.sampled_from([EXAMPLE, without_basis()]), st.booleans(), st.booleans())
@@ -108,7 +106,7 @@ def test_where_is_called_once_for_each_series_that_meets_the_rest(
 
     select = Select("Revenue" if narrowed else None, basis="segment", where=where)
     judged = judge(listed, select)
-    assert (judged.error(), judged.missing, judged.known) is not None
+    assert (judged.error(), judged.missing) is not None
     assert set(calls.values()) == {1}
     assert all(listed[each].metric_id == "Revenue" or not narrowed for each in calls)
 

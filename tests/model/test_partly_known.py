@@ -1,10 +1,9 @@
-"""Of a Select, what a catalogue has, and what its texts do not decide."""
+"""Of a Select, what a catalogue has."""
 
 from attrs import evolve
 from msgspec.structs import replace
 
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
-from asyncfin.model.deviation import Deviation
 from asyncfin.model.judge import has_nothing, judge
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
@@ -14,7 +13,7 @@ from tests.answers import catalogue_of
 def _of(catalogue: Catalogue, select: Select) -> tuple[str, ...]:
     """Return the ids of the series that meet the part of a Select which a catalogue knows."""
     judged = judge(catalogue, select)
-    assert (judged.known is None) == has_nothing(select, judged.missing) == (not judged.series)
+    assert has_nothing(select, judged.missing) == (not judged.series)
     return tuple(series.series_id for series in judged.series)
 
 
@@ -24,7 +23,7 @@ def test_a_catalogue_without_one_of_two_scope_groups_has_nothing_of_both() -> No
     (group,) = catalogue.groups
     one, two = group.series
     two = replace(two, scopes=(*two.scopes, ScopeRef("region", "north")))
-    region = ScopeGroup("region", "Region", "", (Scope("north", "North", "", "region", ()),))
+    region = ScopeGroup(scope_group_id="region", name="Region", scopes=(Scope("north", "North"),))
     catalogue = evolve(
         catalogue,
         groups=(evolve(group, series=(one, two)),),
@@ -40,9 +39,6 @@ def test_a_series_that_another_condition_excludes_is_decided() -> None:
     catalogue = catalogue_of(["sales.annual", "sales.quarterly", "costs.annual"])
     annual, quarterly = catalogue.groups
     annual = evolve(annual, series=tuple(replace(each, basis="") for each in annual.series))
-    path = "$.groups[*].series[*].basis"
-    catalogue = evolve(
-        catalogue, groups=(annual, quarterly), deviations=(Deviation(path, "null", len(annual.series)),)
-    )
+    catalogue = evolve(catalogue, groups=(annual, quarterly))
     select = Select(basis="consolidated", metric_ids="sales", reporting_group_ids="quarterly")
     assert [series.series_id for series in catalogue.select(select)] == ["sales.quarterly"]

@@ -275,7 +275,7 @@ def parts() -> Catalogue:
     )
     groups = (
         *(each for each in listed.scope_groups if each.scope_group_id != "segment"),
-        ScopeGroup("segment", "Segment", "", (cloud, ended)),
+        ScopeGroup(scope_group_id="segment", name="Segment", scopes=(cloud, ended)),
     )
     return evolve(listed, scope_groups=groups)
 
@@ -316,7 +316,7 @@ def test_words_of_the_context_restrict_and_are_not_compared() -> None:
 
 def test_a_word_that_means_a_metric_does_not_mean_a_scope_of_that_name() -> None:
     """A line "Sales" in a table about derivatives is not what "sales" means first."""
-    scope = ScopeGroup("segment", "Lines", "", (Scope("cloud", "Sales", "", "line", ()),))
+    scope = ScopeGroup(scope_group_id="segment", name="Lines", scopes=(Scope("cloud", "Sales"),))
     listed = catalogue(
         series(1, "Gains", "q", CLOUD, label="Gains", basis="Consolidated"),
         series(2, "Revenue", "q", TOTAL, label="Revenue", basis="Consolidated"),
@@ -335,7 +335,7 @@ def test_the_sign_for_and_in_initials_prefers_labels_with_that_word() -> None:
 
 def test_names_in_camel_case_are_found_in_lower_case() -> None:
     """Nobody writes the name of a product as its company does."""
-    scope = ScopeGroup("segment", "Products", "", (Scope("cloud", "iPhone", "", "product", ()),))
+    scope = ScopeGroup(scope_group_id="segment", name="Products", scopes=(Scope("cloud", "iPhone"),))
     listed = catalogue(series(1, "Revenue", "q", CLOUD, label="Revenue"))
     listed = evolve(listed, scope_groups=(scope,))
     for text in ("iphone", "iPhone", "IPHONE revenue", "iPhones"):

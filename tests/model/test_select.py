@@ -24,7 +24,17 @@ FIELDS = [*ID_FIELDS, "scope_combinations"]
 
 
 def series(series_id: str = "s1", metric_id: str = "Revenue") -> CatalogueSeries:
-    return CatalogueSeries(series_id, "income", metric_id, "Revenue", "USD", "company", PATH, "#,##0", "flow")
+    return CatalogueSeries(
+        series_id=series_id,
+        reporting_group_id="income",
+        metric_id=metric_id,
+        label="Revenue",
+        description="USD",
+        basis="company",
+        scopes=PATH,
+        number_format="#,##0",
+        period_meaning="flow",
+    )
 
 
 @pytest.mark.parametrize("field", ID_FIELDS)

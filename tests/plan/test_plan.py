@@ -34,7 +34,17 @@ def catalogue(*triples: tuple[str, str, str], periods: tuple[Period, ...] = YEAR
     groups: dict[str, list[CatalogueSeries]] = {}
     for at, (metric, scope, group) in enumerate(triples):
         path = (ScopeRef("company", scope),)
-        series = CatalogueSeries(f"s{at}", group, metric, metric, "", "", path, "0", "over_period")
+        series = CatalogueSeries(
+            series_id=f"s{at}",
+            reporting_group_id=group,
+            metric_id=metric,
+            label=metric,
+            description="",
+            basis="",
+            scopes=path,
+            number_format="0",
+            period_meaning="over_period",
+        )
         groups.setdefault(group, []).append(series)
     return Catalogue(
         entity_id="O-" + "0" * 32,
@@ -43,7 +53,10 @@ def catalogue(*triples: tuple[str, str, str], periods: tuple[Period, ...] = YEAR
         created_timestamp=datetime(2025, 1, 1, tzinfo=UTC),
         periods=periods,
         scope_groups=(),
-        groups=tuple(ReportingGroup(name, name, "", "", "", tuple(each)) for name, each in groups.items()),
+        groups=tuple(
+            ReportingGroup(reporting_group_id=name, name=name, series=tuple(each))
+            for name, each in groups.items()
+        ),
     )
 
 

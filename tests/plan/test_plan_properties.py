@@ -79,7 +79,17 @@ def _catalogue(triples: list[tuple[int, int, int]]) -> Catalogue:
     groups: dict[str, list[CatalogueSeries]] = {}
     for at, (metric, path, group) in enumerate(triples):
         scopes = (ScopeRef("segment", f"p{path}"),) + (ScopeRef("region", "r"),) * (path % 2)
-        series = CatalogueSeries(f"s{at}", f"g{group}", f"m{metric}", "", "", "", scopes, "0", "")
+        series = CatalogueSeries(
+            series_id=f"s{at}",
+            reporting_group_id=f"g{group}",
+            metric_id=f"m{metric}",
+            label="",
+            description="",
+            basis="",
+            scopes=scopes,
+            number_format="0",
+            period_meaning="",
+        )
         groups.setdefault(series.reporting_group_id, []).append(series)
     return Catalogue(
         "O-" + "0" * 32,
@@ -88,7 +98,10 @@ def _catalogue(triples: list[tuple[int, int, int]]) -> Catalogue:
         datetime(2025, 1, 1, tzinfo=UTC),
         YEARS,
         (),
-        tuple(ReportingGroup(name, name, "", "", "", tuple(each)) for name, each in groups.items()),
+        tuple(
+            ReportingGroup(reporting_group_id=name, name=name, series=tuple(each))
+            for name, each in groups.items()
+        ),
     )
 
 

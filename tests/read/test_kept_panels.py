@@ -435,40 +435,6 @@ async def test_a_panel_with_unlisted_series_is_stitched_at_each_question() -> No
             assert panels[1] is not panels[2]
 
 
-@pytest.mark.parametrize("where", ["head", "value"])
-async def test_a_panel_with_deviations_is_not_kept(where: str) -> None:
-    """Not where a page was repaired, and no longer once a value was: each question reports it."""
-    repaired: list[Any] = []
-
-    def alter(operation: str, sent: Any, content: Any) -> None:
-        for series in content["series"] if operation == "query" else ():
-            if where == "head":
-                series["label"] = f"{series['label']}, differently"
-            for value in filter(None, series["values"] if where == "value" else ()):
-                value["text"] = None
-
-    def note(event: Any) -> None:
-        if type(event).__name__ == "Deviated":
-            repaired.append(event)
-
-    async with (
-        service() as sandbox,
-        altered(sandbox, alter) as url,
-        client(sandbox, base_url=url, observers=[note]) as asking,
-    ):
-        await asking.query(*QUESTION)
-        panels, reported = [], []
-        for _ in range(3):
-            repaired.clear()
-            panels.append(await asking.query(*QUESTION))
-            panels[-1].check()
-            assert panels[-1].deviations
-            reported.append(len(repaired))
-        assert len({*map(id, panels)}) == 3
-        assert reported == [reported[0]] * 3
-        assert (reported[0] > 0) == (where == "value")
-
-
 async def test_a_series_that_was_read_is_not_kept_decoded_for_each_panel() -> None:
     """What decoding keeps is that of one kept panel: the pages of 256 could be gigabytes."""
     async with service() as sandbox, client(sandbox) as asking:

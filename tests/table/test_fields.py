@@ -115,7 +115,11 @@ def test_a_series_can_be_made_of_the_fields_of_a_page() -> None:
 # What a further field of a service's series takes: a line in each class of one module.
 TRIAL = {
     "asyncfin/model/series.py": (
-        ("    period_meaning: str\n\n", "    period_meaning: str\n    currency: str | None = None\n\n"),
+        ('period_meaning: str = ""\n', 'period_meaning: str = ""\n    currency: str | None = None\n'),
+        (
+            "period_meaning: str | None = None\n",
+            "period_meaning: str | None = None\n    currency: str | None = None\n",
+        ),
         ("    periods: tuple", "    currency: str | None\n    periods: tuple"),
     )
 }

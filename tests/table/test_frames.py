@@ -14,7 +14,6 @@ from asyncfin.model.selection import FiscalRange
 from asyncfin.optional import library
 from asyncfin.table.columns import COLUMNS
 from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.tolerance import Tolerance
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 pa = pytest.importorskip("pyarrow")
@@ -154,13 +153,13 @@ async def broken_panel(field: str, to: Any) -> Panel:
 @pytest.mark.parametrize(
     ("field", "to", "column"),
     [
-        ("text", None, "text"),
+        ("text", 1, "text"),
         ("number_format", 1, "value_number_format"),
-        ("fill_type", None, "fill_type"),
+        ("fill_type", 1, "fill_type"),
         ("value_version", True, "value_version"),
         ("report_period", {"year": 2024, "end_month": 13, "duration_months": 0}, "report_year"),
         ("sources", [{"item_id": "i", "row_index": 1.5, "column_index": 0}], "sources"),
-        ("sources", None, "sources"),
+        ("sources", {}, "sources"),
     ],
 )
 async def test_a_column_decodes_its_own_field_and_no_other(field: str, to: Any, column: str) -> None:
@@ -175,11 +174,11 @@ async def test_a_column_decodes_its_own_field_and_no_other(field: str, to: Any, 
 
 
 async def test_a_value_without_a_report_period_leaves_that_of_the_others() -> None:
-    """A service that is read with tolerance may not state it of some values: they have null there."""
+    """A service may not state it of some values: they have null there."""
     document = page_json([FY23, FY24], {"a.annual": {FY23: 1, FY24: 2}})
     document["series"][0]["values"][0]["report_period"] = None
     catalogue = catalogue_of(["a.annual"], [FY23, FY24])
-    stitched = Stitched(catalogue, catalogue.series, EVER, tolerance=Tolerance())
+    stitched = Stitched(catalogue, catalogue.series, EVER)
     await stitched.add(encoded(document), home=frozenset({"a.annual"}), asked=EVER)
     names = ["report_year", "report_end_month", "report_duration_months"]
     rows = stitched.panel().to_arrow(columns=names).to_pylist()

@@ -227,7 +227,7 @@ def test_a_panel_can_be_pickled(panel: Panel) -> None:
 async def test_broken_values_are_found_by_looking_or_by_check() -> None:
     """The numbers are sound, so the panel is made; the text breaks the spec."""
     document = page_json([FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
-    document["series"][1]["values"][0]["text"] = None
+    document["series"][1]["values"][0]["text"] = 5
     catalogue = catalogue_of(["a.annual", "b.annual"])
     stitch = Stitched(catalogue, catalogue.series, Exact([FY24]))
     home = frozenset({"a.annual", "b.annual"})

@@ -84,7 +84,8 @@ async def test_a_scope_that_was_not_active() -> None:
         group.scopes[0], active_start=Period(2019, 6, 0), active_end=Period(2024, 3, 0)
     )
     catalogue = evolve(
-        panel.catalogue, scope_groups=(ScopeGroup(group.scope_group_id, group.name, "", (scope,)),)
+        panel.catalogue,
+        scope_groups=(ScopeGroup(scope_group_id=group.scope_group_id, name=group.name, scopes=(scope,)),),
     )
     panel = evolve(panel, grid=evolve(panel._grid, catalogue=catalogue))
     inactive = "inactive scope: Whole company was active from FY2019-06 until FY2024-03"

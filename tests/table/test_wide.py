@@ -217,7 +217,9 @@ async def test_rows_can_be_sorted_where_labels_cannot() -> None:
 def scoped(panel: Panel, names: Iterable[str]) -> Panel:
     """Return the panel with a scope of each name, for its series in their order."""
     scopes = tuple(Scope(f"s{at}", name, "", "", ()) for at, name in enumerate(names))
-    catalogue = evolve(panel.catalogue, scope_groups=(ScopeGroup("company", "Company", "", scopes),))
+    catalogue = evolve(
+        panel.catalogue, scope_groups=(ScopeGroup(scope_group_id="company", name="Company", scopes=scopes),)
+    )
     series = tuple(
         msgspec.structs.replace(each, scopes=(msgspec.structs.replace(each.scopes[0], scope_id=f"s{at}"),))
         for at, each in enumerate(panel._grid.series)

@@ -32,7 +32,6 @@ from asyncfin import (
     ConnectionFailedError,
     Dataset,
     DatasetChangedError,
-    Deviation,
     EntityAnswer,
     EntityReport,
     Exact,
@@ -421,8 +420,6 @@ def panels(panel: Panel, layout: Layout) -> None:
     assert_type(panel["a"], Series)
     assert_type(panel.periods, tuple[Period, ...])
     assert_type(panel.unlisted, tuple[str, ...])
-    assert_type(panel.deviations, tuple[Deviation, ...])
-    assert_type(panel.catalogue.deviations, tuple[Deviation, ...])
     assert_type(panel.anchor, Period | None)
     assert_type(panel.requests, int)
     assert_type(panel.confirmed_at, datetime | None)

@@ -1,6 +1,5 @@
 """The codec is strict: nothing is coerced, unknown fields and words pass, problems name their JSON path."""
 
-import asyncio
 import copy
 import json
 from collections.abc import Iterator
@@ -18,10 +17,6 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.wire.codec import decode_dataset, decode_json, read_catalogue_page
 
 Place = tuple[str | int, ...]
-
-
-def decode_catalogue_page(body: bytes) -> CataloguePage:
-    return asyncio.run(read_catalogue_page(body))
 
 
 METADATA = {
@@ -80,8 +75,14 @@ PAGE = METADATA | {
     "next_cursor": "abc",
 }
 PAGE = json.loads(json.dumps(PAGE))  # so that no two places share an object
-OPTIONAL = {"next_cursor", "active_start", "active_end"}
-READERS = {"metadata": (METADATA, decode_dataset), "catalogue": (PAGE, decode_catalogue_page)}
+# What may be missing or null, and what it is then; a text is "".
+OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("name", "description", "role", "label", "basis", "cadence"), ""),
+    **dict.fromkeys(("number_format", "period_meaning"), ""),
+    **dict.fromkeys(("next_cursor", "active_start", "active_end")),
+    "aliases": (),
+}
+READERS = {"metadata": (METADATA, decode_dataset), "catalogue": (PAGE, read_catalogue_page)}
 
 
 def places(value: Any, here: Place = ()) -> Iterator[Place]:
@@ -110,6 +111,12 @@ def removed(document: Any, place: Place) -> bytes:
     return json.dumps(changed).encode()
 
 
+def read_at(model: Any, place: Place) -> Any:
+    for key in place:
+        model = model[key] if isinstance(key, int) else getattr(model, key)
+    return model
+
+
 def spelled(place: Place) -> str:
     return "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
 
@@ -132,7 +139,7 @@ def test_a_value_of_another_type_is_refused_with_its_path(
     document, decode = READERS[name]
     wrong = data.draw(st.sampled_from(WRONG[type(at(document, place))]))
     if wrong is None and place[-1] in OPTIONAL:
-        assert decode(replaced(document, place, None)) is not None
+        assert read_at(decode(replaced(document, place, None)), place) == OPTIONAL[place[-1]]
         return
     with pytest.raises(MalformedAnswerError) as caught:
         decode(replaced(document, place, wrong))
@@ -146,10 +153,10 @@ def test_a_value_of_another_type_is_refused_with_its_path(
     ids=lambda each: spelled(each) if isinstance(each, tuple) else each,
 )
 def test_a_missing_field_is_refused_with_its_path(name: str, place: Place) -> None:
-    """All fields of spec 2 are required, but for the cursor and the bounds of a scope's activity."""
+    """Ids, periods, arrays and timestamps are required; texts, aliases, bounds and the cursor are not."""
     document, decode = READERS[name]
     if place[-1] in OPTIONAL:
-        assert decode(removed(document, place)) is not None
+        assert read_at(decode(removed(document, place)), place) == OPTIONAL[place[-1]]
         return
     with pytest.raises(MalformedAnswerError) as caught:
         decode(removed(document, place))
@@ -159,11 +166,11 @@ def test_a_missing_field_is_refused_with_its_path(name: str, place: Place) -> No
 def test_the_first_of_several_problems_is_named() -> None:
     """The body is read once, up to what is wrong."""
     broken = copy.deepcopy(PAGE)
-    broken["name"] = None
+    broken["name"] = 5
     broken["groups"][0]["series"][1]["label"] = 5
     with pytest.raises(MalformedAnswerError) as caught:
-        decode_catalogue_page(json.dumps(broken).encode())
-    assert caught.value.problems == ("Expected str, got null @ $.name",)
+        read_catalogue_page(json.dumps(broken).encode())
+    assert caught.value.problems == ("Expected str | null, got int @ $.name",)
 
 
 @given(
@@ -177,7 +184,7 @@ def test_unknown_fields_pass(where: tuple[Place, Any], name: str) -> None:
     if not isinstance(target, dict) or name in target:
         return
     target[name] = {"anything": [1, None, "x"]}
-    decode = decode_catalogue_page if document is PAGE else decode_dataset
+    decode = read_catalogue_page if document is PAGE else decode_dataset
     assert decode(json.dumps(changed).encode()) == decode(json.dumps(document).encode())
 
 
@@ -187,11 +194,8 @@ WORDS = ["role", "basis", "cadence", "period_meaning", "number_format"]
 @given(st.sampled_from([p for p in places(PAGE) if p[-1] in WORDS]), st.text())
 def test_unknown_words_pass(place: Place, word: str) -> None:
     """The sets of words are open (spec 2.3), so any text is taken, and kept as it is."""
-    found: Any = decode_catalogue_page(replaced(PAGE | {"name": word}, place, word))
-    assert found.name == word
-    for key in place:
-        found = found[key] if isinstance(key, int) else getattr(found, key)
-    assert found == word
+    page = read_catalogue_page(replaced(PAGE | {"name": word}, place, word))
+    assert (page.name, read_at(page, place)) == (word, word)
 
 
 @pytest.mark.parametrize("month", [0, 13, -1, 2**70])
@@ -199,7 +203,7 @@ def test_unknown_words_pass(place: Place, word: str) -> None:
 def test_a_month_outside_the_year_is_malformed(place: Place, month: int) -> None:
     """Fiscal months run from 1 to 12 (spec 2.1); the error names what is right and the field."""
     with pytest.raises(MalformedAnswerError, match=r"Expected int (>= 1|<= 12) @") as caught:
-        decode_catalogue_page(replaced(PAGE, place, month))
+        read_catalogue_page(replaced(PAGE, place, month))
     assert caught.value.problems[0].endswith(f"@ {spelled(place)}")
 
 
@@ -243,11 +247,10 @@ def test_t_and_z_may_be_small_letters(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["2024-05-01", "20240501"])
 def test_a_day_alone_is_its_midnight(text: str) -> None:
-    """In UTC (spec 2.2), and it is no deviation."""
+    """In UTC (spec 2.2)."""
     for document, decode in READERS.values():
         found = decode(replaced(document, ("created_timestamp",), text))
         assert found.created_timestamp.isoformat() == "2024-05-01T00:00:00+00:00"
-        assert not getattr(found, "deviations", ())
 
 
 @pytest.mark.parametrize("text", ["2024-05-01T06:00:00", "2024-05-01 06:00:00.000", "20240501T060000"])
@@ -299,7 +302,7 @@ def test_what_is_no_json_is_refused(token: bytes) -> None:
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     """Each reader refuses what is not an object as a malformed answer."""
-    for decode in (decode_dataset, decode_catalogue_page):
+    for decode in (decode_dataset, read_catalogue_page):
         with pytest.raises(MalformedAnswerError):
             decode(body)
 
@@ -329,7 +332,7 @@ def test_a_byte_order_mark_before_the_body_is_ignored(name: str) -> None:
 @given(st.binary(max_size=30))
 def test_no_bytes_raise_anything_else(body: bytes) -> None:
     """Any bytes decode to a result or a malformed answer, and raise nothing else."""
-    for decode in (decode_dataset, decode_catalogue_page, decode_json):
+    for decode in (decode_dataset, read_catalogue_page, decode_json):
         with suppress(MalformedAnswerError):
             decode(body)
 
@@ -343,7 +346,7 @@ def test_metadata_become_a_dataset() -> None:
 
 def test_a_catalogue_page_becomes_the_models_classes() -> None:
     """Spec 2.3: each field is where the service put it, arrays as tuples, in their order."""
-    page = decode_catalogue_page(json.dumps(PAGE).encode())
+    page = read_catalogue_page(json.dumps(PAGE).encode())
     assert type(page) is CataloguePage
     assert page.periods == (Period(2023, 12, 12), Period(2024, 3, 3))
     (group,), (scope_group,) = page.groups, page.scope_groups
@@ -362,7 +365,7 @@ def test_a_catalogue_page_becomes_the_models_classes() -> None:
 @pytest.mark.parametrize("body", [removed(PAGE, ("next_cursor",)), replaced(PAGE, ("next_cursor",), None)])
 def test_a_cursor_that_is_absent_or_null_is_none(body: bytes) -> None:
     """A cursor that is absent or null means the last page."""
-    assert decode_catalogue_page(body).next_cursor is None
+    assert read_catalogue_page(body).next_cursor is None
 
 
 def test_a_body_that_is_not_shown_keeps_every_number_as_it_is() -> None:

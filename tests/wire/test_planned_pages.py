@@ -182,9 +182,9 @@ REFUSED = {
         "periods": [plain()["periods"][0]] * 2,
     },
     r"is also at \$\.series\[0\] @ \$\.series\[1\]": {**plain(), "series": [plain()["series"][0]] * 2},
-    r"a required field is missing @ \$\.series\[0\]\.label": {
+    r"a required field is missing @ \$\.series\[0\]\.metric_id": {
         **plain(),
-        "series": [{name: each for name, each in plain()["series"][0].items() if name != "label"}],
+        "series": [{name: each for name, each in plain()["series"][0].items() if name != "metric_id"}],
     },
     r"Expected str, got int @ \$\.series\[0\]\.scopes\[0\]\.scope_id": {
         **plain(),

@@ -51,7 +51,14 @@ def test_a_page_can_be_pickled_before_its_values_are_looked_at() -> None:
 def test_values_come_whole() -> None:
     """Every field of a value arrives, gaps are None, and a reported zero is a Value."""
     first = read(body()).series[0]
-    assert first.values[0] == Value(1.5, "1.5", "0.0", "derived", "original", Period(2024, 3, 0), ())
+    assert first.values[0] == Value(
+        number=1.5,
+        text="1.5",
+        number_format="0.0",
+        fill_type="derived",
+        value_version="original",
+        report_period=Period(2024, 3, 0),
+    )
     assert first.values[1] is None
     assert first.values[2] is not None
     assert first.values[2].number == 0
@@ -120,7 +127,7 @@ def change(path: str, to: Any) -> Callable[[dict[str, Any]], None]:
 
 
 BROKEN_HEADS = {
-    "$.name": change("name", None),
+    "$.name": change("name", 5),
     "$.entity_id": lambda document: document.pop("entity_id"),
     "$.created_timestamp": change("created_timestamp", "2026-02-30"),
     "$.periods[1].year": change("periods.1.year", 2024.0),
@@ -151,11 +158,11 @@ BROKEN_VALUES = {
     "[1]": change("series.0.values.1", value(1, Q2)["number"]),
     "[0].number": change("series.0.values.0.number", "1.5"),
     "[2].number": change("series.0.values.2.number", False),
-    "[2].text": change("series.0.values.2.text", None),
-    "[0].fill_type": lambda document: document["series"][0]["values"][0].pop("fill_type"),
+    "[2].text": change("series.0.values.2.text", 5),
+    "[0].value_version": lambda document: document["series"][0]["values"][0].pop("value_version"),
     "[0].report_period.year": change("series.0.values.0.report_period.year", "2024"),
     "[0].report_period.end_month": change("series.0.values.0.report_period.end_month", 0),
-    "[2].sources[0].row_index": change("series.0.values.2.sources", [{"item_id": "", "column_index": 0}]),
+    "[2].sources[0].item_id": change("series.0.values.2.sources", [{"row_index": 0, "column_index": 0}]),
 }
 
 
@@ -236,10 +243,12 @@ def test_what_is_no_object_is_refused(text: bytes) -> None:
 MANY = [
     Period(2024, 3, 3),
     Source("item", 1, 2),
-    Value(1.5, "1.5", "0.0", "derived", "original", Period(2024, 3, 0), (Source("item", 1, 2),)),
+    Value(number=1.5, text="1.5", value_version="original", sources=(Source("item", 1, 2),)),
     ScopeRef("company", "all"),
     Scope("all", "All", "", "company", ("whole",), Period(2020, 1, 0)),
-    CatalogueSeries("s", "g", "m", "Sales", "in USD", "total", (ScopeRef("company", "all"),), "0", "flow"),
+    CatalogueSeries(
+        series_id="s", reporting_group_id="g", metric_id="m", scopes=(ScopeRef("company", "all"),)
+    ),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a real service may send against the spec: it works with a report, works, or is refused; by one table.
+"""What a real service may send against the spec: it works, or is rejected; by one table.
 
 Each row is tried against the sandbox and against a server written by hand, and every number must equal that
 of the unaltered service.
@@ -7,26 +7,24 @@ of the unaltered service.
 import copy
 import json
 import logging
-import pickle
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from asyncfin import (
     Client,
     FiscalRange,
     MalformedAnswerError,
     MemoryCache,
-    Panel,
+    Query,
     Retry,
     Select,
     SelectionError,
+    Series,
 )
-from asyncfin.events import Deviated, Event
-from asyncfin.model.judge import judge
 from asyncfin.sandbox import Sandbox
 from tests.generate import generate
 from tests.services.altering import altered
@@ -42,6 +40,11 @@ HAND = "O-" + "h" * 32
 UNUSUAL = "ACME Corp/7?"
 TEXTS_OF_SERIES = ("label", "basis", "number_format", "period_meaning")
 
+PATH = "company=total"
+# What a field that is missing or null has; a text is "".
+_EMPTY: dict[str, Any] = {"aliases": (), "sources": ()} | dict.fromkeys(
+    ("report_period", "row_index", "column_index")
+)
 SCOPE = {"scope_id": "total", "name": "Total", "description": "All", "role": "total", "aliases": ["all"]}
 PERIODS = [{"year": year, "end_month": 12, "duration_months": 12} for year in (2023, 2024)]
 
@@ -116,7 +119,7 @@ async def service(by_hand: bool, alter: Alter) -> AsyncIterator[tuple[str, str, 
             yield base_url, sandbox.token, DATASET.entity_id
 
 
-def numbers(panel: Panel) -> Numbers:
+def numbers(panel: Iterable[Series]) -> Numbers:
     return tuple(
         (series.series_id, period.label, value.number)
         for series in panel
@@ -133,11 +136,10 @@ async def unaltered(by_hand: bool) -> Numbers:
         return _unaltered[by_hand]
     async with (
         service(by_hand, lambda operation, body: None) as (url, token, entity_id),
-        Client(url, token, strict=True) as client,
+        Client(url, token) as client,
     ):
         panel = await client.query(entity_id, Select(), FiscalRange())
     panel.check()
-    assert panel.deviations == ()
     return _unaltered.setdefault(by_hand, numbers(panel))
 
 
@@ -178,14 +180,14 @@ class At:
                     each[self.name] = self.to
 
     @property
-    def deviation(self) -> tuple[str, str]:
+    def finding(self) -> tuple[str, str]:
         return "$." + ".".join(filter(None, [self.path, self.name])), self.change
 
     def __repr__(self) -> str:
         return f"{self.operation} {self.path}.{self.name} {self.change} {self.to}"
 
 
-REPAIRABLE = {
+OPTIONAL = {
     "dataset": ["name"],
     "catalogue": [
         "name",
@@ -204,13 +206,12 @@ REPAIRABLE = {
         *(f"series[*].values[*].sources[*].{name}" for name in ("row_index", "column_index")),
     ],
 }
-REPAIRED = [
+EMPTY = [
     At(operation, path, change)
-    for operation, paths in REPAIRABLE.items()
+    for operation, paths in OPTIONAL.items()
     for path in paths
     for change in ("null", "missing")
 ] + [
-    *(At("query", f"series[*].{name}", "differs from the catalogue", "other") for name in TEXTS_OF_SERIES),
     *(At(operation, "next_cursor", "empty", "") for operation in ("catalogue", "query")),
 ]
 HARMLESS = [
@@ -239,51 +240,55 @@ REFUSED = [
 both = pytest.mark.parametrize("by_hand", [False, True], ids=["sandbox", "by hand"])
 
 
-@both
-@pytest.mark.parametrize("alter", REPAIRED, ids=repr)
-async def test_a_deviation_is_repaired_and_reported_and_changes_no_number(
-    by_hand: bool, alter: At, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The panel works in all its forms, from the cache too; an event and one warning name the path."""
-    expected = await unaltered(by_hand)
-    events: list[Event] = []
+@pytest.mark.parametrize("alter", EMPTY, ids=repr)
+async def test_missing_text_is_empty(alter: At, caplog: pytest.LogCaptureFixture) -> None:
+    """The panel works in all its forms, from the cache too, with every number; nothing is logged."""
+    expected = await unaltered(True)
     cache = MemoryCache()
     async with (
-        service(by_hand, alter) as (url, token, entity_id),
-        Client(url, token, cache=cache, observers=[events.append], retry=Retry(attempts=1)) as client,
+        service(True, alter) as (url, token, entity_id),
+        Client(url, token, cache=cache, retry=Retry(attempts=1)) as client,
     ):
+        await client.dataset(entity_id)
         panel = await client.query(entity_id, Select(), FiscalRange())
         panel.check()
         again = await client.query(entity_id, Select(), FiscalRange())
         again.check()
-    assert numbers(panel) == numbers(again) == expected
-    if find_spec("pyarrow"):
-        assert panel.to_arrow().num_rows == len(expected)
+        query = Query([f"M-{number}" for number in range(3)], [PATH], FiscalRange((2023, 12), (2024, 12)))
+        (page,) = [page async for page in client.query_pages(entity_id, query)]
+    assert numbers(panel) == numbers(again) == numbers(page.series) == expected
+    assert panel.to_arrow().num_rows == len(expected)
     assert "entity_id" in panel.to_json()
-    found = {(each.path, each.problem) for each in events if isinstance(each, Deviated)}
-    assert found == {alter.deviation}
-    if alter.operation != "dataset":
-        assert {(each.path, each.problem) for each in panel.deviations} == {alter.deviation}
-        assert again.deviations == panel.deviations
-        assert pickle.loads(pickle.dumps(panel)).deviations == panel.deviations
-        shown = " ".join(str(panel).split())
-        assert f"repaired deviations from the spec: {panel.deviations[0]}" in shown
-        assert (again.catalogue.deviations == ()) == (alter.operation == "query")
-    warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
-    assert [alter.deviation[0] in each.getMessage() for each in warnings] == [True]
+    empty = _EMPTY.get(alter.name, "")
+    if alter.path.startswith("series[*].values[*]"):
+        for series in (*panel, *page.series):
+            for _, value in series.observations():
+                things = value.sources if alter.path.endswith("sources[*]") else (value,)
+                assert {getattr(thing, alter.name) for thing in things} == {empty}
+    elif alter.path == "series[*]":
+        assert {getattr(series, alter.name) for series in page.series} == {empty}
+        assert [series.label for series in panel] == [f"Metric {number}" for number in range(3)]
+    elif alter.operation == "catalogue" and alter.path:
+        (group,), (scope_group,) = panel.catalogue.groups, panel.catalogue.scope_groups
+        things = {
+            "scope_groups[*]": (scope_group,),
+            "scope_groups[*].scopes[*]": scope_group.scopes,
+            "groups[*]": (group,),
+            "groups[*].series[*]": group.series,
+        }[alter.path]
+        assert {getattr(thing, alter.name) for thing in things} == {empty}
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@both
-@pytest.mark.parametrize("alter", REPAIRED, ids=repr)
-async def test_a_strict_client_refuses_every_deviation(by_hand: bool, alter: At) -> None:
-    """A strict client raises, from a cache that a tolerant client has filled, too."""
-    cache = MemoryCache(account="a")
-    async with service(by_hand, alter) as (url, token, entity_id):
-        async with Client(url, token, cache=cache) as tolerant:
-            await tolerant.query(entity_id, Select(), FiscalRange())
-        async with Client(url, token, cache=cache, strict=True, max_age=3600) as strict:
-            with pytest.raises(MalformedAnswerError):
-                await read_all(strict, entity_id)
+@pytest.mark.parametrize("name", TEXTS_OF_SERIES)
+async def test_catalogue_counts_before_query(name: str) -> None:
+    """A text that a query states otherwise changes nothing in a panel; the page of a query has its own."""
+    alter = At("query", f"series[*].{name}", "is", "other")
+    async with service(True, alter) as (url, token, entity_id), Client(url, token) as client:
+        panel = await client.query(entity_id, Select(), FiscalRange())
+        panel.check()
+    assert numbers(panel) == await unaltered(True)
+    assert [getattr(series, name) for series in panel] == [hand_series(number)[name] for number in range(3)]
 
 
 @both
@@ -292,70 +297,56 @@ async def test_other_forms_of_timestamps_work(by_hand: bool, alter: At) -> None:
     """Nine digits of a second, and an offset without a colon, are ISO 8601 too."""
     async with (
         service(by_hand, alter) as (url, token, entity_id),
-        Client(url, token, strict=True) as client,
+        Client(url, token) as client,
     ):
         panel = await client.query(entity_id, Select(), FiscalRange())
     assert numbers(panel) == await unaltered(by_hand)
 
 
 @both
-@pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("alter", REFUSED, ids=repr)
-async def test_what_numbers_depend_on_is_never_repaired(by_hand: bool, alter: At, strict: bool) -> None:
-    """Ids, numbers, periods, paths, lengths, timestamps and wrong types are refused by every client."""
+async def test_what_numbers_depend_on_is_strict(by_hand: bool, alter: At) -> None:
+    """Ids, numbers, periods, paths, lengths, timestamps and wrong types are rejected."""
     async with (
         service(by_hand, alter) as (url, token, entity_id),
-        Client(url, token, strict=strict, retry=Retry(attempts=1)) as client,
+        Client(url, token, retry=Retry(attempts=1)) as client,
     ):
         with pytest.raises(MalformedAnswerError):
             await read_all(client, entity_id)
 
 
-@both
-@pytest.mark.parametrize(
-    ("path", "select"),
-    [
-        ("groups[*].series[*].basis", Select(basis="company")),
-        ("groups[*].series[*].label", Select(label="e")),
-        ("groups[*].series[*].period_meaning", Select(period_meaning="flow")),
-        ("groups[*].cadence", Select(cadence="annual")),
-    ],
-)
-async def test_a_select_by_a_text_that_is_not_stated_names_the_series(
-    by_hand: bool, path: str, select: Select
-) -> None:
-    """Whether such a series is meant is not guessed; by its id it can be read."""
-    async with (
-        service(by_hand, At("catalogue", path, "null")) as (url, token, entity_id),
-        Client(url, token) as client,
-    ):
-        catalogue = await client.catalogue(entity_id)
-        series = catalogue.series[0]
-        with pytest.raises(SelectionError, match=series.series_id) as caught:
-            await client.query(entity_id, select, FiscalRange())
-        (field,) = caught.value.missing
-        assert path.endswith(field)
-        assert series.series_id in caught.value.missing[field]
-        assert judge(catalogue, select).undecided == caught.value.missing
-        panel = await client.query(entity_id, Select(series_ids=series.series_id), FiscalRange())
-        assert panel.series_ids == (series.series_id,)
+WORDS = {"basis": "company", "period_meaning": "flow", "cadence": "annual"}
 
 
-async def test_a_select_that_a_missing_text_cannot_change_is_answered() -> None:
-    """A series that other conditions exclude needs no basis; many entities skip it and name it."""
+@pytest.mark.parametrize("name", WORDS)
+async def test_select_notes_series_without_word(name: str) -> None:
+    """They are left out and named: by the result, or by the error if no other series is left."""
 
-    def alter(operation: str, body: Body) -> None:
+    def empty_first(operation: str, body: Body) -> None:
         if operation == "catalogue":
-            body["groups"][0]["series"][0]["basis"] = None
+            (group,) = body["groups"]
+            if name == "cadence":
+                first = {**group, "reporting_group_id": "other", "cadence": None}
+                first["series"] = [{**group["series"].pop(0), "reporting_group_id": "other"}]
+                body["groups"].append(first)
+            else:
+                group["series"][0][name] = None
 
-    async with service(True, alter) as (url, token, entity_id), Client(url, token) as client:
-        other = Select(metric_ids=["M-1", "M-2"], basis="company")
-        assert (await client.query(entity_id, other, FiscalRange())).series_ids == ("S-1", "S-2")
-        async with client.query_many([entity_id], Select(basis="company"), FiscalRange()) as results:
-            (result,) = [each async for each in results]
+    select = Select(**{name: WORDS[name]})
+    async with service(True, empty_first) as (url, token, entity_id), Client(url, token) as client:
+        panel = await client.query(entity_id, select, FiscalRange())
+        narrow = await client.query(entity_id, evolve(select, metric_ids=["M-1", "M-2"]), FiscalRange())
+        with pytest.raises(SelectionError, match=f"{name}: 1 series states none and is left out: S-0"):
+            await client.query(entity_id, evolve(select, metric_ids="M-0"), FiscalRange())
+        async with client.query_many([entity_id], select, FiscalRange()) as answers:
+            (result,) = [answer async for answer in answers]
+    note = f"{name}: 1 series states none and is left out: S-0"
+    assert panel.series_ids == narrow.series_ids == ("S-1", "S-2")
+    assert note in panel.notes
+    assert note not in narrow.notes
     assert result.panel is not None
-    assert result.panel.series_ids == ("S-1", "S-2")
-    assert result.missing == {"basis": ("S-0",)}
+    assert note in result.panel.notes
+    assert result.missing == {}
 
 
 async def test_an_entity_id_of_another_form_is_sent_with_one_warning(
@@ -366,7 +357,7 @@ async def test_an_entity_id_of_another_form_is_sent_with_one_warning(
     def alter(operation: str, body: Body) -> None:
         body["entity_id"] = UNUSUAL
 
-    async with service(True, alter) as (url, token, _), Client(url, token, strict=True) as client:
+    async with service(True, alter) as (url, token, _), Client(url, token) as client:
         panel = await client.query(UNUSUAL, Select(), FiscalRange())
     assert numbers(panel) == await unaltered(True)
     (warning,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]

@@ -60,9 +60,16 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run all tests, on all cores, and name the slowest."""
+    """Run the tests that need only Python and its packages, on all cores, and name the slowest."""
     install(session, "test")
-    session.run("python", "-m", "pytest", *PARALLEL, "--durations=20", *session.posargs)
+    session.run("python", "-m", "pytest", *PARALLEL, "--more=without", "--durations=20", *session.posargs)
+
+
+@nox.session
+def tests_all(session: nox.Session) -> None:
+    """Run all tests, or `-- --more=only` those that `tests` leaves out; say which are skipped and why."""
+    install(session, "test-all")
+    session.run("python", "-m", "pytest", *PARALLEL, "-rs", "--durations=20", *session.posargs)
 
 
 @nox.session
@@ -76,7 +83,7 @@ def eager(session: nox.Session) -> None:
 @nox.session
 def rooms(session: nox.Session) -> None:
     """Run the tests of each room, or of the named ones, in one process: in file order, then at random."""
-    install(session, "test")
+    install(session, "test-all")
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     for room in session.posargs or sorted(folders):
         # A room whose libraries are missing collects nothing, and says so.
@@ -100,7 +107,7 @@ def on_each(
     found = {version: path for version in versions if (path := _interpreter(version))}
     env = {**(env or {}), "VIRTUAL_ENV": None}  # it names the session's, of which IPython warns in others
     for version, path in found.items():
-        python = environment(session, version, "-e", ".[all]", *GROUPS["test"], interpreter=path)
+        python = environment(session, version, "-e", ".[all]", *GROUPS["test-all"], interpreter=path)
         session.run(python, "-m", "pytest", *PARALLEL, *paths, *session.posargs, external=True, env=env)
     missing = [version for version in versions if version not in found]
     session.log(f"passed on {len(found)} of {len(versions)}: {', '.join(found) or 'none'}")
@@ -201,7 +208,7 @@ def release(session: nox.Session) -> None:
 def lowest(session: nox.Session) -> None:
     """Run the tests with the lowest direct versions that pyproject.toml allows."""
     session.install("uv")
-    requirements = ["-e", ".[all]", *GROUPS["test"]]
+    requirements = ["-e", ".[all]", *GROUPS["test-all"]]
     session.run("uv", "pip", "install", "--resolution", "lowest-direct", *requirements)
     session.run("python", "-m", "pytest", *PARALLEL, *session.posargs)
 
@@ -236,16 +243,20 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Mutate responses; only AsyncfinError may come out. `nox -s fuzz -- 100000` says how many."""
-    install(session, "test")
+    """Run random examples four times as long, and mutate responses: `nox -s fuzz -- 100000`."""
+    install(session, "test-all")
     count, rest = counted(session, 10_000)
+    paths = ("pacing/test_ledger.py", "read/test_schedules.py", "read/test_oracle.py")
+    examples = {"ASYNCFIN_EXAMPLES": "all"}
+    session.run("python", "-m", "pytest", *(f"tests/{path}" for path in paths), *rest, env=examples)
+    session.run("python", "-m", "pytest", *PARALLEL, "-m", "hypothesis", *rest, env=examples)
     session.run("python", "-m", "pytest", "tests/wire/test_fuzz.py", *rest, env={"ASYNCFIN_FUZZ": count})
 
 
 @nox.session
 def chaos(session: nox.Session) -> None:
     """Query a service that fails in every way; `nox -s chaos -- 20000` says how many requests."""
-    install(session, "test")
+    install(session, "test-all")
     count, rest = counted(session, 5_000)
     session.run("python", "-m", "pytest", "tests/client/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
     session.run("python", "-m", "tools.checks.soak", count)
@@ -254,7 +265,7 @@ def chaos(session: nox.Session) -> None:
 @nox.session
 def crash(session: nox.Session) -> None:
     """Kill extractions and writers of a cache at random moments: `nox -s crash -- 200`."""
-    install(session, "test")
+    install(session, "test-all")
     session.run("python", "-m", "tools.checks.crash", *session.posargs)
     session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
     every = {"ASYNCFIN_STORE_KILLS": "1", "ASYNCFIN_STEPS": "1"}
@@ -265,28 +276,28 @@ def crash(session: nox.Session) -> None:
 @nox.session
 def crash_workers(session: nox.Session) -> None:
     """Kill drivers and workers of extractions over executors: `nox -s crash_workers -- dask 40`."""
-    session.install("-e", ".[arrow,store]", *GROUPS["test"], *GROUPS["recipes"])
+    session.install("-e", ".[arrow,store]", *GROUPS["test-all"], *GROUPS["recipes"])
     session.run("python", "-m", "tools.checks.crash_workers", *session.posargs)
 
 
 @nox.session
 def damage(session: nox.Session) -> None:
     """Damage finished extractions at random and run them again: `nox -s damage -- 1000`."""
-    install(session, "test")
+    install(session, "test-all")
     session.run("python", "-m", "tools.checks.damage", *session.posargs)
 
 
 @nox.session
 def mutants(session: nox.Session) -> None:
     """Plant the defects of tests/mutants.toml, or of named rooms, or `-- --changed`: tests must fail."""
-    install(session, "test")
+    install(session, "test-all")
     session.run("python", "-m", "tools.checks.mutants", *session.posargs)
 
 
 @nox.session
 def dask(session: nox.Session) -> None:
     """Run the recipes under examples/ with Dask, dlt, Delta Lake and Prefect."""
-    session.install("-e", ".[arrow,store]", *GROUPS["test"], *GROUPS["recipes"])
+    session.install("-e", ".[arrow,store]", *GROUPS["test-all"], *GROUPS["recipes"])
     session.run("python", "-m", "pytest", "tests/test_examples.py", *session.posargs)
 
 

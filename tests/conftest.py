@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,9 @@ import anyio.to_thread
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import examples
+
+ROOT = Path(__file__).parent
 # About FileBucket and FileCache, which Windows does not have, at least in part.
 POSIX_ONLY = [
     *("cache/test_cache_writer.py", "cache/test_cached_questions.py", "cache/test_cached_workers.py"),
@@ -33,28 +37,48 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile(
-    "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "default",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    max_examples=examples(100),
 )
 settings.load_profile("default")
 
 
-# Rooms that are not collected, and the libraries that they need.
-_without: dict[str, list[str]] = {}
+# What all tests of a room need; elsewhere `pytest.importorskip` skips single tests.
+ROOM_NEEDS = {
+    "extraction": ("pyarrow", "duckdb"),
+    "mcp": ("mcp",),
+    "telemetry": ("opentelemetry.sdk", "opentelemetry.exporter.prometheus", "prometheus_client"),
+    "web": ("httpx", "starlette", "jinja2", "uvicorn"),
+}
 
 
-def ignored_without(room: str, *libraries: str) -> list[str]:
-    """Return the `collect_ignore_glob` of a room all of whose tests need these libraries.
-
-    A skip within conftest.py would be an error of pytest. The summary names the room and the libraries.
-    """
-    if missing := [each for each in libraries if find_spec(each) is None]:
-        _without[room] = missing
-    return ["test_*.py"] if missing else []
+def missing_of(room: str) -> list[str]:
+    """Return the libraries that a room needs and that are not installed."""
+    return [library for library in ROOM_NEEDS[room] if not is_installed(library)]
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for room, missing in _without.items():
-        terminalreporter.write_line(f"skipped: tests/{room}, which needs {', '.join(missing)}")
+def is_installed(library: str) -> bool:
+    try:
+        return find_spec(library) is not None
+    except ModuleNotFoundError:  # of a package that contains it
+        return False
+
+
+def ignored_without(room: str) -> list[str]:
+    """Return the `collect_ignore_glob` of a room: a skip within its conftest.py would be an error."""
+    return ["test_*.py"] if missing_of(room) else []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for room in ROOM_NEEDS:
+        if missing := missing_of(room):
+            terminalreporter.write_line(f"skipped: tests/{room}, which needs {', '.join(missing)}")
+    if config.getoption("more") == "without":
+        reasons = ", ".join([*MORE_PATHS, REDIS])
+        terminalreporter.write_line(f"left to nox -s tests_all: tests with {reasons}")
 
 
 # Frames of these are in the stack of every test.
@@ -203,9 +227,48 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+# What `nox -s tests` leaves to `nox -s tests_all`: beginnings of paths.
+MORE_PATHS = {
+    "browsers and web frameworks": (
+        *("web/test_browser.py", "web/test_fastapi_example.py", "web/test_foreign.py"),
+        *("web/test_frameworks.py", "web/test_random_questions.py", "web/test_servers.py"),
+    ),
+    "object stores": (
+        *("cli/test_extract_store.py", "extraction/test_objects.py", "extraction/test_store_kills.py"),
+        "extraction/test_storm.py",
+    ),
+    "processes that are killed": ("extraction/test_kills.py", "extraction/test_workers.py"),
+    "notebooks, examples and the site": ("test_examples.py", "test_notebooks.py", "test_site.py"),
+}
+REDIS = "a Redis server"
+
+
+def more_of(item: pytest.Item) -> str | None:
+    """Return what more than Python a test needs, or None."""
+    path = item.path.relative_to(ROOT).as_posix()
+    for reason, prefixes in MORE_PATHS.items():
+        if path.startswith(prefixes):
+            return reason
+    return REDIS if "redis" in item.name or "server" in getattr(item, "fixturenames", ()) else None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--more",
+        choices=("with", "without", "only"),
+        default="with",
+        help="tests that need more than Python and its packages, or more time",
+    )
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, which have timeouts: one of them at the end would run alone."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Choose tests, and begin with the longest: one of these at the end would run alone."""
+    more = config.getoption("more")
+    if more != "with":
+        chosen = [item for item in items if (more_of(item) is None) == (more == "without")]
+        config.hook.pytest_deselected(items=[item for item in items if item not in {*chosen}])
+        items[:] = chosen
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 

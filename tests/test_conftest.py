@@ -3,13 +3,12 @@
 import asyncio
 import gc
 import os
-import subprocess
-import sys
 import types
 import warnings
-from pathlib import Path
 
 import pytest
+
+from tests.conftest import ROOM_NEEDS, ignored_without, missing_of
 
 
 def _left_open(make: types.FunctionType) -> str:
@@ -44,37 +43,9 @@ def test_an_unclosed_loop_names_other_modules_that_had_a_part_in_it() -> None:
     assert "at /elsewhere/some_plugin/hooks.py:4, by way of some_plugin" in said
 
 
-@pytest.mark.parametrize(("room", "library"), [("web", "httpx"), ("mcp", "mcp")])
-def test_a_room_without_the_library_that_it_needs_is_skipped_with_a_reason(
-    room: str, library: str, tmp_path: Path
-) -> None:
-    """In another process, in which the library cannot be found."""
-    plugin = tmp_path / "hiding.py"
-    plugin.write_text(
-        "import importlib.util, sys\n"
-        "find = importlib.util.find_spec\n"
-        f"importlib.util.find_spec = lambda name, *more: None if name == {library!r} else find(name, *more)\n"
-        f"sys.modules[{library!r}] = None\n"
-    )
-    command = [
-        "-m",
-        "pytest",
-        "-p",
-        "hiding",
-        "-p",
-        "no:cacheprovider",
-        "--collect-only",
-        "-q",
-        f"tests/{room}",
-    ]
-    root = Path(__file__).parents[1]
-    ended = subprocess.run(
-        [sys.executable, *command],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, ended.stdout + ended.stderr
-    assert f"skipped: tests/{room}, which needs {library}" in ended.stdout
+def test_room_without_its_library_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The summary names it."""
+    assert ignored_without("web") == ["test_*.py"] * bool(missing_of("web"))
+    monkeypatch.setitem(ROOM_NEEDS, "web", ("asyncio", "no_such_library", "no_such_package.part"))
+    assert missing_of("web") == ["no_such_library", "no_such_package.part"]
+    assert ignored_without("web") == ["test_*.py"]

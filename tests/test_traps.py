@@ -24,7 +24,7 @@ from asyncfin import (
     last_twelve_months,
 )
 from asyncfin.sandbox import Latency, Sandbox
-from tests import answers, handmade
+from tests import answers, examples, handmade
 
 pandas = pytest.importorskip("pandas")
 
@@ -131,7 +131,7 @@ def is_near(found: float, wanted: float | None) -> bool:
     return math.isnan(found) if wanted is None else math.isclose(found, wanted, abs_tol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(QUARTERS), st.integers(1, 1_000), min_size=1), min_size=1, max_size=3

@@ -23,6 +23,7 @@ from asyncfin import (
     first_of,
 )
 from asyncfin.sandbox import Sandbox, load
+from tests import examples
 from tests.answers import panel_of
 
 REAL = sorted((Path(__file__).parents[2] / "../shared/data").glob("*.json.gz"))
@@ -66,7 +67,7 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in rows]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from([f"m{metric}.{group}" for metric in range(3) for group in ("a", "b")]),

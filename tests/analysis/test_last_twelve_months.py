@@ -23,6 +23,7 @@ from asyncfin import (
     last_twelve_months,
 )
 from asyncfin.sandbox import Sandbox, load
+from tests import examples
 from tests.answers import ENTITY_ID, panel_of
 
 REAL = sorted((Path(__file__).parents[2] / "../shared/data").glob("[bt]*.json.gz"))
@@ -173,7 +174,7 @@ def adding_up(quarters: list[int], missing: set[Period]) -> dict[Period, float]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.one_of(some_numbers, quarterly.map(lambda each: adding_up(*each))),
     some_numbers,

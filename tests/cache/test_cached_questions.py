@@ -44,6 +44,7 @@ from asyncfin.plan.plan import without_batches
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
+from tests import examples
 from tests.generate import generate
 from tests.read.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
 from tests.services.altering import altered
@@ -810,7 +811,7 @@ def conversations(draw: st.DrawFn) -> tuple[DatasetFile, list[tuple[set[str], An
     return dataset, questions
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(conversations(), DIALECTS, st.booleans(), st.booleans())
 def test_a_cache_changes_no_answer(
     conversation: tuple[DatasetFile, list[tuple[set[str], Any, Any, bool]]],

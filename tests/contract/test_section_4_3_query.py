@@ -19,6 +19,7 @@ from asyncfin import (
     ValidationFailedError,
 )
 from asyncfin.sandbox import Dialect, Sandbox
+from tests import examples
 from tests.contract.conftest import (
     CLOUD,
     EMEA,
@@ -181,7 +182,7 @@ async def test_period_selection_is_sent_by_its_mode(
 
 
 @each_dialect
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 async def test_rule_1_the_result_is_what_matches(client: Client, data: st.DataObject) -> None:
     """Any selection gives the values that the dataset holds for it, groups kept apart."""

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncfin import Client, PermissionDeniedError
 from asyncfin.sandbox import Latency, Sandbox
+from tests import examples
 from tests.contract.conftest import ENTITY, asking
 
 
@@ -53,7 +54,7 @@ async def test_a_range_of_more_than_92_days_is_cut(
     assert {sent.status for sent in sandbox.log} == {200}
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(start=st.dates(date(2000, 1, 1), date(2030, 1, 1)), days=st.integers(0, 500))
 async def test_every_day_is_reported_exactly_once_in_order(client: Client, start: date, days: int) -> None:
     """Every day is reported once and in order, whatever the range and whichever window answers first."""

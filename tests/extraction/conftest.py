@@ -7,16 +7,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
 from asyncfin import Client
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile, Publication
+from tests.conftest import ignored_without
 from tests.generate import generate
 
 COMPANIES = tuple(generate(seed, series=30, publications=2) for seed in range(6))
 IDS = tuple(company.entity_id for company in COMPANIES)
+collect_ignore_glob = ignored_without("extraction")
 collect_ignore = (
     []
     if find_spec("moto") and find_spec("obstore")
@@ -49,6 +50,8 @@ def _annual(publication: Publication) -> Rows:
 
 def query(sql: str) -> list[tuple[Any, ...]]:
     """What DuckDB returns, on a separate connection."""
+    import duckdb
+
     with duckdb.connect() as connection:
         return connection.execute(sql).fetchall()
 

@@ -9,7 +9,7 @@ import pytest
 from asyncfin.sandbox import Sandbox
 from tests.conftest import ignored_without
 
-collect_ignore_glob = ignored_without("mcp", "mcp")
+collect_ignore_glob = ignored_without("mcp")
 
 
 @pytest.fixture(scope="session")

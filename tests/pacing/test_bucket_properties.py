@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asyncfin.pacing.bucket import TokenBucket
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 
 # The virtual clock moves on by a nanosecond at each turn of the loop.
@@ -186,7 +187,7 @@ def test_a_machine_that_fails_closes_its_loop(broken: str, monkeypatch: pytest.M
 
 
 TestBucketAgainstModel = BucketMachine.TestCase
-TestBucketAgainstModel.settings = settings(max_examples=60, stateful_step_count=30)
+TestBucketAgainstModel.settings = settings(max_examples=examples(60), stateful_step_count=30)
 
 ARRIVALS = st.lists(
     st.tuples(st.integers(0, 400), st.integers(1, 5), st.one_of(st.none(), st.integers(1, 300))),
@@ -231,7 +232,7 @@ def test_no_window_holds_more_than_burst_and_rate_allow(
             assert total <= 5 + rate * (at - grants[first][0]) + TICKS * rate
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(ARRIVALS, st.sampled_from([5, 20, 50]), st.integers(5, 9))
 def test_grants_when_pyrate_limiter_does(
     arrivals: list[tuple[int, int, int | None]], rate: int, burst: int

@@ -9,10 +9,11 @@ import pytest
 from asyncfin.pacing.ledger import Booking, Ledger, State
 from asyncfin.pacing.redis import RedisLedger
 from asyncfin.redis import RedisClients
+from tests import examples
 from tests.shared_buckets import RedisLine, RedisServer
 
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.
-SEQUENCES, STEPS = int(os.environ.get("ASYNCFIN_SEQUENCES", "300")), 12
+SEQUENCES, STEPS = int(os.environ.get("ASYNCFIN_SEQUENCES", examples(300))), 12
 OPERATIONS = ["reserve", "confirm"] * 4 + [
     "cancel", "give back", "unspend", "pause", "exhaust", "resume", "learn", "spend", "look"
 ]  # fmt: skip

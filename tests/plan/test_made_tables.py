@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncfin.plan.plan import Plan
+from tests import examples
 from tests.plan.tables import TABLES, Triples, blocks, crosses, many_groups
 from tests.plan.test_plan import ANNUAL, catalogue, planned
 from tests.plan.test_plan_properties import Case, matched, planned as planned_case
@@ -45,7 +46,7 @@ def _mixed(seed: int) -> Case:
     return Case(known, tuple(each for each in known.series if random.random() < share))
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**64).map(_mixed), st.randoms(use_true_random=False))
 def test_blocks_crosses_and_groups_together_are_planned_exactly(case: Case, random: Random) -> None:
     """What each batch matches is what its query selects; the order of the wanted series does not matter."""

@@ -19,6 +19,7 @@ from asyncfin.plan.plan import Batch, Plan
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
 from asyncfin.sandbox import Sandbox
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.handmade import ENTITY_ID, FIRST
 
@@ -127,7 +128,7 @@ def numbers_of(panel: Panel) -> Numbers:
     }
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**64).map(case_of))
 def test_strips_and_growing_give_the_same_answers(case: Case) -> None:
     """Every wanted series once, by a page a batch, with the numbers that are stored; no other series."""

@@ -28,6 +28,7 @@ from asyncfin import (
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Dialect, Sandbox, Switch
 from asyncfin.sandbox.dataset import DatasetFile, Publication
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.generate import generate, generate_table
 
@@ -148,7 +149,7 @@ def series_ids(dataset: DatasetFile) -> list[str]:
     return [series["series_id"] for group in dataset.publications[-1].groups for series in group["series"]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(questions(), DIALECTS, st.booleans())
 def test_a_panel_equals_one_query_without_caps(
     question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect, streamed: bool
@@ -180,7 +181,7 @@ def test_a_panel_equals_one_query_without_caps(
     run(ask)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(questions())
 def test_series_picked_by_hand_come_alone(question: tuple[int, list[int], PeriodSelection, str]) -> None:
     """Select.of keeps the series apart that share a metric, a group and a path."""
@@ -237,7 +238,7 @@ LEFT_OUT = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(questions(), LEFT_OUT)
 def test_a_panel_is_whole_where_the_service_leaves_empty_series_out(
     question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect
@@ -269,7 +270,7 @@ def test_a_panel_is_whole_where_the_service_leaves_empty_series_out(
     run(ask)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(questions(), st.integers(1, 30))
 def test_the_window_of_a_trailing_question_does_not_depend_on_the_service(
     question: tuple[int, list[int], PeriodSelection, str], months: int
@@ -313,7 +314,7 @@ BLOCKS = st.builds(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(TABLES | BLOCKS, st.sampled_from([1.0, 0.5, 0.1]), st.booleans())
 @example(generate_table(2270, metrics=28, paths=20, density=0.7, blocks=6, groups=3), 1.0, False)
 def test_a_panel_of_a_dense_table_equals_one_query_without_caps(
@@ -385,7 +386,7 @@ STALE = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(STALE, st.integers(1, 8), st.integers(0, 2**16))
 def test_a_panel_is_of_one_publication_whatever_is_checked_first(
     dialect: Dialect, nth: int, seed: int

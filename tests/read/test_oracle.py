@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests import examples
 from tests.cache.conftest import redis_url  # noqa: F401  a fixture
 from tests.services.independent import Judge, Service, change, serving
 from tests.services.independent_client import ask, cache_of, client_of, question, read
 
-COUNT = int(os.environ.get("ASYNCFIN_ORACLE", "120"))
+COUNT = int(os.environ.get("ASYNCFIN_ORACLE", examples(120)))
 SEED = os.environ.get("ASYNCFIN_ORACLE_SEED", "1")
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.timeout(14_400)

@@ -12,11 +12,12 @@ import pytest
 from asyncfin import ServerFailureError
 from asyncfin.read.publications import Publication, Received
 from asyncfin.tasks import SingleFlight
+from tests import examples
 from tests.cache.stored import catalogue
 from tests.conftest import VirtualTimeLoop
 
 # ASYNCFIN_SCHEDULES=20000 runs more.
-SCHEDULES = int(os.environ.get("ASYNCFIN_SCHEDULES", "300"))
+SCHEDULES = int(os.environ.get("ASYNCFIN_SCHEDULES", examples(300)))
 SERIES = [each.series_id for each in catalogue(6).series]
 Caller = Callable[[], Coroutine[Any, Any, object]]
 

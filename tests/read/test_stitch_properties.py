@@ -13,6 +13,7 @@ from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.table.panel import Panel
+from tests import examples
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
 PERIODS = [
@@ -130,7 +131,7 @@ def check(panel: Panel, publication: Publication, wanted: tuple[str, ...], selec
         assert panel.anchor == max(populated, default=None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data(), selections)
 def test_a_panel_equals_one_query_without_caps(data: st.DataObject, selection: Resolved) -> None:
     """A panel equals one query without caps, whatever the batches, the pages' periods and their order."""
@@ -141,7 +142,7 @@ def test_a_panel_equals_one_query_without_caps(data: st.DataObject, selection: R
     check(stitched(publication, wanted, answers, selection, requested), publication, wanted, selection)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data(), selections.filter(lambda selection: not isinstance(selection, Trailing)))
 def test_a_value_outside_of_what_was_asked_is_refused(data: st.DataObject, selection: Resolved) -> None:
     """A service that sends more than was asked for is not trusted with the rest."""
@@ -156,7 +157,7 @@ def test_a_value_outside_of_what_was_asked_is_refused(data: st.DataObject, selec
             stitched(publication, wanted, [(whole, body)], selection, selection)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_a_series_that_comes_twice_is_refused(data: st.DataObject) -> None:
     """From its home batch a series comes once, on whichever page."""
@@ -168,7 +169,7 @@ def test_a_series_that_comes_twice_is_refused(data: st.DataObject) -> None:
         stitched(publication, wanted, [*answers, (again[0], body)], EVER, EVER)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_what_did_not_come_is_unlisted(data: st.DataObject) -> None:
     """Series that no page contains are in the panel without values, and are named."""

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin import Client, MemoryCache, Panel, Period, Select, Trailing
 from asyncfin.sandbox import Dialect, Sandbox
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.handmade import ENTITY_ID, Numbers, dataset
 from tests.services.altering import altered
@@ -85,7 +86,7 @@ numbers_of_all_cells = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     numbers_of_all_cells,
     st.lists(st.sampled_from(CELLS), min_size=1, unique=True),

@@ -12,6 +12,7 @@ from attrs import asdict, frozen
 from hypothesis import given, settings, strategies as st
 
 from asyncfin.sandbox.dataset import DatasetFile, Publication, dump, load
+from tests import examples
 from tests.generate import generate, generate_table
 
 # The largest files say the same as the others, and take their time.
@@ -69,7 +70,7 @@ def ids(publication: Publication) -> set[str]:
     return {entry["series_id"] for group in publication.groups for entry in group["series"]}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(),
     st.integers(1, 60),

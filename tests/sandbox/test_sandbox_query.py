@@ -8,6 +8,7 @@ from attrs import evolve
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncfin.sandbox import Dialect, Publication
+from tests import examples
 
 from .conftest import CLOUD, COMPANY, FIRST, GROUPS, PERIODS, SECOND, VALUES, Desk, value
 
@@ -204,7 +205,7 @@ REVISED = {
 
 @pytest.mark.parametrize("values", [VALUES, REVISED], ids=["", "revised"])
 @pytest.mark.parametrize("narrow", [False, True], ids=["", "narrow"])
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 @given(
     metrics=st.sets(st.sampled_from(["sales", "profit", "staff"]), min_size=1),
     paths=st.sets(st.sampled_from(sorted(_PATHS)), min_size=1),

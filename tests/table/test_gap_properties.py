@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.table.gaps import MOST_ROWS
+from tests import examples
 from tests.answers import EVER, panel_of
 
 PERIODS = [
@@ -48,7 +49,7 @@ def expected_gaps(
     return gaps, uneven
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     observed=some_periods,
     more=some_periods,

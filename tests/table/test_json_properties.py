@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 from asyncfin.model.period import Period
 from asyncfin.model.value import Value
 from asyncfin.table.panel import Panel
+from tests import examples
 from tests.answers import panel_of
 
 PERIODS = [Period(year, month, 3) for year in (2023, 2024) for month in (3, 6, 9, 12)]
@@ -55,7 +56,7 @@ def expected(panel: Panel, indent: int | None) -> str:
     return json.dumps(document, ensure_ascii=False, indent=indent, separators=separators)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     panels, st.sampled_from([None, 0, 1, 2, 8]), st.sampled_from(["", "annual", "quarterly"]), st.booleans()
 )

@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings, strategies as st
 
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
+from tests import examples
 from tests.answers import EVER, panel_of
 
 PERIODS = [
@@ -32,7 +33,7 @@ def selected(asked: Resolved, period: Period) -> bool:
     return asked is EVER or (2021, 1) <= (period.year, period.end_month) <= (2022, 6)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(publications, st.sets(st.sampled_from(PERIODS), min_size=1), questions)
 def test_no_reason_is_false(publication: dict[str, set[Period]], more: set[Period], asked: Resolved) -> None:
     """Values that the question did not ask for count too, and every empty cell has a reason."""
@@ -84,7 +85,7 @@ def _months(period: Period) -> set[int]:
     return {last - back for back in range(max(1, period.duration_months))}
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.none() | st.sampled_from(MONTHS), st.none() | st.sampled_from(MONTHS), st.sampled_from(range(15)))
 def test_a_scope_is_inactive_in_periods_without_an_active_month(
     start: Period | None, end: Period | None, duration: int

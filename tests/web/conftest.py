@@ -13,7 +13,7 @@ from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Sandbox
 from tests.conftest import ignored_without
 
-collect_ignore_glob = ignored_without("web", "httpx", "starlette", "jinja2", "uvicorn")
+collect_ignore_glob = ignored_without("web")
 if not collect_ignore_glob:
     import httpx
 

@@ -16,6 +16,7 @@ from asyncfin.errors import MalformedAnswerError, RequestTimeoutError, Truncated
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire import inflate
 from asyncfin.wire.retry import Timeouts
+from tests import examples
 from tests.services.raw import answer
 from tests.wire.transporting import PLAIN, READ, attempted, chunked, failure_of, wired
 
@@ -158,7 +159,7 @@ async def test_inflating_ends_with_the_total_timeout_and_leaves_no_thread(
     st.lists(st.binary(max_size=200) | st.integers(0, 200_000).map(bytes), min_size=1, max_size=20),
     st.sampled_from(["gzip", "zstd"]),
 )
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_any_number_of_streams_inflates_to_what_was_compressed(parts: list[bytes], coding: str) -> None:
     """Streams of any sizes, empty ones too, inflate to what was compressed; cut by a byte they are broken."""
     pack = {"gzip": gzip.compress, "zstd": zstd.compress}[coding]

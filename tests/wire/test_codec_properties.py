@@ -14,6 +14,7 @@ from asyncfin.model.period import Period
 from asyncfin.model.value import Source, Value
 from asyncfin.table.panel import Panel, concat
 from asyncfin.wire.values import decode_numbers, read_query_page
+from tests import examples
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
 pa = pytest.importorskip("pyarrow")
@@ -93,7 +94,7 @@ def eager(document: dict[str, Any]) -> dict[str, list[tuple[Period, Value]]]:
     }
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(documents())
 def test_values_decoded_late_are_those_decoded_at_once(document: dict[str, Any]) -> None:
     """Values decoded late equal those decoded at once, by page and by panel, in every field."""
@@ -105,7 +106,7 @@ def test_values_decoded_late_are_those_decoded_at_once(document: dict[str, Any])
         assert list(series.observations()) == whole[series.series_id]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(documents())
 def test_numbers_are_the_values_numbers(document: dict[str, Any]) -> None:
     """Those read in one pass are the ones on the values, as floats."""
@@ -118,7 +119,7 @@ def test_numbers_are_the_values_numbers(document: dict[str, Any]) -> None:
         ]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(documents(), st.data())
 def test_what_one_reader_refuses_all_do(document: dict[str, Any], data: st.DataObject) -> None:
     """A field of a wrong type or missing is refused by the values and by the column read from it."""
@@ -138,7 +139,7 @@ def test_what_one_reader_refuses_all_do(document: dict[str, Any], data: st.DataO
 EMPTY = {**dict.fromkeys(("text", "number_format", "fill_type"), ""), "report_period": None, "sources": []}
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(documents(), st.data())
 def test_missing_fields_read_alike(document: dict[str, Any], data: st.DataObject) -> None:
     """Fields that are null or missing are empty in Series, tables and pages."""
@@ -167,7 +168,7 @@ def test_missing_fields_read_alike(document: dict[str, Any], data: st.DataObject
     assert [row["text"] for row in rows] == [value.text for each in panel for _, value in each.observations()]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(documents())
 def test_a_table_holds_the_observations(document: dict[str, Any]) -> None:
     """Row by row, series in catalogue order and oldest first, each column says what the value does."""
@@ -194,7 +195,7 @@ def test_a_table_holds_the_observations(document: dict[str, Any]) -> None:
     assert next(rows, None) is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(documents())
 def test_every_library_reads_the_same(document: dict[str, Any]) -> None:
     """Arrow to polars, pandas and DuckDB, and through Parquet: every column and every row."""
@@ -223,7 +224,7 @@ def test_every_library_reads_the_same(document: dict[str, Any]) -> None:
     assert sorted(concat(halves).to_pylist(), key=by_series) == sorted(rows, key=by_series)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(documents())
 def test_the_wide_table_holds_the_same_numbers(document: dict[str, Any]) -> None:
     """Every layout has the same numbers at the same periods."""

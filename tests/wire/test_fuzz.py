@@ -16,12 +16,13 @@ from hypothesis import given, settings, strategies as st
 
 from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Retry, Select
 from asyncfin.sandbox import Sandbox
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.generate import generate
 from tests.services.altering import altered
 from tests.services.raw import Received, answer, judged
 
-CASES = int(os.environ.get("ASYNCFIN_FUZZ", "300"))
+CASES = int(os.environ.get("ASYNCFIN_FUZZ", examples(300)))
 DATASET = generate(5, series=14, publications=1)
 OPERATIONS = ("dataset", "catalogue", "query")
 ODD = [

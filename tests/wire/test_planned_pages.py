@@ -16,6 +16,7 @@ from asyncfin.table.block import compressed as compressed_blocks
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
 from asyncfin.wire.values import PlannedPage, RawSeries, read_planned_page
+from tests import examples
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
 from tests.wire.test_codec_properties import documents, eager
 
@@ -58,7 +59,7 @@ def found(panel: Panel) -> dict[str, list[tuple[Period, Value]]]:
     return {series.series_id: list(series.observations()) for series in panel}
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(documents(), st.booleans(), st.booleans(), st.sampled_from(ALL_KINDS_OF_TEXT))
 def test_values_are_those_that_came_whichever_way_a_page_is_read(
     document: dict[str, Any], slow: bool, packed: bool, label: str
@@ -75,7 +76,7 @@ def test_values_are_those_that_came_whichever_way_a_page_is_read(
     answer.check()
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(documents(), st.booleans(), st.booleans())
 def test_a_table_holds_the_values_that_came(document: dict[str, Any], sound: bool, packed: bool) -> None:
     """Read page by page or series by series, behind a series of the page that was not requested."""

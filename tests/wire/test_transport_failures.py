@@ -23,6 +23,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
 )
 from asyncfin.wire.protocol import Request
+from tests import examples
 from tests.conftest import VirtualTimeLoop
 from tests.services.raw import answer, dropping, resetting, scripted
 from tests.wire.transporting import (
@@ -232,7 +233,7 @@ def spoiled(draw: st.DrawFn) -> bytes:
 
 
 @given(raw=spoiled())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_whatever_comes_is_an_answer_or_an_error_of_ours(raw: bytes) -> None:
     """Spoiled bytes never hang an attempt and never show an exception of the library below."""
 

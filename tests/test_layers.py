@@ -88,6 +88,7 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.notes",
         "asyncfin.table.panel",
         "asyncfin.table.plot",
+        "asyncfin.table.rows",
         "asyncfin.table.text",
         "asyncfin.table.unit",
         "asyncfin.table.why",

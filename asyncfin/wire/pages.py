@@ -40,8 +40,10 @@ from asyncfin.wire.protocol import (
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
 # The spec has no bounds for these. They only stop a read that would never end.
-MAX_EMPTY_PAGES = 1_000
+MAX_EMPTY_PAGES = 10
 MAX_CATALOGUE_SERIES = 1_000_000
+# How many pages of a planned query are followed after all its wanted series have arrived.
+FURTHER_PAGES = 2
 # Steps of the loop within which a request that waits for nothing is written; three are enough today.
 _STEPS = 8
 
@@ -90,7 +92,7 @@ class _Trail:
                 raise MalformedAnswerError(f"series {series_id!r} is repeated")
             self.series_ids.add(series_id)
         if page.next_cursor is not None:
-            if self.empty_in_a_row > MAX_EMPTY_PAGES:
+            if self.empty_in_a_row >= MAX_EMPTY_PAGES:
                 raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")
             if page.next_cursor in self.cursors:
                 raise MalformedAnswerError("a cursor was received a second time @ $.next_cursor")
@@ -151,19 +153,15 @@ def planned_pages(
     """Yield the pages of a planned query, in the service's order, with the numbers of its wanted series.
 
     Its query selects the `matched` series; a page with any other is refused. With `keep_foreign` the numbers
-    of those that are not wanted are read too, if they are valid.
-
-    If a cursor is refused, the chain starts over from its first page, once: the page of the cursor may have
-    been sent long ago. Series that were received are not wanted the second time.
+    of those that are not wanted are read too, if they are valid. Once all wanted series have arrived, at most
+    two further pages are followed.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)
-
-    def start_over() -> None:
-        nonlocal trail, wanted
-        trail, wanted = _Trail(entity_id, query.expected_dataset_id), wanted - trail.series_ids
+    complete_pages = 0  # the last one that was waited for, and those after it
 
     async def read(response: Response) -> PlannedPage:
+        nonlocal complete_pages
         page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
         page = evolve(page, **_origin(response))
         trail.check(page, response)
@@ -176,9 +174,10 @@ def planned_pages(
                 if series_id not in matched
             )
         trail.follow(page, series_ids)
-        return page
+        complete_pages += trail.series_ids >= wanted
+        return evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
 
-    return _pages(send, request_for, read, prefetch=prefetch, start_over=start_over)
+    return _pages(send, request_for, read, prefetch=prefetch)
 
 
 def _origin(response: Response) -> dict[str, Any]:
@@ -191,26 +190,14 @@ async def _pages(
     read: Callable[[Response], Awaitable[Page]],
     *,
     prefetch: bool,
-    start_over: Callable[[], None] | None = None,
 ) -> AsyncGenerator[Page, None]:
-    """Follow the cursor until the last page; with `prefetch` request a page ahead.
-
-    `start_over` is called once if a cursor is refused, and the first page is requested again; None: it is an
-    error.
-    """
+    """Follow the cursor until the last page; with `prefetch` request a page ahead."""
     # At most one request is ahead of the consumer, who sets the pace.
-    first = request = request_for(cursor=None)
+    request = request_for(cursor=None)
     ahead: asyncio.Task[Response] | None = None
     try:
         while True:
-            try:
-                response, ahead = await (ahead or send(request)), None
-            except ValidationFailedError:
-                if start_over is None or request is first:
-                    raise
-                start_over()
-                request, ahead, start_over = first, None, None
-                continue
+            response, ahead = await (ahead or send(request)), None
             async with decoding_lock():
                 with reading(request, response):
                     page = await read(response)

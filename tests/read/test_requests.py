@@ -340,30 +340,3 @@ async def test_a_catalogue_whose_cursor_is_refused_is_read_from_its_first_page_o
         sandbox.inject(refused_cursor("catalogue", 2, 4))
         with pytest.raises(ValidationFailedError):
             await client.catalogue(ENTITY_ID)
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_query_whose_cursor_is_refused_is_read_from_its_first_page_once(streamed: bool) -> None:
-    """Each series is in the result once, also where a stream has yielded it."""
-    series = [{"series_id": f"S-{n:03}", "metric_id": "M", "scopes": []} for n in range(250)]
-    alike = company(1)
-    alike["publications"][0]["groups"][0]["series"] = series
-    alike["publications"][0]["values"] = {each["series_id"]: [[0, 1.0]] for each in series}
-    async with Sandbox(alike) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        await client.catalogue(ENTITY_ID)
-        before = len(sandbox.log)
-        sandbox.inject(refused_cursor("query", 3))
-        if streamed:
-            async with client.stream(ENTITY_ID, *QUESTION) as pieces:
-                panels = [piece async for piece in pieces]
-        else:
-            panels = [await client.query(ENTITY_ID, *QUESTION)]
-        assert sorted(each for panel in panels for each in panel.series_ids) == [
-            each["series_id"] for each in series
-        ]
-        assert all(len(list(each.observations())) == 1 for panel in panels for each in panel)
-        operations = [served.operation for served in sandbox.log[before:]]
-        assert operations == ["query"] * 6
-        sandbox.inject(refused_cursor("query", 2, 4))
-        with pytest.raises(ValidationFailedError):
-            await client.query(ENTITY_ID, *QUESTION)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 
 import pytest
+from attrs import evolve
 
 from asyncfin import (
     Client,
@@ -43,13 +44,10 @@ def large(entity_id: str, series: int) -> Catalogue:
     """Return a catalogue that holds the same series many times, `series` in all."""
     (group,) = catalogue_of(["m.annual"]).groups
     small = catalogue_of(["m.annual"])
-    whole = type(group)(*(getattr(group, name) for name in GROUP_FIELDS), series=group.series * series)
+    whole = evolve(group, series=group.series * series)
     return Catalogue(
         entity_id, small.name, small.dataset_id, small.created_timestamp, small.periods, (), (whole,)
     )
-
-
-GROUP_FIELDS = ("reporting_group_id", "name", "description", "basis", "cadence")
 
 
 def test_the_kept_publications_have_two_hundred_thousand_series_together() -> None:

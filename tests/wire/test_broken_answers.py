@@ -16,7 +16,6 @@ from asyncfin import (
     Trailing,
 )
 from asyncfin.sandbox import Sandbox, Status
-from asyncfin.wire import pages
 from tests.generate import generate
 from tests.services.altering import altered
 
@@ -184,22 +183,6 @@ async def test_a_catalogue_page_with_a_period_twice_is_refused() -> None:
     """A repeated period in one array is malformed, in a catalogue too."""
     with pytest.raises(MalformedAnswerError, match=r"\$\.periods\[1\]"):
         await ask(a_period_twice, operation="catalogue")
-
-
-async def test_empty_pages_without_an_end_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty page with a cursor is followed, but the allowance is not spent on nothing but those."""
-    assert pages.MAX_EMPTY_PAGES == 1_000
-    monkeypatch.setattr(pages, "MAX_EMPTY_PAGES", 20)
-    given = []
-
-    def empty(sent: Response, answer: Response) -> None:
-        given.append(sent.get("cursor"))
-        answer["next_cursor"] = chr(0x4E00 + len(given))
-        answer["series"] = []
-
-    with pytest.raises(MalformedAnswerError, match="empty"):
-        await ask(empty)
-    assert 20 < len(given) <= 3 * 21
 
 
 async def test_pages_of_another_publication_than_the_catalogue_are_a_change() -> None:

@@ -1,0 +1,125 @@
+"""Pages without end: each read ends after a few requests, in a result if it is complete (spec 4.2, 4.3)."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from asyncfin import Client, FiscalRange, MalformedAnswerError, Retry, Select
+from tests.services.raw import Received, answer, judged
+from tests.wire.test_missing_texts import HAND, hand_response
+
+pytestmark = pytest.mark.virtual
+
+Body = dict[str, Any]
+# What becomes of the response to the n-th request of an operation.
+Alter = Callable[[int, Body], None]
+
+
+class Service:
+    """The server written by hand, whose catalogue or query is altered. It counts the requests."""
+
+    def __init__(self, operation: str, alter: Alter) -> None:
+        self._operation, self._alter = operation, alter
+        self.count = 0
+
+    def respond(self, request: Received) -> bytes:
+        operation, body = hand_response(request)
+        if operation == self._operation:
+            self.count += 1
+            self._alter(self.count, body)
+        return answer(body=json.dumps(body).encode())
+
+    async def query(self) -> list[str]:
+        """Return the ids of the series that a query for everything has."""
+        async with (
+            judged(self.respond) as server,
+            Client(server.base_url, "token", retry=Retry(attempts=1)) as client,
+        ):
+            panel = await client.query(HAND, Select(), FiscalRange())
+        panel.check()
+        return list(panel.series_ids)
+
+
+def without_end(number: int, body: Body) -> None:
+    """Send everything on the first page, then empty pages."""
+    if number > 1:
+        body.update(series=[], groups=[], scope_groups=[])
+    body["next_cursor"] = f"cursor-{number}"
+
+
+async def test_complete_query_ends_after_two_further_pages() -> None:
+    """All series have arrived: the result does not wait for what can have nothing of it."""
+    service = Service("query", without_end)
+    assert await service.query() == ["S-0", "S-1", "S-2"]
+    assert service.count == 3
+
+
+async def test_further_pages_may_end_sooner() -> None:
+    """A last page without a series is one request."""
+
+    def one_more(number: int, body: Body) -> None:
+        without_end(number, body)
+        if number == 2:
+            body["next_cursor"] = ""
+
+    service = Service("query", one_more)
+    assert await service.query() == ["S-0", "S-1", "S-2"]
+    assert service.count == 2
+
+
+async def test_incomplete_query_ends_after_ten_empty_pages() -> None:
+    """A series that never comes is waited for on ten empty pages in a row."""
+
+    def never_the_last(number: int, body: Body) -> None:
+        without_end(number, body)
+        del body["series"][2:]
+
+    service = Service("query", never_the_last)
+    with pytest.raises(MalformedAnswerError, match="10 pages in a row were empty"):
+        await service.query()
+    assert service.count == 11
+
+
+async def test_empty_catalogue_pages_end() -> None:
+    """Ten in a row are an error, after ten further requests."""
+    service = Service("catalogue", without_end)
+    with pytest.raises(MalformedAnswerError, match="10 pages in a row were empty"):
+        await service.query()
+    assert service.count == 11
+
+
+@pytest.mark.parametrize("operation", ["catalogue", "query"])
+@pytest.mark.parametrize(
+    ("cursors", "problem"),
+    [(["a", "b", "a"], "a cursor was received a second time"), (["x" * (64 * 1024 + 1)], "65,536 bytes")],
+    ids=["repeated", "large"],
+)
+async def test_cursor_is_an_error(operation: str, cursors: list[str], problem: str) -> None:
+    """A repeated one would never end; each further request would carry a large one."""
+
+    def send_cursor(number: int, body: Body) -> None:
+        without_end(number, body)
+        del body.get("series", [])[2:]
+        body["next_cursor"] = cursors[number - 1]
+
+    service = Service(operation, send_cursor)
+    with pytest.raises(MalformedAnswerError, match=problem):
+        await service.query()
+    assert service.count == len(cursors)
+
+
+async def test_cursor_of_64_kilobytes_is_followed() -> None:
+    """It is the largest."""
+
+    def send_cursor(number: int, body: Body) -> None:
+        if number == 1:
+            del body["series"][2:]
+            body["next_cursor"] = "x" * (64 * 1024)
+        else:
+            del body["series"][:2]
+
+    service = Service("query", send_cursor)
+    assert await service.query() == ["S-0", "S-1", "S-2"]
+    assert service.count == 2

@@ -55,6 +55,7 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.columns",
         "asyncfin.table.notes",
         "asyncfin.table.panel",
+        "asyncfin.table.rows",
         "asyncfin.table.why",
     },
     "cli": {

@@ -55,7 +55,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.columns",
         "asyncfin.table.notes",
         "asyncfin.table.panel",
-        "asyncfin.table.rows",
         "asyncfin.table.why",
     },
     "cli": {

@@ -1,6 +1,6 @@
 """The types that programs annotate with: of arguments, and of what methods return."""
 
-from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.cache.record import EntityRecord
 from asyncfin.cache.store import Partition
 from asyncfin.client import ClientOptions
 from asyncfin.errors import Concern
@@ -54,7 +54,6 @@ __all__ = [
     "Outcome",
     "Partition",
     "PeriodSelection",
-    "Pointer",
     "Resolved",
     "Rule",
     "ScopePath",

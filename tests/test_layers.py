@@ -294,7 +294,7 @@ ROOMS = {
     "pytest": {"pytest_plugin.py"},
     "opentelemetry": {"telemetry.py"},
     "redis": {"redis.py", "cache/redis.py", "pacing/redis.py"},
-    "sqlite3": {"cache/database.py", "cache/file.py", "extraction", "sandbox"},
+    "sqlite3": {"extraction", "sandbox"},
     # SECURITY.md: what is read from a file or a server runs no code.
     **{name: set[str]() for name in ("pickle", "marshal", "shelve")},
 }

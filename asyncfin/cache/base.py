@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
@@ -13,11 +12,10 @@ from weakref import WeakKeyDictionary
 from attrs import Factory, define
 
 from asyncfin import checks
-from asyncfin.cache.record import EntityRecord, Pointer, RecordRule
+from asyncfin.cache.record import EntityRecord, later
 from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.checks import check_entity_id
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.table.block import Block, drop_series, nbytes
 
 MiB = 1024 * 1024
@@ -29,13 +27,10 @@ MAX_RECORDS = 100_000
 # Account, entity, publication, and which part of it: the catalogue, or a value version.
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
-KINDS = (CATALOGUE, *VALUE_VERSIONS)
 # Account and entity.
 EntityKey: TypeAlias = tuple[bytes, str]
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-
-_NOTHING = EntityRecord()
 
 
 @define(eq=False)
@@ -47,8 +42,6 @@ class _Kept:
     blocks: tuple[Block, ...] = ()
     series_ids: set[str] = Factory(set)
     parts: set[Hashable] = Factory(set)  # which parts of a file the blocks are from
-    # What could not be stored outside the process: ids of series, or the catalogue's word.
-    unstored: set[str] = Factory(set)
     # What clients have made of the blocks, each for as long as its owner exists too; None: nothing.
     made: WeakKeyDictionary[object, object] | None = None
 
@@ -145,13 +138,21 @@ class Memory:
         self._lock = Lock()
         self._records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
-    def change(self, key: EntityKey, rule: RecordRule) -> EntityRecord:
-        """Apply what a response has shown to the record of an entity, and return it."""
+    def record(self, key: EntityKey) -> EntityRecord | None:
+        """Return the record of an entity."""
+        return self._records.get(key)
+
+    def set_record(self, key: EntityKey, record: EntityRecord | None) -> None:
+        """Replace the record of an entity."""
+        if record is None:
+            self._records.pop(key)
+        else:
+            self._records.put(key, record)
+
+    def observe(self, key: EntityKey, record: EntityRecord, now: datetime) -> None:
+        """Record what a response has shown of an entity."""
         with self._lock:
-            known = self._records.get(key) or _NOTHING
-            if (record := rule(known)) is not known:
-                self._records.put(key, record)
-            return record
+            self.set_record(key, later(self._records.get(key), record, now))
 
     def catalogue(self, key: Key) -> Catalogue | None:
         with self._lock:
@@ -176,23 +177,6 @@ class Memory:
         with self._lock:
             return frozenset(self._used(key).parts)
 
-    def has_unstored(self, key: Key) -> bool:
-        """Return whether something of a key could not be stored."""
-        with self._lock:
-            return bool(self._used(key).unstored)
-
-    def add_unstored(self, key: Key, unstored: Iterable[str]) -> None:
-        """Record what of a key could not be stored, if the key is still kept."""
-        with self._lock:
-            self._used(key).unstored.update(unstored)
-
-    def take_unstored(self, key: Key) -> set[str]:
-        """Return what of a key could not be stored; it counts as stored from now on."""
-        with self._lock:
-            kept = self._used(key)
-            unstored, kept.unstored = kept.unstored, set()
-            return unstored
-
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
         with self._lock:
             self._put(key, _Kept(_catalogue_bytes(catalogue), catalogue))
@@ -211,22 +195,11 @@ class Memory:
             kept.bytes += nbytes(new)
             self._put(key, kept)
 
-    def drop(self, keys: Iterable[Key]) -> None:
-        """Drop what is kept under keys."""
-        with self._lock:
-            for key in keys:
-                self._kept.pop(key)
-
     def made(self, key: Key, owner: object) -> object | None:
-        """Return what `owner` has made of the blocks of a key, which counts as their use; None: nothing.
-
-        Nothing too while the key, or the catalogue, has to be stored: their next use does that.
-        """
+        """Return what `owner` has made of the blocks of a key, which counts as their use; None: nothing."""
         with self._lock:
-            kept, catalogue = self._used(key), self._kept.get((*key[:3], CATALOGUE))
-            if kept.made is None or kept.unstored or (catalogue is not None and catalogue.unstored):
-                return None
-            return kept.made.get(owner)
+            made = self._used(key).made
+            return None if made is None else made.get(owner)
 
     def keep_made(self, key: Key, owner: object, blocks: Iterable[Block], made: object) -> bool:
         """Keep what was made of blocks while they are kept and `owner` exists; return whether they are kept.
@@ -273,7 +246,8 @@ class Memory:
             self._kept.put(key, kept)
 
     def _is_superseded(self, key: Key) -> bool:
-        return (self._records.get(key[:2]) or _NOTHING).rules_out(key[2])
+        record = self._records.get(key[:2])
+        return record is not None and record.rules_out(key[2])
 
 
 def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
@@ -288,29 +262,20 @@ def distinct(blocks: Iterable[Block], known: set[str]) -> tuple[Block, ...]:
     return tuple(found)
 
 
-class Recorder(ABC):
-    """What one account has in memory; applies what a response has just shown to the record of an entity."""
+class MemoryRecords:
+    """The records of one account in memory."""
 
     def __init__(self, memory: Memory, account: bytes, clock: Callable[[], datetime]) -> None:
         self._memory = memory
         self._account = account
         self._clock = clock
 
-    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
-        now = self._clock()
-        return await self._change(entity_id, lambda known: known.confirm(pointer, now))
+    async def record(self, entity_id: str) -> EntityRecord | None:
+        record = self._memory.record((self._account, entity_id))
+        return later(None, record, self._clock())
 
-    async def mark_replaced(self, entity_id: str, dataset_id: str) -> None:
-        now = self._clock()
-        await self._change(entity_id, lambda known: known.as_replaced(dataset_id, now))
-
-    async def mark_refused(self, entity_id: str) -> None:
-        now = self._clock()
-        await self._change(entity_id, lambda known: known.as_refused(now))
-
-    @abstractmethod
-    async def _change(self, entity_id: str, rule: RecordRule) -> EntityRecord | None:
-        """Apply a rule to the record of an entity, and return it; None: it cannot be read."""
+    async def observe(self, entity_id: str, record: EntityRecord) -> None:
+        self._memory.observe((self._account, entity_id), record, self._clock())
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
@@ -330,17 +295,6 @@ class Recorder(ABC):
     ) -> bool:
         """Keep what was made of cached blocks: see `Memory.keep_made`."""
         return self._memory.keep_made(self._key(entity_id, dataset_id, value_version), owner, blocks, made)
-
-
-class MemoryRecords(Recorder):
-    """The records of one account in memory."""
-
-    async def record(self, entity_id: str) -> EntityRecord:
-        now = self._clock()
-        return await self._change(entity_id, lambda known: known.clipped(now))
-
-    async def _change(self, entity_id: str, rule: RecordRule) -> EntityRecord:
-        return self._memory.change((self._account, entity_id), rule)
 
 
 class ProcessCache(Cache):

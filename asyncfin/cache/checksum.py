@@ -10,11 +10,8 @@ def sealed(body: bytes, *key: str | bytes) -> bytes:
     return checksum(*key, body) + body
 
 
-def verified(row: object, *key: str | bytes) -> bytes | None:
-    """Return the body of a row; None if it is corrupt: its checksum is not that of this key and body."""
-    # SQLite returns a corrupt blob as the type that its corrupt header names.
-    if not isinstance(row, bytes):
-        return None
+def verified(row: bytes, *key: str | bytes) -> bytes | None:
+    """Return the body of a row, or None if its checksum is not that of this key and body."""
     body = row[_BYTES:]
     return body if row[:_BYTES] == checksum(*key, body) else None
 

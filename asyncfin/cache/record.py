@@ -1,104 +1,73 @@
-"""What the clients of an account know of an entity: which publication is current, and whether it was refused.
+"""What the last response about an entity has shown, and when its request was sent.
 
-The rules are here, without I/O; caches apply them to what they store. A confirmation proves something about
-the moment at which its request was sent, a refusal about the one at which it arrived. So a late response
-never overrules what a later request has shown.
+Of two records the later one counts, and of two of the same moment the one that was made last. So a response
+that is received late never overrules what a later request has shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
-from typing import TypeAlias
+from datetime import datetime, timedelta
 
-from attrs import evolve, frozen
+from attrs import frozen
 
-from asyncfin.clock import EPOCH
 from asyncfin.model.catalogue import is_same_publication
 
-
-@frozen
-class Pointer:
-    """Which publication of an entity was the current one, and when that was last known."""
-
-    dataset_id: str
-    confirmed: datetime  # aware UTC; when the request was sent that confirmed it
-
-    def names(self, dataset_id: str) -> bool:
-        """Return whether it names this publication."""
-        return is_same_publication(self.dataset_id, dataset_id)
+# How far the clocks of machines may differ. A record from further in the future counts as unknown.
+FUTURE = timedelta(minutes=1)
 
 
 @frozen
 class EntityRecord:
-    """What responses have shown of an entity."""
+    """The current publication of an entity, or the rejection of the last request.
 
-    pointer: Pointer | None = None  # the publication that was last confirmed as the current one
-    replaced: datetime | None = None  # when a response arrived that refused `pointer` as no longer current
-    # When a 403 or 404 arrived that no later request has lifted; then the pointer is None.
-    refused: datetime | None = None
+    Attributes:
+        sent: when the request was sent, aware UTC.
+        dataset_id: the publication that the response was of, or that a 409 has rejected; None after a 403 or
+            404.
+        status: 200, or the status of the rejection.
+        token: of a 403, a digest of the token that was rejected.
+    """
+
+    sent: datetime
+    dataset_id: str | None = None
+    status: int = 200
+    token: str = ""
 
     @property
-    def current(self) -> Pointer | None:
-        """The publication that counts as the current one; None: unknown, replaced or refused."""
-        return None if self.replaced else self.pointer
+    def current(self) -> str | None:
+        """The current publication, or None after a rejection."""
+        return self.dataset_id if self.status == 200 else None
+
+    @property
+    def is_rejection(self) -> bool:
+        """Whether the entity was rejected as a whole (403, 404)."""
+        return self.status in (403, 404)
+
+    def names(self, dataset_id: str) -> bool:
+        """Return whether this publication is the current one."""
+        return self.current is not None and is_same_publication(self.current, dataset_id)
 
     def rules_out(self, dataset_id: str) -> bool:
-        """Return whether a publication was replaced, as far as is known."""
-        if self.pointer is None:
+        """Return whether a publication was replaced."""
+        if self.dataset_id is None:
             return False
-        return self.replaced is not None if self.pointer.names(dataset_id) else self.replaced is None
+        is_same = is_same_publication(self.dataset_id, dataset_id)
+        return is_same if self.status == 409 else not is_same
 
-    def clipped(self, now: datetime) -> EntityRecord:
-        """Return the record with times in the future counted as now: after the clock was set back."""
-        if self.replaced is None and self.refused is None:
-            return self
-        if max(self.replaced or now, self.refused or now) <= now:
-            return self
-        replaced, refused = (moment and min(moment, now) for moment in (self.replaced, self.refused))
-        return evolve(self, replaced=replaced, refused=refused)
-
-    def confirm(self, pointer: Pointer, now: datetime) -> EntityRecord:
-        """Return the record after a confirmation; unchanged if a later request has shown otherwise."""
-        record = self.clipped(now)
-        if record.refused is not None and pointer.confirmed < record.refused:
-            return record
-        known = record.pointer
-        if known is not None and known.confirmed <= now:
-            if pointer.confirmed < known.confirmed:
-                return record
-            if record.replaced is not None and known.names(pointer.dataset_id):
-                return record if pointer.confirmed < record.replaced else record._with(pointer)
-        return record._with(pointer)
-
-    def as_replaced(self, dataset_id: str, arrived: datetime) -> EntityRecord:
-        """Return the record after a response that refused a publication as no longer current."""
-        if self.pointer is None and self.refused is None:
-            return self._with(Pointer(dataset_id, EPOCH), replaced=arrived)
-        if self.pointer is None or not self.pointer.names(dataset_id):
-            return self  # another publication was confirmed since
-        return evolve(self, replaced=max(arrived, self.replaced or arrived))
-
-    def as_refused(self, arrived: datetime) -> EntityRecord:
-        """Return the record after a response that refused the entity (403, 404)."""
-        return self._with(None, refused=max(arrived, self.refused or arrived))
-
-    def _with(
-        self, pointer: Pointer | None, *, replaced: datetime | None = None, refused: datetime | None = None
-    ) -> EntityRecord:
-        return EntityRecord(pointer, replaced, refused)
-
-    def merged(self, other: EntityRecord, now: datetime) -> EntityRecord:
-        """Return the record after what another one of the same entity has recorded."""
-        record = self
-        if other.pointer is not None:
-            record = record.confirm(other.pointer, now)
-            if other.replaced is not None:
-                record = record.as_replaced(other.pointer.dataset_id, other.replaced)
-        known = record.current
-        lifted = known is not None and other.refused is not None and other.refused < known.confirmed <= now
-        return record if other.refused is None or lifted else record.as_refused(other.refused)
+    def is_unknown(self, now: datetime) -> bool:
+        """Return whether the record is from too far in the future."""
+        return self.sent > now + FUTURE
 
 
-# What a response makes of a record.
-RecordRule: TypeAlias = Callable[[EntityRecord], EntityRecord]
+def later(record: EntityRecord | None, other: EntityRecord | None, now: datetime) -> EntityRecord | None:
+    """Return the later of two records of an entity; `other` was made last."""
+    records = [record for record in (record, other) if record and not record.is_unknown(now)]
+    if len(records) < 2:
+        return records[0] if records else None
+    first, last = records
+    if last.status == 409 and first.dataset_id is not None:
+        # That a publication was replaced shows nothing about another one.
+        is_about_first = is_same_publication(first.dataset_id, last.dataset_id or "")
+        if not is_about_first:
+            return first
+    return last if last.sent >= first.sent else first

@@ -1,24 +1,23 @@
-"""What every cache of publications can do, and whose data is whose.
+"""What every cache of publications can do, what a store has to do, and whose data is whose.
 
-A publication should not change (spec 9.2), so what was read of it stays true; only which publication is
-current has to be confirmed. So a cache keeps three things: for each entity an `EntityRecord`, which names it;
-catalogues; and the values of a publication, in the blocks in which they were received, each series with all
-its periods.
+A publication never changes, so what was read of it stays true; only which publication is current has to be
+confirmed. So a cache has three things: for each entity an `EntityRecord`, which names it; catalogues; and the
+values of a publication, in the blocks in which they were received, each series with all its periods.
 
-A client sees only the partition of its account. What a cache cannot store or read counts as not cached: only
-`record` raises errors.
+A client sees only the partition of its account. What a cache cannot store or read counts as not cached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from attrs import frozen
 
-from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.cache.record import EntityRecord
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block
 from asyncfin.wire.token import TokenSource
@@ -34,7 +33,7 @@ class CacheStats:
         hits: wanted series that were cached, since the cache was created.
         misses: wanted series that had to be requested.
         broken: how many parts were damaged or could not be encoded, and how often the disk or server could
-            not be used: an outage counts once, however many questions it concerns.
+            not be used.
     """
 
     series: int
@@ -57,13 +56,11 @@ class Cache(Protocol):
         ...
 
     def stats(self) -> CacheStats:
-        """Return what the cache holds and has done."""
+        """Return what this process has in memory and has done."""
         ...
 
     async def clear(self, entity_id: str | None = None) -> None:
         """Delete what is cached of an entity, or everything, of all accounts; in Redis of this account.
-
-        Files of other formats are deleted with everything, unless another process has them open.
 
         Raises:
             SelectionError: the text cannot be an entity id.
@@ -73,34 +70,23 @@ class Cache(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Release what the cache holds open, and what it keeps in memory only; it can be used again."""
+        """Release what the cache holds open, and what it has in memory only; it can be used again."""
         ...
 
 
 class Partition(Protocol):
-    """What a cache keeps for one account of one service."""
+    """What a cache has of one account of one service."""
 
     async def record(self, entity_id: str) -> EntityRecord | None:
-        """Return what is known of an entity, including what other processes have stored since.
-
-        None: that cannot be read, so nothing may be returned without a request.
-        """
+        """Return the record of an entity, with what other processes have stored, or None if unknown."""
         ...
 
-    async def confirm(self, entity_id: str, pointer: Pointer) -> EntityRecord | None:
-        """Record that a request has confirmed a publication as the current one; return as `record`."""
-        ...
-
-    async def mark_replaced(self, entity_id: str, dataset_id: str) -> None:
-        """Record that a response has just refused a publication as no longer current."""
-        ...
-
-    async def mark_refused(self, entity_id: str) -> None:
-        """Record that a response has just refused the entity (403, 404)."""
+    async def observe(self, entity_id: str, record: EntityRecord) -> None:
+        """Record what a response has shown of an entity, unless a later request has shown something."""
         ...
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
-        """Return the catalogue of a publication."""
+        """Return the catalogue of a publication, or None if it is not cached."""
         ...
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
@@ -110,7 +96,7 @@ class Partition(Protocol):
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
-        """Return what is kept of a publication's values; no series is in two blocks.
+        """Return the cached values of a publication; no series is in two blocks.
 
         If this process has all `wanted` series in memory, it does not look whether others have stored more.
         """
@@ -119,7 +105,7 @@ class Partition(Protocol):
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
-        """Store blocks of series with all their periods; a series that is known already stays as it is."""
+        """Store blocks of series with all their periods; a series that is cached already stays as it is."""
         ...
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
@@ -134,13 +120,46 @@ class Partition(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Partition)
+class Store(Protocol):
+    """Bytes by key, outside the process: a folder, or Redis.
 
+    A key is a group and a name with a slash in between. What fails raises what the disk or server raises.
+    """
 
-def of_question(partition: P) -> P:
-    """Return a partition as one question sees it: our own bound how long that waits for their store."""
-    bounded = getattr(partition, "of_question", None)
-    return partition if bounded is None else cast("P", bounded())
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the bytes of keys of one group, and None for each that does not exist."""
+        ...
+
+    async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
+        """Store bytes as a whole, or not at all."""
+        ...
+
+    async def names(self, prefix: str) -> list[str]:
+        """Return the keys that begin with a prefix; one that ends in a slash is that of a group."""
+        ...
+
+    async def drop(self, keys: Iterable[str]) -> None:
+        """Delete keys."""
+        ...
+
+    async def touch(self, group: str) -> None:
+        """Record that a group is used."""
+        ...
+
+    async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
+        """Store bytes unless later ones are stored, and return whether they were.
+
+        The bytes begin with their moment, as 20 digits of microseconds. Those of a moment more than a minute
+        in the future are replaced.
+        """
+        ...
+
+    def lock(self, name: str, seconds: float) -> AbstractAsyncContextManager[bool]:
+        """Hold a lock between processes, for which it waits at most `seconds`; yield whether it is held.
+
+        It ends with the process that holds it, or after the same time.
+        """
+        ...
 
 
 def partition_key(base_url: str, kind: str, account: bytes) -> bytes:

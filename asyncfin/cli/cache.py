@@ -43,7 +43,7 @@ async def cache(
     from asyncfin.cli.output import print_json, screen
 
     with prefix_errors("--cache"):
-        # No account is needed: `stats` and `clear` are about the whole folder.
+        # No account is needed: `inspect` and `clear` are about the whole folder.
         kept = FileCache(folder)
         # A mistyped path must not look like an empty cache.
         if not await asyncio.to_thread(is_folder, folder):
@@ -51,7 +51,7 @@ async def cache(
         async with aclosing(kept):
             if clear:
                 await kept.clear(None if entity is None else names.entity_id(entity))
-            stats = kept.stats()
+            stats = await kept.inspect()
     if json:
         print_json({"folder": folder, **asdict(stats)})
     else:

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from attrs import evolve
 
-from asyncfin.cache.record import EntityRecord, Pointer
+from asyncfin.cache.record import EntityRecord
 from asyncfin.errors import (
     AsyncfinError,
     BucketUnavailableError,
@@ -137,7 +137,7 @@ class Attempt:
 
         Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors before the pin refuses a
         stale request with 400. So one request for the metadata checks a 400, and raises DatasetChangedError.
-        After either refusal the publication no longer counts as the current one.
+        After a 409 the publication no longer counts as the current one.
         """
         entity_id, publications = self.read.entity_id, self.read.publications
         try:
@@ -145,14 +145,14 @@ class Attempt:
         except DatasetChangedError as change:
             if change.answered:
                 publications.drop(entity_id, dataset_id)
-                await self._records.mark_replaced(entity_id, dataset_id)
+                replaced = EntityRecord(publications.clock(), dataset_id, status=409)
+                await self._records.observe(entity_id, replaced)
             raise
         except ValidationFailedError as refusal:
             if self.read.pinned:  # another publication would not do
                 if refusal not in _checked:
                     await self.check_refusal(refusal, dataset_id)
                 raise
-            await self._records.mark_replaced(entity_id, dataset_id)
             try:
                 if refusal not in _checked:
                     await self.check_refusal(refusal, dataset_id)
@@ -223,7 +223,11 @@ class Attempt:
         `once` is that of `Sender.send`.
         """
         successor, self.successor = self.successor, None
-        return successor or await self.read.metadata(fresh=self.is_restart, once=once)
+        if successor is not None:
+            return successor
+        if not self.is_restart:
+            await self.read.check_rejection()
+        return await self.read.metadata(fresh=self.is_restart, once=once)
 
     async def is_unknown(self) -> bool:
         """Return whether no catalogue of the entity is known: then its pages say which is the current one.
@@ -233,21 +237,21 @@ class Attempt:
         entity_id, publications = self.read.entity_id, self.read.publications
         if self.is_restart or self.successor is not None or publications.kept.get(entity_id) is not None:
             return False
-        record = await self._record()
+        record = await self._records.record(entity_id)
         if record is None:
             return True
-        if record.refused is not None:
+        if record.is_rejection:
             return False
-        if (pointer := record.pointer) is None or self.read.cache is None:
+        if record.dataset_id is None or self.read.cache is None:
             return True
-        return await self.read.cache.catalogue(entity_id, pointer.dataset_id) is None
+        return await self.read.cache.catalogue(entity_id, record.dataset_id) is None
 
     async def unkept_catalogue(self) -> Catalogue:
         """Return the current catalogue. It is not kept if it must be read."""
         if await self.is_unknown():
             sent = self.read.publications.clock()
             catalogue = await read_catalogue(self.read.send, self.read.entity_id)
-            await self._records.confirm(self.read.entity_id, Pointer(catalogue.dataset_id, sent))
+            await self.read.observe(catalogue.dataset_id, sent)
             return catalogue
         dataset = (await self.metadata()).dataset
         async with self.pinned_to(dataset.dataset_id):
@@ -293,7 +297,7 @@ class Attempt:
                 read.publications.unfinished.put(read.entity_id, unfinished)
             raise
         if dataset is None:
-            await self._records.confirm(read.entity_id, Pointer(catalogue.dataset_id, unfinished.sent))
+            await read.observe(catalogue.dataset_id, unfinished.sent)
         if read.cache is not None and read.fills_cache:
             await read.cache.put_catalogue(catalogue)
         return read.publications.keep(catalogue)
@@ -311,43 +315,28 @@ class Attempt:
         return publications.kept_as(entity_id, dataset_id) or publications.keep(catalogue)
 
     async def _known(self) -> Publication | None:
-        """Return the publication that the pointer names, however old that is. No request."""
-        record = await self._record()
-        if record is None:
-            # The record cannot be read, so the publication in memory is unconfirmed.
-            return self.read.publications.kept.get(self.read.entity_id)
-        if (pointer := record.current) is None:
+        """Return the publication that the record names, however old that is. No request."""
+        record = await self._records.record(self.read.entity_id)
+        if record is None or record.current is None:
             return None
-        found = await self._kept_or_cached(pointer.dataset_id)
-        return None if found is None else evolve(found, confirmed=pointer.confirmed)
+        found = await self._kept_or_cached(record.current)
+        return None if found is None else evolve(found, confirmed=record.sent)
 
     async def _stale(self) -> Publication | None:
         """Return the publication that counts as the current one if that can't be found out."""
-        # First, since what is known may have to be read.
+        # First, since the record may have to be read.
         if not (stale_if_error := self.read.publications.stale_if_error):
             return None
-        pointer = self._pointer(await self._record())
-        if pointer is None or not self._is_fresh(pointer.confirmed, stale_if_error):
+        record = await self._records.record(self.read.entity_id)
+        if record is None or record.current is None or not self._is_fresh(record.sent, stale_if_error):
             return None
-        return await self._kept_or_cached(pointer.dataset_id)
-
-    def _pointer(self, record: EntityRecord | None) -> Pointer | None:
-        """Return the publication that counts as the current one for a stale result.
-
-        Where the record cannot be read, it is what this process has confirmed.
-        """
-        if record is not None:
-            return record.current
-        # A user's own cache need not remember it.
-        confirmed_here = getattr(self._records, "confirmed_here", None)
-        return None if confirmed_here is None else confirmed_here(self.read.entity_id)
+        return await self._kept_or_cached(record.current)
 
     def _is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
         """Return whether a publication confirmed at a moment counts as the current one for this read."""
-        # A confirmation from the future has no known age: the clock was set back.
-        if confirmed is None or confirmed > self.read.publications.clock() or self.read.is_unauthorized:
+        if confirmed is None or self.read.is_unauthorized:
             return False
-        return (self.read.began - confirmed).total_seconds() <= max_age
+        return self.read.age(confirmed) <= max_age
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""
@@ -421,7 +410,7 @@ class Attempt:
         """Raise DatasetChangedError before a request that would be refused, if another client knows that."""
         if self.read.pinned:
             return  # only the service decides: publications may return
-        record = await self._record()
+        record = await self._records.record(self.read.entity_id)
         if record is not None and record.rules_out(catalogue.dataset_id):
             raise self._change("another client has found another publication")
 
@@ -434,12 +423,14 @@ class Attempt:
         """
         dataset_id = catalogue.dataset_id
         for _ in range(2):  # a refusal of another request may arrive during the first one
-            record = await self._record(dataset_id if store else "")
-            pointer = self._pointer(record)
-            known = pointer.confirmed if pointer and pointer.names(dataset_id) else None
+            if store and self.confirmed is not None:
+                await self.read.observe(dataset_id, self.confirmed)
+            record = await self._records.record(self.read.entity_id)
+            known = record.sent if record and record.names(dataset_id) else None
             if self._may_return(record, dataset_id):
                 return max(filter(None, (known, self.confirmed)), default=None)
             stale_if_error = self.read.publications.stale_if_error
+            await self.read.check_rejection()
             try:
                 current = await self.read.metadata(once=self._is_fresh(known, stale_if_error))
             except AsyncfinError as error:
@@ -451,43 +442,24 @@ class Attempt:
                 self.record_confirmation(current.sent)
             elif not self.read.pinned:
                 self.successor = current
-                # As after a 409: the next attempt must not plan with what memory has, and a cache that can't
-                # be read or written says nothing of the change.
+                # As after a 409: the next attempt must not plan with what memory has.
                 self.read.publications.drop(self.read.entity_id, dataset_id)
-                await self._records.mark_replaced(self.read.entity_id, dataset_id)
                 raise self._change("the metadata name another publication")
         return self.confirmed
-
-    async def _record(self, dataset_id: str = "") -> EntityRecord | None:
-        """Return the record of the entity, after storing this attempt's confirmation of a publication."""
-        if dataset_id and self.confirmed is not None:
-            return await self._records.confirm(self.read.entity_id, Pointer(dataset_id, self.confirmed))
-        return await self._records.record(self.read.entity_id)
 
     def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
         """Return whether values of a publication may be returned without a request."""
         confirmed, read = self.confirmed, self.read
         if read.is_unauthorized:
             return False
-        if record is None:  # it cannot be read
-            return confirmed is not None
-        if record.refused is not None:
-            return confirmed is not None and confirmed >= record.refused
+        if record is not None and record.is_rejection:
+            return confirmed is not None and confirmed >= record.sent
         if read.pinned:
             return True
-        pointer = record.pointer
+        is_named = record is not None and record.names(dataset_id)
         if confirmed is None:
-            current = record.current
-            return (
-                current is not None
-                and current.names(dataset_id)
-                and self._is_fresh(current.confirmed, read.max_age)
-            )
-        if pointer is None or pointer.confirmed > read.publications.clock():
-            return True
-        if pointer.names(dataset_id):
-            return record.replaced is None or confirmed >= record.replaced
-        return confirmed >= pointer.confirmed
+            return record is not None and is_named and self._is_fresh(record.sent, read.max_age)
+        return record is None or is_named or confirmed >= record.sent
 
     def _change(self, message: str) -> DatasetChangedError:
         return DatasetChangedError(

@@ -166,9 +166,6 @@ class Publications:
         self.clock = clock
         # The client's part of its cache; None: it has none.
         self.cache = cache
-        # A user's own cache need not know its clients.
-        if (join := getattr(cache, "join", None)) is not None:
-            join(self)
         # Which publication of an entity is current: those of the cache, if there is one.
         self.records: Partition | MemoryRecords = (
             MemoryRecords(Memory(0), b"", clock) if self.cache is None else self.cache
@@ -194,10 +191,8 @@ class Publications:
         )
 
     async def aclose(self) -> None:
-        """Drop the kept panels, and leave the cache, which stays open for its other clients."""
+        """Drop the kept panels."""
         self.kept_panels.clear()
-        if (leave := getattr(self.cache, "leave", None)) is not None:
-            await leave(self)
 
     def of(self, catalogue: Catalogue) -> Publication:
         """Return the kept publication of a catalogue, or one that its questions at one time share."""

@@ -8,8 +8,7 @@ from functools import partial
 
 from attrs import define, field, frozen
 
-from asyncfin.cache.record import Pointer
-from asyncfin.cache.store import of_question
+from asyncfin.cache.record import EntityRecord
 from asyncfin.errors import NotFoundError, PermissionDeniedError
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.plan.question import Question
@@ -76,9 +75,8 @@ class Read:
         self.operation = operation  # its name in events, e.g. ``"query"``
         self.limit = limit  # how many of its pages may be in flight or waiting for the consumer
         self.entity_id = question.entity_id
-        # The client's cache as this read sees it, which waits a bounded time for a slow store.
-        self.cache = None if publications.cache is None else of_question(publications.cache)
-        self.records = publications.records if self.cache is None else self.cache
+        self.cache = publications.cache
+        self.records = publications.records
         # For how many seconds a publication counts as the current one after it was confirmed.
         self.max_age = publications.max_age if question.max_age is None else question.max_age
         # Whether it is about one publication, so that a change is an error at once.
@@ -94,20 +92,33 @@ class Read:
         """Whether the service has refused the client's token and has accepted none since."""
         return self._sender.tokens.refused
 
+    def age(self, sent: datetime) -> float:
+        """Return how many seconds before this read a request was sent; clocks of machines differ."""
+        if sent > self.publications.clock():  # by a clock that is ahead
+            return (sent - self.began).total_seconds()
+        return (self.began - sent).total_seconds()
+
+    async def observe(self, dataset_id: str, sent: datetime) -> None:
+        """Record that a request sent at a moment has confirmed a publication as the current one."""
+        await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
+
     async def send(self, request: Request, *, once: bool = False) -> Response:
-        """Send a request as a part of this read, and record it if the service refuses the entity.
+        """Send a request as a part of this read, and record it if the service rejects the entity.
 
         `once` is that of `Sender.send`.
         """
+        sent = self.publications.clock()
         try:
             if not self.has_turn:
                 return await self._send(request, once=once)
             async with taken(self._turn) as may_retry:
                 return await self._send(request, may_retry=may_retry, once=once)
-        except (NotFoundError, PermissionDeniedError) as refusal:
-            # Without an error object it is not the service's refusal, but that of something in front of it.
-            if refusal.has_error_object:
-                await self.records.mark_refused(self.entity_id)
+        except (NotFoundError, PermissionDeniedError) as rejection:
+            # Without an error object it is not the service's rejection, but that of something in front of it.
+            if rejection.has_error_object:
+                token = self._sender.tokens.digest if rejection.status == 403 else ""
+                record = EntityRecord(sent, status=rejection.status, token=token)
+                await self.records.observe(self.entity_id, record)
             raise
 
     async def metadata(self, *, fresh: bool = False, once: bool = False) -> Metadata:
@@ -118,5 +129,25 @@ class Read:
         sent = self.publications.clock()
         request = dataset_request(self.entity_id, fresh=fresh)
         dataset = read_dataset(request, await self.send(request, once=once))
-        await self.records.confirm(self.entity_id, Pointer(dataset.dataset_id, sent))
+        await self.observe(dataset.dataset_id, sent)
         return Metadata(dataset, sent)
+
+    async def check_rejection(self) -> None:
+        """Raise the rejection that the record contains, if it is younger than `max_age`.
+
+        A 403 counts for the same token only: it may be the token's permission (spec 5.4).
+        """
+        record = await self.records.record(self.entity_id) if self.max_age else None
+        if record is None or not record.is_rejection or self.age(record.sent) > self.max_age:
+            return
+        if record.status == 403 and record.token != self._sender.tokens.digest:
+            return
+        kind = PermissionDeniedError if record.status == 403 else NotFoundError
+        raise kind(
+            status=record.status,
+            message=f"the service has rejected the entity, and max_age is {self.max_age:g} s",
+            operation=self.operation,
+            entity_id=self.entity_id,
+            at=record.sent,
+            attempts=0,
+        )

@@ -6,9 +6,11 @@ import asyncio
 import inspect
 import os
 import re
+import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
+from hashlib import blake2b
 from typing import NoReturn, TypeAlias
 
 from attrs import evolve
@@ -27,6 +29,7 @@ _PRINTABLE = r"[\x21-\x7e]+"
 _WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
 _path = instance_of(str, os.PathLike)
 _HIDDEN = "(secret)"
+_KEY = secrets.token_bytes(32)
 # How many tokens are searched for in responses. One that was renewed more often is no longer in use.
 _REMEMBERED = 16
 # Bytes of a text that is searched for the whole token at once.
@@ -70,6 +73,10 @@ class Secret:
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5)."""
         return f"Bearer {self._text}"
+
+    def digest(self) -> str:
+        """Return a text by which this process alone recognizes the token."""
+        return blake2b(self._text.encode(), key=_KEY, digest_size=16).hexdigest()
 
     def occurs_in(self, *texts: bytes) -> bool:
         """Return whether the token occurs in one of these texts."""
@@ -121,6 +128,11 @@ class Tokens:
         elif not is_async(token):
             shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
             raise ArgumentError(f"token must be a str, or an async callable that returns one, not {shown}")
+
+    @property
+    def digest(self) -> str:
+        """That of the token last sent, as `Secret.digest`, or an empty text."""
+        return "" if self.held is None else self.held.digest()
 
     @property
     def renewable(self) -> bool:

@@ -6,7 +6,6 @@ Processes that tests start import it, which needs no library of the tests.
 from array import array
 from datetime import UTC, datetime
 
-from asyncfin.cache.record import Pointer
 from asyncfin.cache.store import Partition
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Period
@@ -105,7 +104,7 @@ def content(kept: tuple[Block, ...]) -> dict[str, object]:
     return found
 
 
-async def pointer(part: Partition, entity_id: str) -> Pointer | None:
+async def current(part: Partition, entity_id: str = ENTITY) -> str | None:
     """Return the publication that counts as the current one."""
     record = await part.record(entity_id)
     return record.current if record else None

@@ -3,10 +3,9 @@
 import asyncio
 import os
 import signal
-import sqlite3
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,11 +18,10 @@ from asyncfin import (
     FileCache,
     FiscalRange,
     MemoryCache,
-    PermissionDeniedError,
     RedisCache,
     Select,
 )
-from asyncfin.sandbox import DatasetFile, Sandbox, Slow, Status
+from asyncfin.sandbox import DatasetFile, Sandbox, Slow
 from asyncfin.typing import ValueVersion
 from tests.generate import generate
 from tests.read.test_answers import content
@@ -91,10 +89,10 @@ async def looks() -> AsyncIterator[None]:
 COLD = """
 import asyncio, sys
 from asyncfin import Client, FileCache, FiscalRange, RedisCache, Select
-from asyncfin.cache import availability, redis, tiered
+from asyncfin.cache import file, redis, stored
 
 # The machine may be busy: who waits so long for a store or a claim goes on without it.
-tiered.SLOW_SECONDS = availability.QUESTION_SECONDS = tiered.CLAIM_SECONDS = redis.CLAIM_SECONDS = 60.0
+stored.STORE_SECONDS = file.STORE_SECONDS = redis.STORE_SECONDS = stored.LOCK_SECONDS = 60.0
 
 async def main():
     kind, place, base_url, token, entity_id = sys.argv[1:]
@@ -159,58 +157,6 @@ async def test_a_new_process_finds_what_another_has_read(tmp_path: Path) -> None
             again = await third.query(ENTITY, Select.of(whole.series[:7]), Annual())
             assert again.requests == 0
         assert content(again) == content(panel)
-
-
-@pytest.fixture
-def refuse_writes(tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Make the cache read-only, as a full disk does."""
-    held: list[sqlite3.Connection] = []
-
-    def refuse() -> None:
-        (file,) = (tmp_path / "cache").glob("*.sqlite")
-        held.append(sqlite3.connect(file, isolation_level=None))
-        held[0].execute("BEGIN IMMEDIATE")
-
-    yield refuse
-    for each in held:
-        each.close()
-
-
-async def test_a_new_publication_is_read_though_the_cache_cannot_be_written(
-    tmp_path: Path, refuse_writes: Callable[[], None]
-) -> None:
-    """What is stored of the old one can't be deleted, and is not believed; by a new process neither."""
-    # Seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
-    both = generate(7, series=60, publications=2)
-    old, new = (DatasetFile(both.entity_id, both.name, (each,)) for each in both.publications)
-    async with Sandbox(old) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as first:
-        await first.query(both.entity_id, Select(), FiscalRange())
-        refuse_writes()
-        sandbox.publish(new)
-        current = await first.dataset(both.entity_id)
-        async with Client(sandbox.base_url, sandbox.token) as plain:
-            right = await plain.query(both.entity_id, Select(), FiscalRange())
-        for periods in (FiscalRange(), Annual()):
-            assert (await first.query(both.entity_id, Select(), periods)).dataset == current
-        async with worker(sandbox, tmp_path / "cache") as second:
-            for version in ("original", "latest_restated"):
-                panel = await second.query(both.entity_id, Select(), FiscalRange(), value_version=version)
-                assert panel.dataset == current
-                assert version == "latest_restated" or content(panel) == content(right)
-
-
-async def test_what_may_not_be_read_any_more_is_not_given_though_it_cannot_be_deleted(
-    tmp_path: Path, refuse_writes: Callable[[], None]
-) -> None:
-    """This process withholds what may not be read any more even if it cannot be deleted."""
-    # Two seconds of real time: SQLite waits for a lock in its own thread, by its own clock.
-    async with Sandbox(DATASET) as sandbox, worker(sandbox, tmp_path / "cache", max_age=600) as client:
-        await client.query(ENTITY, Select(), FiscalRange())
-        refuse_writes()
-        sandbox.inject(Status(status=403, code="no"))
-        for question in (client.dataset(ENTITY), client.query(ENTITY, Select(), Annual())):
-            with pytest.raises(PermissionDeniedError):
-                await question
 
 
 QUESTIONS: dict[str, Callable[[Client], Awaitable[object]]] = {
@@ -305,9 +251,9 @@ async def test_values_of_two_versions_are_kept_apart(kind: str, tmp_path: Path) 
 VISITS = """
 import asyncio, random, sys, time
 from asyncfin import Client, FileCache, FiscalRange, Select
-from asyncfin.cache import availability, tiered
+from asyncfin.cache import file, stored
 
-tiered.SLOW_SECONDS = availability.QUESTION_SECONDS = 60.0  # the machine may be busy
+stored.STORE_SECONDS = file.STORE_SECONDS = stored.LOCK_SECONDS = 60.0  # the machine may be busy
 
 async def main():
     place, base_url, token, seed, count, *entities = sys.argv[1:]

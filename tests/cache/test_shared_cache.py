@@ -2,13 +2,11 @@
 
 import asyncio
 import inspect
-import os
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, ArgumentError, Client, FileCache, FiscalRange, MemoryCache, Select, TokenBucket
+from asyncfin import Annual, ArgumentError, Client, FiscalRange, MemoryCache, Select, TokenBucket
 from asyncfin.client import ClientOptions
 from asyncfin.sandbox import Latency, Sandbox
 from tests.generate import generate
@@ -72,30 +70,6 @@ async def test_a_stream_counts_what_was_at_hand() -> None:
         async with client.stream(ENTITY, Select(), FiscalRange()) as pieces:
             assert sum([len(piece) async for piece in pieces]) == 150
     assert cache.stats().hits == before + 150
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not list open files")
-async def test_a_file_is_closed_with_the_last_client_and_opened_for_the_next(tmp_path: Path) -> None:
-    """What the process holds open ends with the clients, not with the cache."""
-    cache = FileCache(tmp_path / "cache")
-
-    def is_open() -> bool:
-        links = [Path(f"/proc/self/fd/{each}") for each in os.listdir("/proc/self/fd")]
-        return any(str(tmp_path) in str(each.readlink()) for each in links if each.is_symlink())
-
-    async with Sandbox(DATASET) as sandbox:
-        first, second = (Client(sandbox.base_url, sandbox.token, cache=cache) for _ in range(2))
-        for client in (first, second):
-            assert len(await client.query(ENTITY, Select(), FiscalRange())) == 150
-        await first.aclose()
-        assert is_open()
-        await second.aclose()
-        assert not is_open()
-        async with Client(sandbox.base_url, sandbox.token, cache=cache, max_age=60, strict=True) as third:
-            assert (await third.query(ENTITY, Select(), FiscalRange())).requests == 0
-            await first.aclose()
-            assert is_open()
-    assert not is_open()
 
 
 class Slotted:

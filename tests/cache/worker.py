@@ -7,10 +7,10 @@ import signal
 import sys
 import warnings
 
-from asyncfin.cache import availability, tiered
+from asyncfin.cache import file, stored
 from asyncfin.cache.file import FileCache
-from asyncfin.cache.record import Pointer
-from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, pointer
+from asyncfin.cache.record import EntityRecord
+from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
 
 TOKEN = "a-token"
 NOBODY = 65534
@@ -20,7 +20,7 @@ async def fill(folder: str, first: str, count: str) -> None:
     """Store everything of a publication, its series one by one."""
     cache = FileCache(folder)
     part = cache.partition(URL, TOKEN)
-    await part.confirm(ENTITY, Pointer(DATASET, AT))
+    await part.observe(ENTITY, EntityRecord(AT, DATASET))
     await part.put_catalogue(catalogue(100))
     for number in range(int(first), int(first) + int(count)):
         await part.put_blocks(ENTITY, DATASET, "original", blocks(number))
@@ -37,16 +37,8 @@ async def fill_for_ever(folder: str) -> None:
         print(number, flush=True)
         await part.put_blocks(ENTITY, dataset_id, "original", blocks(*range(number, number + 50)))
         await part.put_catalogue(catalogue(50, dataset_id=dataset_id))
-        await part.confirm(ENTITY, Pointer(dataset_id, AT))
+        await part.observe(ENTITY, EntityRecord(AT, dataset_id))
         number += 1
-
-
-async def hold(folder: str) -> None:
-    """Keep the file open until standard input ends."""
-    cache = FileCache(folder)
-    print(await pointer(cache.partition(URL, TOKEN), ENTITY) is not None, flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    await cache.aclose()
 
 
 async def claim(folder: str) -> None:
@@ -61,14 +53,13 @@ async def use(folder: str, times: str = "1") -> None:
     for _ in range(int(times)):
         cache = FileCache(folder)
         part = cache.partition(URL, TOKEN)
-        await part.confirm(ENTITY, Pointer(DATASET, AT))
+        await part.observe(ENTITY, EntityRecord(AT, DATASET))
         await part.put_catalogue(catalogue())
         await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
         kept = content(await part.blocks(ENTITY, DATASET, "original"))
         assert kept == content(blocks(1, 2))
         assert await part.catalogue(ENTITY, DATASET) == catalogue()
-        # What could not be stored is not believed by this process alone: it costs a request to confirm.
-        assert await pointer(part, ENTITY) in (None, Pointer(DATASET, AT))
+        assert await current(part) == DATASET
         print(len(kept), cache.stats().broken)
         await cache.aclose()
 
@@ -142,5 +133,5 @@ async def _in_child(cache: FileCache) -> int:
 
 if __name__ == "__main__":
     # Several of them write at once, on a machine that may be busy: what is slow is not the subject here.
-    tiered.SLOW_SECONDS = availability.QUESTION_SECONDS = 60.0
+    stored.STORE_SECONDS = file.STORE_SECONDS = 60.0
     asyncio.run(globals()[sys.argv[1]](*sys.argv[2:]))

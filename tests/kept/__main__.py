@@ -4,13 +4,13 @@ import asyncio
 import gzip
 import json
 import os
+import re
 import shutil
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
+from inspect import get_annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from asyncfin import Client, FileBucket, FileCache, FiscalRange, Select, as_of, extract
+from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
+from asyncfin.model.period import Period
+from asyncfin.model.scope import ScopeRef
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
+from asyncfin.table.block import Axis, Block, PageText
 from tests.nights import BEGIN, Cell, Content, Key, entity, publication
 
 KEPT = Path(__file__).parent
@@ -78,9 +83,7 @@ async def write(folder: Path) -> None:
         await bucket.acquire()
     await bucket.aclose()
     shutil.rmtree(folder / "night.journal")
-    for stripe in (folder / "cache").glob("*"):
-        if stripe.suffix != ".sqlite":
-            shutil.rmtree(stripe) if stripe.is_dir() else stripe.unlink()
+    (folder / "cache" / "lock").unlink()
     (folder / "noted.json").write_text(json.dumps(noted(folder), indent=1, sort_keys=True) + "\n")
 
 
@@ -108,11 +111,14 @@ def described(file: Path) -> dict[str, Any]:
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """Return the names of a cache's files, and the tables of its database."""
-    (database,) = folder.glob("*.sqlite")
-    with closing(sqlite3.connect(f"file:{database}?immutable=1", uri=True)) as connection:
-        tables = [text for (text,) in connection.execute("SELECT sql FROM sqlite_master") if text]
-    return {"name": database.name, "tables": sorted(tables)}
+    """Return the form of a cache, the kinds of its files, and the fields of what they contain."""
+    (form,) = folder.iterdir()
+    kinds = (Catalogue, ScopeGroup, Scope, ReportingGroup, CatalogueSeries, ScopeRef, Period)
+    return {
+        "form": form.name,
+        "files": sorted({re.sub("[0-9a-f]{8,}", "x", str(file.parent.name)) for file in form.rglob("*.*/*")}),
+        "fields": {kind.__name__: list(get_annotations(kind)) for kind in (*kinds, Block, Axis, PageText)},
+    }
 
 
 def shape(value: Any) -> Any:

@@ -2,9 +2,7 @@
 
 import asyncio
 import signal
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,9 +24,7 @@ from asyncfin import (
     Select,
     ServerFailureError,
 )
-from asyncfin.cache.database import path_in
 from asyncfin.client import reads_of
-from asyncfin.events import Event, RequestAnswered
 from asyncfin.sandbox import Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
@@ -75,7 +71,7 @@ async def test_a_catalogue_as_the_source_gives_nothing_after_a_refusal(
 ) -> None:
     """The next question sends one request, whose 200 lifts the refusal, whichever publication is current."""
     sandbox, make = shared
-    client = make(max_age=1e9, stale_if_error=1e9)
+    client = make(stale_if_error=1e9)
     whole = await client.query(ENTITY, Select(), FiscalRange())
     sandbox.inject(Status(status=status, code="no", nth=(1, 2)))
     with pytest.raises(error):
@@ -94,10 +90,9 @@ async def test_a_refusal_applies_to_every_client_of_the_cache_until_a_later_requ
 ) -> None:
     """What another client has in its memory is neither returned nor stored again."""
     sandbox, make = shared
-    options = {"max_age": 1e9, "stale_if_error": 1e9}
-    one, other = make(**options), make(**options)
+    one, other = make(stale_if_error=1e9), make(stale_if_error=1e9)
     whole = await one.query(ENTITY, Select(), FiscalRange())
-    assert (await other.query(ENTITY, Select(), Annual())).requests == 0
+    assert (await other.query(ENTITY, Select(), Annual())).requests == 1
     sandbox.inject(Status(status=403, code="no", nth=(1, 2)))
     with pytest.raises(PermissionDeniedError):
         await one.dataset(ENTITY)
@@ -107,7 +102,7 @@ async def test_a_refusal_applies_to_every_client_of_the_cache_until_a_later_requ
     assert requested(sandbox, spent) == ["dataset"]
     panel = await other.query(ENTITY, Select(), FiscalRange())
     assert (panel.requests, content(panel)) == (1, content(whole))
-    assert (await one.query(ENTITY, Select(), Annual())).requests == 0
+    assert (await one.query(ENTITY, Select(), Annual(), max_age=60)).requests == 0
 
 
 READS: dict[str, Callable[[Client, str | Catalogue], Awaitable[object]]] = {
@@ -200,7 +195,11 @@ async def test_a_confirmation_of_the_future_is_not_taken_for_a_recent_one(
     tomorrow = datetime.now(UTC) + timedelta(hours=1)
     with monkeypatch.context() as ahead:
         for client in (one, other):
-            ahead.setattr(reads_of(client).publications, "clock", lambda: tomorrow)
+            for clock in (
+                (reads_of(client).publications, "clock"),
+                (reads_of(client).publications.records, "_clock"),
+            ):
+                ahead.setattr(*clock, lambda: tomorrow)
         whole = await one.query(ENTITY, Select(), FiscalRange())
         assert (await other.query(ENTITY, Select(), FiscalRange())).requests == 0
     spent = len(sandbox.log)
@@ -222,32 +221,6 @@ async def test_one_client_s_409_spares_the_others_theirs(shared: tuple[Sandbox, 
     panels = await asyncio.gather(*questions)
     assert len({panel.dataset.dataset_id for panel in panels}) == 1
     assert len([served for served in sandbox.log if served.status == 409]) == 1
-
-
-@pytest.mark.parametrize("shared", ["file"], indirect=True)
-async def test_a_409_spares_the_others_theirs_however_long_storing_it_takes(
-    shared: tuple[Sandbox, Make], tmp_path: Path
-) -> None:
-    """The cache's file is locked by another program when the 409 arrives."""
-    sandbox, make = shared
-    clients = [make(max_age=1e9) for _ in range(3)]
-    for each in clients:
-        await each.catalogue(ENTITY)
-    locks: list[sqlite3.Connection] = []
-
-    def lock(event: Event) -> None:
-        if isinstance(event, RequestAnswered) and event.status == 409 and not locks:
-            locks.append(sqlite3.connect(path_in(tmp_path / "cache"), isolation_level=None))
-            locks[0].execute("BEGIN IMMEDIATE")
-            asyncio.get_running_loop().call_later(0.3, locks[0].close)
-
-    sandbox.publish(NEW)
-    with ExitStack() as observed:
-        for each in clients:
-            observed.enter_context(each.observed(lock))
-        await asyncio.gather(*(each.query(ENTITY, Select(), FiscalRange()) for each in clients))
-    assert locks
-    assert [served.status for served in sandbox.log].count(409) == 1
 
 
 async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_requested() -> None:
@@ -272,8 +245,8 @@ async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_re
         assert panel.confirmed_at <= sent[0]
 
 
-async def test_nothing_is_returned_from_memory_while_the_cache_cannot_be_read() -> None:
-    """Within max_age too, one request confirms it: another client may have recorded a refusal."""
+async def test_memory_alone_counts_while_the_store_is_away() -> None:
+    """Within max_age a question costs no request, as with a cache in memory."""
     # Seconds of real time: the Redis server is a real one, which is stopped, and does not answer in time.
     with redis_server() as server:
         cache = RedisCache(server.url, account="desk")
@@ -282,10 +255,11 @@ async def test_nothing_is_returned_from_memory_while_the_cache_cannot_be_read() 
             Client(sandbox.base_url, sandbox.token, cache=cache, max_age=1e9) as client,
         ):
             whole = await client.query(ENTITY, Select(), FiscalRange())
-            assert (await client.query(ENTITY, Select(), FiscalRange())).requests == 0
             server.signal(signal.SIGSTOP)
             for source in (ENTITY, whole.catalogue):
                 panel = await client.query(source, Select(), FiscalRange())
-                assert (panel.requests, content(panel)) == (1, content(whole))
+                assert (panel.requests, content(panel)) == (0, content(whole))
+            confirmed = await client.query(ENTITY, Select(), FiscalRange(), max_age=0)
+            assert (confirmed.requests, content(confirmed)) == (1, content(whole))
             server.signal(signal.SIGCONT)
         await cache.aclose()

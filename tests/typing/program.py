@@ -144,7 +144,6 @@ from asyncfin.typing import (
     Outcome,
     Partition,
     PeriodSelection,
-    Pointer,
     Resolved,
     Rule,
     ScopePath,
@@ -303,7 +302,7 @@ def searched(catalogue: Catalogue) -> None:
 async def partition(part: Partition) -> None:
     assert_type(await part.record(ENTITY), EntityRecord | None)
     assert_type(await part.blocks(ENTITY, "", ""), tuple[Block, ...])
-    await part.confirm(ENTITY, Pointer("", datetime.now(UTC)))
+    await part.observe(ENTITY, EntityRecord(datetime.now(UTC), ""))
 
 
 async def left(request: AsgiRequest, error: Exception) -> None:

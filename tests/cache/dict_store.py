@@ -1,0 +1,95 @@
+"""A store in a dict, which fails or is slow when a test says so, and a cache over it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+from asyncfin.cache.codec import microseconds, row_moment
+from asyncfin.cache.record import FUTURE
+from asyncfin.cache.store import Partition, partition_key
+from asyncfin.cache.stored import StoredCache
+from asyncfin.clock import utc_now
+from asyncfin.wire.token import TokenSource
+
+
+class DictStore:
+    """Bytes in a dict, which other stores may share.
+
+    Attributes:
+        fails: whether each operation fails.
+        seconds: how long each takes.
+        calls: how many operations there were, those that failed too.
+    """
+
+    def __init__(self, rows: dict[str, bytes] | None = None, clock: Callable[[], datetime] = utc_now):
+        self.rows = {} if rows is None else rows
+        self.fails, self.seconds, self.calls = False, 0.0, 0
+        self._clock = clock
+
+    async def _work(self) -> None:
+        self.calls += 1
+        await asyncio.sleep(self.seconds)
+        if self.fails:
+            raise ConnectionError("away")
+
+    async def get(self, keys: Sequence[str]) -> list[bytes | None]:
+        await self._work()
+        return [self.rows.get(key) for key in keys]
+
+    async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
+        await self._work()
+        self.rows[key] = body
+
+    async def names(self, prefix: str) -> list[str]:
+        await self._work()
+        return [key for key in self.rows if key.startswith(prefix)]
+
+    async def drop(self, keys: Iterable[str]) -> None:
+        await self._work()
+        for key in keys:
+            self.rows.pop(key, None)
+
+    async def touch(self, group: str) -> None:
+        await self._work()
+
+    async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
+        await self._work()
+        stored = row_moment(self.rows.get(key, b""))
+        if microseconds(moment) < stored <= microseconds(self._clock() + FUTURE):
+            return False
+        self.rows[key] = body
+        return True
+
+    @asynccontextmanager
+    async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
+        until = asyncio.get_running_loop().time() + seconds
+        key = f"lock {name}"
+        while key in self.rows and asyncio.get_running_loop().time() < until:
+            await self._work()
+            await asyncio.sleep(0.02)
+        held = self.rows.setdefault(key, b"") is not None
+        yield held
+        self.rows.pop(key, None)
+
+
+class DictCache(StoredCache):
+    """A cache over a `DictStore`."""
+
+    def __init__(
+        self,
+        rows: dict[str, bytes] | None = None,
+        *,
+        account: str | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self.store = DictStore(rows, clock)
+        super().__init__(self.store, "a dict", 64 * 1024 * 1024, clock)
+        self._account = account
+
+    def partition(self, base_url: str, token: TokenSource) -> Partition:
+        key = partition_key(base_url, "account", (self._account or str(token)).encode())
+        return self._partition(key, lambda: key)
+
+    async def aclose(self) -> None:
+        pass

@@ -1,0 +1,103 @@
+"""A store that fails or is slow is as if it were not there."""
+
+import asyncio
+import logging
+
+import pytest
+from attrs import evolve
+
+from asyncfin.cache.record import EntityRecord
+from asyncfin.clock import utc_now
+from tests.cache.dict_store import DictCache
+from tests.cache.stored import DATASET, ENTITY, URL, blocks, catalogue, content, current
+
+pytestmark = pytest.mark.virtual
+
+
+async def fill(cache: DictCache) -> None:
+    part = cache.partition(URL, "t")
+    await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
+    await part.put_catalogue(catalogue())
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+
+
+async def test_failing_store_is_tried_every_two_seconds(caplog: pytest.LogCaptureFixture) -> None:
+    """There is one warning, and memory serves what this process has read."""
+    cache = DictCache()
+    part = cache.partition(URL, "t")
+    cache.store.fails = True
+    await fill(cache)
+    for _ in range(3):
+        assert await current(part) == DATASET
+        assert await part.catalogue(ENTITY, DATASET) == catalogue()
+        assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    assert cache.store.calls == 1
+    await asyncio.sleep(2)
+    assert await current(part) == DATASET
+    assert cache.store.calls == 2
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "the cache in a dict can't be used at the moment: ConnectionError" in caplog.text
+    assert cache.stats().broken == 2
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [(1.9, 2), (2.1, 1)])
+async def test_operation_above_two_seconds_counts_as_failed(seconds: float, calls: int) -> None:
+    """The next operations of the two seconds after it do not wait at all."""
+    cache = DictCache()
+    cache.store.seconds = seconds
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    for _ in range(2):
+        assert await cache.partition(URL, "t").record(ENTITY) is None
+    assert cache.store.calls == calls
+    assert loop.time() - began < 2 * seconds + 0.1
+
+
+async def test_what_could_not_be_stored_is_not_retried() -> None:
+    """Except a record, which applies in this process until a later one is stored."""
+    rows: dict[str, bytes] = {}
+    cache, other = DictCache(rows), DictCache(rows)
+    part = cache.partition(URL, "t")
+    cache.store.fails = True
+    await fill(cache)
+    cache.store.fails = False
+    await asyncio.sleep(2)
+    assert await current(part) == DATASET
+    assert content(await part.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
+    assert await current(other.partition(URL, "t")) is None
+    assert rows == {}
+    await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
+    assert await current(other.partition(URL, "t")) == DATASET
+
+
+async def test_store_that_was_emptied_is_believed() -> None:
+    """Another process has cleared it: what this one knew counts as unknown."""
+    rows: dict[str, bytes] = {}
+    part = DictCache(rows).partition(URL, "t")
+    await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
+    assert await current(part) == DATASET
+    await DictCache(rows).clear()
+    assert await part.record(ENTITY) is None
+
+
+async def test_what_cannot_be_encoded_stays_in_memory() -> None:
+    """It is counted, and does not make the store seem to fail."""
+    cache = DictCache()
+    part = cache.partition(URL, "t")
+    odd = evolve(catalogue(), name="\ud800")
+    await part.put_catalogue(odd)
+    assert await part.catalogue(ENTITY, DATASET) == odd
+    assert cache.stats().broken == 1
+    await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
+    assert len(cache.store.rows) == 1
+
+
+async def test_claim_of_a_failing_store_waits_for_nothing() -> None:
+    """No process can hold one."""
+    cache = DictCache()
+    cache.store.fails = True
+    await current(cache.partition(URL, "t"))
+    began = asyncio.get_running_loop().time()
+    async with cache.partition(URL, "t").claim(ENTITY):
+        pass
+    assert asyncio.get_running_loop().time() - began < 0.1

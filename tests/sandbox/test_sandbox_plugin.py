@@ -65,25 +65,21 @@ def test_loading_the_plugin_imports_nothing_but_itself() -> None:
     assert set(child.stdout.split()) == {"asyncfin", "asyncfin.pytest_plugin"}
 
 
-def test_a_run_without_the_fixture_imports_no_sandbox(pytester: pytest.Pytester) -> None:
-    """A run without the fixture imports neither the sandbox nor the client nor aiohttp."""
+def test_fixture_is_imported_where_named(pytester: pytest.Pytester) -> None:
+    """A user's project only names it; a run without it imports no sandbox, client or aiohttp."""
     pytester.makepyfile(
         """
         import sys
 
-        def test_it(pytestconfig):
+        def test_without(pytestconfig):
             assert pytestconfig.pluginmanager.has_plugin("asyncfin")
             packages = ("asyncfin", "aiohttp")  # other plugins may use the other dependencies
             ours = {name for name in sys.modules if name.partition(".")[0] in packages}
             assert ours == {"asyncfin", "asyncfin.pytest_plugin"}
+
+        def test_with(asyncfin_sandbox):
+            assert asyncfin_sandbox.entities
         """
     )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=1)
-
-
-def test_the_fixture_comes_with_the_package(pytester: pytest.Pytester) -> None:
-    """A user's project only names it."""
-    pytester.makepyfile("def test_it(asyncfin_sandbox):\n    assert asyncfin_sandbox.entities\n")
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=1)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:randomly")
+    result.assert_outcomes(passed=2)

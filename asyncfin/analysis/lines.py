@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
 
 from attrs import frozen
@@ -17,7 +18,8 @@ from asyncfin.table.why import why
 _meaning = attrgetter(*(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id")))
 
 
-@frozen(eq=False)
+# Not slotted, for the cached property.
+@frozen(eq=False, slots=False)
 class Line:
     """Series that say the same of one entity, in one publication and value version.
 
@@ -30,6 +32,19 @@ class Line:
     series: tuple[CatalogueSeries, ...]
     panels: Mapping[str, Sequence[Panel]]
     numbers: Mapping[Period, float]
+
+    @cached_property
+    def _texts(self) -> dict[Period, str]:
+        return {
+            period: value.text
+            for series in self.series
+            for panel in self.panels[series.series_id]
+            for period, value in panel[series.series_id].observations()
+        }
+
+    def text(self, period: Period) -> str | None:
+        """Return the published text of a number."""
+        return self._texts.get(period)
 
     def why(self, period: Period) -> str:
         """Return why none of the series has a value at a period."""

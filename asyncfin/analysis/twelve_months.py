@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.frame import arrow_type
 from asyncfin.model.period import Period, period_ending
 from asyncfin.model.scope import format_path
-from asyncfin.model.words import listed, number_text
+from asyncfin.model.words import counted, listed, number_text
 from asyncfin.optional import pa
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.notes import about
@@ -30,6 +30,7 @@ _COLUMNS = {
     **dict.fromkeys(("year", "end_month", "duration_months"), "int32"),
     "period_label": "word",
     "number": "float64",
+    "text": "string",
     "how": "word",
     "operands": "words",
     "series_ids": "words",
@@ -39,12 +40,21 @@ _COLUMNS = {
 OVER_PERIOD = ("over_period",)
 # How far the sum of its parts may be from a period, as a share of the larger of both.
 _TOLERANCE = Decimal("0.02")
+_UNPROVEN = "nothing published shows that its parts add up"
 # Up to this fiscal end, two years before would be fiscal year 0.
 _EARLIEST = 3 * 12
 
 
 # A period as its fiscal end and its months: of thousands of lines there are millions to look up.
 _At: TypeAlias = tuple[int, int]
+
+
+class _Contradiction(NamedTuple):
+    """A published period that is not the sum of its parts: the month before, the last, and a text."""
+
+    begin: int
+    end: int
+    text: str
 
 
 class _Sum(NamedTuple):
@@ -57,7 +67,10 @@ class _Sum(NamedTuple):
 
 
 def last_twelve_months(
-    panels: Panel | Iterable[Panel], *, period_meanings: str | Iterable[str] = OVER_PERIOD
+    panels: Panel | Iterable[Panel],
+    *,
+    period_meanings: str | Iterable[str] = OVER_PERIOD,
+    unproven: bool = False,
 ) -> pyarrow.Table:
     """Return the twelve months to each fiscal end, added up of published values (extra ``arrow``).
 
@@ -70,15 +83,18 @@ def last_twelve_months(
     - ``"quarters"``: the four quarters to that end.
     - ``"year to date"``: the fiscal year before, and the year so far, less the year so far a year earlier.
 
-    Only what adds up is added: not a number format with a percent sign, and not where the twelve months or
-    the year before have a period that differs by more than 2 % from its parts, such as earnings per share
-    across a split. Then only ``"year"`` applies. Numbers are added in decimal.
+    Only what adds up is added. Published periods of the line must show it: more of them are the sum of
+    their published parts, within 2 %, than differ from them. Averages, prices, ratios and earnings per
+    share do not add up, and often nothing shows whether a line does. Nothing is added across a period
+    that differs from its parts, of which a year below its own first months is one, nor to a negative
+    number in a line without one, nor in a number format with a percent sign. Numbers are added in decimal.
 
     Sends no request.
 
     Args:
         panels: a panel, or several; panels of one entity and publication are taken together.
         period_meanings: the words of lines that can be added up, as the service calls them.
+        unproven: add up lines of which nothing published shows that they add up, too.
 
     Returns:
         The columns `entity_id`, `entity_name`, `dataset_id`, `asked_version`, `metric_id`, `scope_path`,
@@ -86,14 +102,15 @@ def last_twelve_months(
         `duration_months` (12) and `period_label` as in the long table (docs/schema.md), and
 
         - `number`, null where the twelve months are unknown;
+        - `text` as published, where the twelve months are a fiscal year; else null;
         - `how`, null without a number;
         - `operands`: the labels of the periods, in the order of the arithmetic; empty without a number;
         - `series_ids`: the series of the line;
         - `reason`: why there is no number; null with one.
 
-        Rows are ordered by entity, as given, then by line, in catalogue order, oldest first. The entry
-        `left_out` of the metadata (the JSON under ``asyncfin``) is the number of series with another period
-        meaning.
+        Rows are ordered by entity, as given, then by line, in catalogue order, oldest first. The metadata
+        (the JSON under ``asyncfin``) has `left_out`, the number of series with another period meaning, and
+        `notes`, of which one counts the lines that were not added up for want of a proof.
 
     Raises:
         ArgumentError: something else than a Panel is among the panels.
@@ -106,7 +123,7 @@ def last_twelve_months(
     wanted = checks.texts("period_meanings", period_meanings, "word")
     rows: list[tuple[Any, ...]] = []
     left_out: dict[str, int] = {}
-    taken = 0
+    taken = unproven_lines = 0
     for group in by_publication(panels):
         ends = _ends(group)
         for line in lines_of(group):
@@ -114,13 +131,21 @@ def last_twelve_months(
                 left_out[meaning] = left_out.get(meaning, 0) + len(line.series)
                 continue
             taken += 1
-            rows += _rows(line, group[0], ends)
+            of_line = list(_rows(line, group[0], ends, unproven=unproven))
+            unproven_lines += any(row[-1] == _UNPROVEN for row in of_line)
+            rows += of_line
     if left_out and not taken:
         raise SelectionError(
             f"no series has the period meaning {' or '.join(map(repr, wanted))}, of values that add up;"
             f" they have {listed([*map(repr, left_out)])}"
         )
-    metadata = schema_metadata([about(panel) for panel in panels], left_out=sum(left_out.values()))
+    notes = []
+    if unproven_lines:
+        lines = counted(unproven_lines, "line is", "lines are")
+        notes.append(f"{lines} not added up: {_UNPROVEN}; unproven=True adds anyway")
+    metadata = schema_metadata(
+        [about(panel) for panel in panels], left_out=sum(left_out.values()), notes=notes
+    )
     columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
     schema = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS.items()], metadata)
     arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
@@ -134,7 +159,7 @@ def _ends(panels: Iterable[Panel]) -> list[int]:
     return sorted({each.fiscal_end for each in periods if each.duration_months in (3, 12, each.end_month)})
 
 
-def _rows(line: Line, panel: Panel, ends: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+def _rows(line: Line, panel: Panel, ends: Iterable[int], *, unproven: bool) -> Iterator[tuple[Any, ...]]:
     first, catalogue = line.series[0], panel.catalogue
     head = (
         *(catalogue.entity_id, catalogue.name, catalogue.dataset_id, panel.value_version),
@@ -142,7 +167,7 @@ def _rows(line: Line, panel: Panel, ends: Iterable[int]) -> Iterator[tuple[Any, 
         *(first.label, first.description, first.basis, first.number_format),
     )
     series_ids = [each.series_id for each in line.series]
-    sums = _Sums(line)
+    sums = _Sums(line, unproven=unproven)
     begins = min((end for end, _ in sums.numbers), default=None)
     for end in ends:
         if begins is not None and end >= begins:
@@ -151,20 +176,53 @@ def _rows(line: Line, panel: Panel, ends: Iterable[int]) -> Iterator[tuple[Any, 
             yield (
                 *head,
                 *(period.year, period.end_month, period.duration_months, period.label),
-                *(found.number, found.how, operands, series_ids, found.reason),
+                *(found.number, line.text(period) if found.how == "year" else None),
+                *(found.how, operands, series_ids, found.reason),
             )
 
 
 class _Sums:
     """The sums of twelve months of one line."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, *, unproven: bool) -> None:
         self._line = line
         self.numbers = {
             (period.fiscal_end, period.duration_months): number for period, number in line.numbers.items()
         }
-        self._differing = list(_differing(self.numbers))
+        self._is_negative = any(number < 0 for number in self.numbers.values())
+        self._contradictions: list[_Contradiction] = []
+        proofs = 0
+        for (end, months), stated in sorted(self.numbers.items()):
+            if months in (6, 9, 12) and not (end - months) % 12:
+                adds_up, contradiction = self._compare(end, months, stated)
+                proofs += adds_up
+                if contradiction:
+                    self._contradictions.append(contradiction)
+        self._is_proven = unproven or proofs > len(self._contradictions)
         self._whys: dict[_At, str] = {}
+
+    def _compare(self, end: int, months: int, stated: float) -> tuple[bool, _Contradiction | None]:
+        """Return whether a published period is the sum of its parts, and whether it cannot be."""
+        begin, text = end - months, ""
+        adds_up = False
+        for parts in _parts(end, months):
+            if not all(part in self.numbers for part in parts) or not any(map(self.numbers.get, parts)):
+                continue
+            added = sum((_decimal(self.numbers[part]) for part in parts), Decimal())
+            if _are_alike(_decimal(stated), added):
+                adds_up = True
+            elif not text:
+                labels = " and ".join(_period(part).label for part in parts)
+                text = f"{labels} add up to {number_text(float(added))}"
+        if not adds_up and not text and months == 12 and not self._is_negative:
+            for first in (3, 6, 9):
+                so_far = self.numbers.get((begin + first, first), 0.0)
+                if so_far > stated and not _are_alike(_decimal(stated), _decimal(so_far)):
+                    text = f"its first {first} months are {number_text(so_far)}"
+        if adds_up or not text:
+            return adds_up, None
+        name = f"{_period((end, months))} is {number_text(stated)}"
+        return False, _Contradiction(begin, end, f"{name}, {text}")
 
     def to(self, end: int) -> _Sum:
         """Return the twelve months to a fiscal end."""
@@ -173,21 +231,28 @@ class _Sums:
             return _Sum("year", numbers[end, 12], [(end, 12)])
         if "%" in series.number_format:
             return _Sum(reason=f"{series.number_format} is the format of a share, which does not add up")
-        for begin, last, text in self._differing:
-            if end - 24 <= begin and last <= end:
-                return _Sum(reason=text)
         if end <= _EARLIEST:
             return _Sum(reason=f"{_period((end, 12))} has no value, and no year is before it")
         ways: dict[str, list[_At]] = {"quarters": [(end - before, 3) for before in (9, 6, 3, 0)]}
         if months := end % 12:
             ways["year to date"] = [(end - months, 12), (end, months), (end - 12, months)]
-        missing = {how: [each for each in ways[how] if each not in numbers] for how in ways}
-        how = min(ways, key=lambda each: len(missing[each]))
+        missing = {how: [at for at in ways[how] if at not in numbers] for how in ways}
+        how = min(ways, key=lambda way: len(missing[way]))
         if missing[how]:
             return _Sum(reason=self._why(missing[how][0]))
+        operands = ways[how]
+        begin = min(last - duration for last, duration in operands)
+        for contradiction in self._contradictions:
+            if begin <= contradiction.begin and contradiction.end <= end:
+                return _Sum(reason=contradiction.text)
+        # Zeros are the sum of zeros, whatever they are of.
+        if not self._is_proven and any(numbers[operand] for operand in operands):
+            return _Sum(reason=_UNPROVEN)
         signs = (1, 1, -1) if how == "year to date" else (1, 1, 1, 1)
-        added = sum(sign * _decimal(numbers[each]) for sign, each in zip(signs, ways[how], strict=True))
-        return _Sum(how, float(added), ways[how])
+        added = sum(sign * _decimal(numbers[at]) for sign, at in zip(signs, operands, strict=True))
+        if added < 0 and not self._is_negative:
+            return _Sum(reason=f"the sum is {number_text(float(added))}, and no published value is below 0")
+        return _Sum(how, float(added), operands)
 
     def _why(self, at: _At) -> str:
         if at not in self._whys:
@@ -196,22 +261,19 @@ class _Sums:
         return self._whys[at]
 
 
-def _differing(numbers: Mapping[_At, float]) -> Iterator[tuple[int, int, str]]:
-    """Yield periods that are not the sum of their parts: the month before, the last month, and a text."""
-    for end, months in sorted(numbers):
-        if months not in (6, 9, 12) or (end - months) % 12:
-            continue
-        # H1 is Q1 and Q2, 9M is H1 and Q3, and the year is 9M and Q4.
-        parts = [(end - 3, months - 3), (end, 3)]
-        if not all(part in numbers for part in parts):
-            continue
-        stated = _decimal(numbers[end, months])
-        added = sum((_decimal(numbers[part]) for part in parts), Decimal())
-        if abs(stated - added) > _TOLERANCE * max(abs(stated), abs(added)):
-            labels = " and ".join(_period(part).label for part in parts)
-            named = "its quarters" if months == 6 else labels
-            texts = number_text(float(stated)), number_text(float(added))
-            yield end - months, end, f"{_period((end, months))} is {texts[0]}, {named} add up to {texts[1]}"
+def _parts(end: int, months: int) -> list[tuple[_At, ...]]:
+    """Return the ways in which a period from the start of a fiscal year has parts."""
+    ways: list[tuple[_At, ...]] = [
+        ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
+        tuple((end - before, 3) for before in range(months - 3, -1, -3)),
+    ]
+    if months == 12:
+        ways.append(((end - 6, 6), (end, 6)))
+    return list(dict.fromkeys(ways))
+
+
+def _are_alike(stated: Decimal, added: Decimal) -> bool:
+    return abs(stated - added) <= _TOLERANCE * max(abs(stated), abs(added))
 
 
 # The same few periods are in the rows of all lines.

@@ -1,5 +1,6 @@
 """`asyncfin query --ttm`: the last twelve months of each line, and what they are added up of."""
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from rich.console import Console
 from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
 from asyncfin.cli.form import QueryForm
 from asyncfin.cli.output import print_rows, print_table, screen
-from asyncfin.errors import printable
 from asyncfin.model.value import Value
 from asyncfin.model.words import Unit, number_text
+from asyncfin.table.arrow import METADATA
 from asyncfin.table.notes import GAP, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.rows import common_unit, scale_of
@@ -70,7 +71,9 @@ def _print_latest(
     if rows:
         print_table(console, columns(heads, rows, console.width))
     else:
-        console.print(printable("no series has a value"))
+        console.print("no series has a value")
+    for note in json.loads(table.schema.metadata[METADATA])["notes"]:
+        console.print(note, style="dim")
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -93,10 +96,9 @@ def _how(row: Mapping[str, Any]) -> str:
 
 def _value(row: Mapping[str, Any]) -> Value:
     """Return a number of the table with the text and the format that decide how it is written."""
-    number = row["number"]
     return Value(
-        number=number,
-        text=number_text(number),
+        number=row["number"],
+        text=row["text"] or number_text(row["number"]),
         number_format=row["series_number_format"],
         value_version="",
     )

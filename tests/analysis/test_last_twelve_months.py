@@ -65,6 +65,35 @@ def earlier(year: int, month: int, months: int) -> tuple[int, int]:
     return year, month
 
 
+def parts_of(year: int, month: int) -> list[list[Key]]:
+    """Return the ways in which the first months of a fiscal year are published in parts."""
+    quarters = [(year, each, 3) for each in range(3, month + 1, 3)]
+    ways = [quarters, [(year, month - 3, month - 3), (year, month, 3)]]
+    return ways + ([[(year, 6, 6), (year, 12, 6)]] if month == 12 else [])
+
+
+def evidence(exact: Mapping[Key, Decimal]) -> tuple[int, set[int]]:
+    """Return how many periods are the sum of parts, and the others: as years times 100 and months."""
+    proofs, contrary = 0, set()
+    for year, month, months in exact:
+        if months != month or months not in (6, 9, 12):
+            continue
+        stated = exact[year, month, months]
+        sums = [
+            sum(exact[part] for part in way)
+            for way in parts_of(year, month)
+            if all(part in exact for part in way) and any(exact[part] for part in way)
+        ]
+        fits = [abs(each - stated) * 50 <= max(abs(each), abs(stated)) for each in sums]
+        first = max(exact.get((year, each, each), Decimal()) for each in (3, 6, 9))
+        is_less = month == 12 and min(exact.values()) >= 0 and (first - stated) * 50 > first
+        if any(fits):
+            proofs += 1
+        elif fits or is_less:
+            contrary.add(year * 100 + month)
+    return proofs, contrary
+
+
 def expected(numbers: Mapping[Key, float], at: tuple[int, int], form: str) -> tuple[Any, ...]:
     """Return how, operands and number of the twelve months to a fiscal end, as they are defined."""
     year, month = at
@@ -73,26 +102,24 @@ def expected(numbers: Mapping[Key, float], at: tuple[int, int], form: str) -> tu
         return "year", [(year, month, 12)], exact[year, month, 12]
     if "%" in form:
         return None, [], None
-    begin = earlier(year, month, 24)
-    for y in range(year - 3, year + 1):
-        for whole, parts in (
-            ((y, 6, 6), [(y, 3, 3), (y, 6, 3)]),
-            ((y, 9, 9), [(y, 6, 6), (y, 9, 3)]),
-            ((y, 12, 12), [(y, 9, 9), (y, 12, 3)]),
-        ):
-            inside = (y - 1, 12) >= begin and whole[:2] <= at
-            if inside and all(each in exact for each in (whole, *parts)):
-                added = exact[parts[0]] + exact[parts[1]]
-                if abs(added - exact[whole]) * 50 > max(abs(added), abs(exact[whole])):
-                    return None, [], None
+    proofs, contrary = evidence(exact)
     quarters = [(*earlier(year, month, back), 3) for back in (9, 6, 3, 0)]
-    if all(each in exact for each in quarters):
-        return "quarters", quarters, sum(exact[each] for each in quarters)
     so_far = [(year - 1, 12, 12), (year, month, month), (year - 1, month, month)]
-    if month < 12 and all(each in exact for each in so_far):
-        last, now, then = (exact[each] for each in so_far)
-        return "year to date", so_far, last + now - then
-    return None, [], None
+    if all(each in exact for each in quarters):
+        how, operands, signs = "quarters", quarters, [1, 1, 1, 1]
+        # Of the year before, no period from its start is within the twelve months.
+        within = {each for each in contrary if year * 100 <= each <= year * 100 + month}
+    elif month < 12 and all(each in exact for each in so_far):
+        how, operands, signs = "year to date", so_far, [1, 1, -1]
+        within = {each for each in contrary if (year - 1) * 100 <= each <= year * 100 + month}
+    else:
+        return None, [], None
+    if within or (proofs <= len(contrary) and any(exact[each] for each in operands)):
+        return None, [], None
+    added = sum(sign * exact[each] for sign, each in zip(signs, operands, strict=True))
+    if added < 0 <= min(exact.values()):
+        return None, [], None
+    return how, operands, added
 
 
 def rows_of(table: Any) -> list[tuple[Any, ...]]:
@@ -207,26 +234,80 @@ async def test_the_columns_are_those_of_the_long_table() -> None:
             "scope_names",
         ),
         *("series_label", "description", "basis", "series_number_format", "year", "end_month"),
-        *("duration_months", "period_label", "number"),
+        *("duration_months", "period_label", "number", "text"),
     ]
     assert table.column_names == [*names, "how", "operands", "series_ids", "reason"]
     assert [table.schema.field(name).type for name in names] == [long.field(name).type for name in names]
     about = json.loads(table.schema.metadata[b"asyncfin"])
     assert (about["left_out"], about["panels"][0]["entity_id"]) == (0, panel.dataset.entity_id)
+    assert about["notes"] == []
+    assert table["text"].to_pylist()[0] == "10"
     assert table["series_ids"].to_pylist() == [["Sales.annual", "Sales.quarterly"]] * len(table)
 
 
-async def test_a_period_that_is_not_the_sum_of_its_parts_is_named() -> None:
-    """Earnings per share across a split: 1.27 is not 6.65; the published year is still there."""
-    quarters = dict(zip((3, 6, 9, 12), (5.98, 0.67, 0.78, 0.89), strict=True))
-    numbers = {Period(2025, month, 3): number for month, number in quarters.items()}
-    numbers |= {of("FY2025"): 2.94, Period(2025, 6, 6): 1.27, Period(2026, 3, 3): 0.76}
+HALVES = {Period(2024, 6, 6): 40, Period(2024, 12, 6): 60, of("FY2024"): 100, Period(2025, 6, 6): 45}
+
+
+async def latest(numbers: Mapping[Period, float], **options: Any) -> dict[str, Any]:
+    """Return the last row of one line."""
+    panel = await panel_with({"Sales.annual": numbers})
+    (*_, row) = last_twelve_months(panel, **options).to_pylist()
+    return dict(row)
+
+
+async def test_halves_prove_that_a_line_adds_up() -> None:
+    """40 and 60 are 100: 45 after it makes 105. Without the second half nothing shows it."""
+    proven = await latest(HALVES)
+    assert (proven["number"], proven["how"], proven["text"]) == (105, "year to date", None)
+    bare = {period: number for period, number in HALVES.items() if number != 60}
+    row = await latest(bare)
+    assert (row["number"], row["reason"]) == (None, "nothing published shows that its parts add up")
+    assert (await latest(bare, unproven=True))["number"] == 105
+
+
+async def test_a_note_counts_lines_without_proof() -> None:
+    """It names the argument that adds them up."""
+    bare = {period: number for period, number in HALVES.items() if number != 60}
+    table = last_twelve_months(await panel_with({"A.annual": bare, "B.annual": bare, "C.annual": HALVES}))
+    (note,) = json.loads(table.schema.metadata[b"asyncfin"])["notes"]
+    assert note.startswith("2 lines are not added up: ")
+    assert "unproven=True" in note
+
+
+async def test_averages_are_not_added_up() -> None:
+    """Share counts of quarters and the year: each is an average of the others."""
+    quarters = {Period(year, month, 3): 100 + month for year in (2024, 2025) for month in (3, 6, 9, 12)}
+    averages = quarters | {of("FY2024"): 107, Period(2025, 9, 9): 106, Period(2024, 9, 9): 106}
+    averages.pop(Period(2025, 12, 3))
+    row = await latest(averages)
+    assert row["number"] is None
+    assert row["reason"].startswith("FY2025-9M is 106, ")
+
+
+async def test_no_sum_is_negative_without_a_negative_value() -> None:
+    """A year of 10 that is proven, and then a first half of 1 after one of 12."""
+    halves = {Period(2023, 6, 6): 40, Period(2023, 12, 6): 60, of("FY2023"): 100}
+    numbers = halves | {Period(2022, 6, 6): 5, Period(2022, 12, 6): 5, of("FY2022"): 10}
+    wrong = numbers | {of("FY2024"): 10, Period(2024, 6, 6): 12, Period(2025, 6, 6): 1}
+    row = await latest(wrong, unproven=True)
+    assert row["reason"] == "FY2024 is 10, its first 6 months are 12"
+    close = numbers | {of("FY2024"): 10, Period(2024, 6, 6): 10.1, Period(2025, 6, 6): 0}
+    row = await latest(close)
+    assert row["reason"] == "the sum is -0.1, and no published value is below 0"
+
+
+async def test_a_contradiction_nulls_its_own_sums() -> None:
+    """Earnings per share across a split: the sums of other years stay."""
+    numbers: dict[Period, float] = {}
+    for year in (2021, 2022, 2023, 2024):
+        numbers |= {Period(year, month, 3): 2 for month in (3, 6, 9, 12)} | {of(f"FY{year}"): 8}
+        numbers |= {Period(year, 6, 6): 4, Period(year, 9, 9): 6}
+    numbers[Period(2024, 6, 6)] = 1
     table = last_twelve_months(await panel_with({"EPS.annual": numbers})).to_pylist()
     found = {(row["year"], row["end_month"]): row for row in table}
-    assert found[2025, 12]["how"] == "year"
-    half = Period(2025, 6, 6)
-    assert found[2026, 3]["reason"] == f"{half} is 1.27, its quarters add up to 6.65"
-    assert found[2025, 6]["number"] is None
+    assert found[2023, 6]["number"] == found[2024, 3]["number"] == 8
+    assert found[2024, 6]["reason"] == f"{Period(2024, 6, 6)} is 1, FY2024-Q1 and FY2024-Q2 add up to 4"
+    assert found[2024, 12]["how"] == "year"
 
 
 async def test_a_missing_operand_is_named_with_its_reason() -> None:
@@ -266,7 +347,7 @@ async def test_panels_of_one_publication_are_taken_together() -> None:
     years = both.where(lambda series: series.reporting_group_id == "annual")
     quarters = both.where(lambda series: series.reporting_group_id == "quarterly")
     assert rows_of(last_twelve_months([quarters, years])) == rows_of(last_twelve_months(both))
-    last = last_twelve_months([years, quarters]).to_pylist()[-1]
+    last = last_twelve_months([years, quarters], unproven=True).to_pylist()[-1]
     assert (last["how"], last["number"]) == ("year to date", 11)
 
 

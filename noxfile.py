@@ -73,6 +73,15 @@ def tests_all(session: nox.Session) -> None:
 
 
 @nox.session
+def coverage(session: nox.Session) -> None:
+    """Run all tests, and compare the branch coverage of each room with the floors of tests/coverage.toml."""
+    install(session, "test-all", "coverage")
+    command = ("pytest", *PARALLEL, "--cov=asyncfin", "--cov-branch", "--cov-report=json", *session.posargs)
+    session.run("python", "-m", *command)
+    session.run("python", "tools/check_coverage.py", "coverage.json")
+
+
+@nox.session
 def eager(session: nox.Session) -> None:
     """Run pacing, cache and read with tasks that begin with their creation, on each Python that has these."""
     rooms = [f"tests/{room}" for room in ("pacing", "cache", "read")]
@@ -139,6 +148,7 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "format", "--check", ".")
     session.run("mypy")
     session.run("mypy", "--strict", "tests/typing/program.py")
+    session.run("python", "tools/write_limits.py", "--check")
 
 
 @nox.session

@@ -98,7 +98,8 @@ class Client:
             each question confirms it, with one request for the metadata if it sends no other.
         stale_if_error: for how many seconds after that a kept catalogue and cached values are given, if
             nothing else is needed and the current publication cannot be found out: the allowance is
-            used up, or the service fails or can't be reached, which is not retried in the interactive lane.
+            used up, or the service fails, can't be reached or, in the interactive lane, does not
+            respond within two seconds. Extractions never take such a result.
             `Panel.confirmed_at` shows how old they are.
         ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
         trust_env: whether to use the proxies that the environment names.

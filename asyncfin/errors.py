@@ -416,8 +416,8 @@ class ServiceError(AsyncfinError):
 
     @property
     def concerns(self) -> Concern:
-        """Status 408 and from 500 on: the service. Below: the question, if the service says so itself."""
-        if self.status >= 500 or self.status == 408:
+        """Redirects, 408 and from 500 on: the service. Others: the question, if the service says so."""
+        if self.status >= 500 or self.status < 400 or self.status == 408:
             return "service"
         if self.has_error_object:
             return "question"
@@ -598,8 +598,8 @@ class MalformedAnswerError(AsyncfinError):
         problems: one line each, with its JSON path if it has one; at most 100, each of at most 2,000
             characters.
         omitted: how many more there were.
-        retry_after: the wait in seconds that a response without the requested object asks for; None
-            otherwise.
+        is_json: whether it is JSON. False: it probably comes from something in front of the service, such
+            as a gateway that serves its own page.
     """
 
     def __init__(
@@ -607,21 +607,21 @@ class MalformedAnswerError(AsyncfinError):
         problems: str | Iterable[str],
         *,
         omitted: int = 0,
-        retry_after: float | None = None,
+        is_json: bool = True,
         **facts: Unpack[_Facts],
     ) -> None:
         lines = iter((problems,) if isinstance(problems, str) else problems)
         self.problems = tuple(shorten(each) for each in islice(lines, MAX_ITEMS))
         self.omitted = omitted + sum(1 for _ in lines)
-        self.retry_after = retry_after
+        self.is_json = is_json
         # Bounded as a whole, but how many more there were stays at its end.
         more = f" (and {self.omitted:,} more)" if self.omitted else ""
         super().__init__(shorten("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
 
     @property
     def concerns(self) -> Concern:
-        """The entity; the service for usage and limits, and if the response asks for a later retry."""
-        return "service" if self.entity_id is None or self.retry_after is not None else "entity"
+        """The entity; the service for usage and limits, and if it is not JSON."""
+        return "service" if self.entity_id is None or not self.is_json else "entity"
 
 
 class IncompleteResultError(AsyncfinError):

@@ -28,7 +28,7 @@ from asyncfin.errors import (
 )
 from asyncfin.model.words import counted
 from asyncfin.read.turn import NoTurnError
-from asyncfin.wire.outage import PROBE_EVERY
+from asyncfin.wire.breaker import PROBE_EVERY
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000

@@ -209,7 +209,7 @@ class Attempt:
             unfinished = Unfinished(None, self.read.publications.clock())
             return evolve(await self._publication(unfinished), confirmed=unfinished.sent)
         try:
-            current = await self.metadata(once=await self._stale() is not None)
+            current = await self.metadata(soon=await self._stale() is not None)
         except AsyncfinError as error:
             if not _is_inconclusive(error) or (stale := await self._stale()) is None:
                 raise
@@ -217,17 +217,17 @@ class Attempt:
         publication = await self._publication(Unfinished(current.dataset, current.sent))
         return evolve(publication, confirmed=current.sent)
 
-    async def metadata(self, *, once: bool = False) -> Metadata:
+    async def metadata(self, *, soon: bool = False) -> Metadata:
         """Return the metadata that the attempt begins with, which serve once, or request them.
 
-        `once` is that of `Sender.send`.
+        `soon` is that of `Read.metadata`.
         """
         successor, self.successor = self.successor, None
         if successor is not None:
             return successor
         if not self.is_restart:
             await self.read.check_rejection()
-        return await self.read.metadata(fresh=self.is_restart, once=once)
+        return await self.read.metadata(fresh=self.is_restart, soon=soon)
 
     async def is_unknown(self) -> bool:
         """Return whether no catalogue of the entity is known: then its pages say which is the current one.
@@ -325,7 +325,7 @@ class Attempt:
     async def _stale(self) -> Publication | None:
         """Return the publication that counts as the current one if that can't be found out."""
         # First, since the record may have to be read.
-        if not (stale_if_error := self.read.publications.stale_if_error):
+        if not (stale_if_error := self.read.stale_if_error):
             return None
         record = await self._records.record(self.read.entity_id)
         if record is None or record.current is None or not self._is_fresh(record.sent, stale_if_error):
@@ -429,10 +429,10 @@ class Attempt:
             known = record.sent if record and record.names(dataset_id) else None
             if self._may_return(record, dataset_id):
                 return max(filter(None, (known, self.confirmed)), default=None)
-            stale_if_error = self.read.publications.stale_if_error
+            stale_if_error = self.read.stale_if_error
             await self.read.check_rejection()
             try:
-                current = await self.read.metadata(once=self._is_fresh(known, stale_if_error))
+                current = await self.read.metadata(soon=self._is_fresh(known, stale_if_error))
             except AsyncfinError as error:
                 if _is_inconclusive(error) and self._is_fresh(known, stale_if_error):
                     self.read.stats.stale = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from contextlib import nullcontext
 from datetime import datetime
 from functools import partial
@@ -16,7 +17,7 @@ from asyncfin.read.publications import Publications
 from asyncfin.read.span import QuestionSpan, current_span
 from asyncfin.read.turn import Turn, taken
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
-from asyncfin.wire.sender import Sender
+from asyncfin.wire.sender import Patience, Sender
 
 
 @define
@@ -86,6 +87,11 @@ class Read:
         self.began = publications.clock()  # what was current then may be returned
         self.stats = ReadStats()
         self._send = partial(sender.send, on_attempt=self.stats.count, max_outage=max_outage)
+        # Whether it waits for the end of an outage.
+        self._waits = sender.lane == "bulk" or max_outage is not None
+        # An extraction never takes a stale result: what it writes stays.
+        is_extraction = operation in ("extract", "read_entity")
+        self.stale_if_error = 0.0 if is_extraction else publications.stale_if_error
 
     @property
     def is_unauthorized(self) -> bool:
@@ -102,17 +108,17 @@ class Read:
         """Record that a request sent at a moment has confirmed a publication as the current one."""
         await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
 
-    async def send(self, request: Request, *, once: bool = False) -> Response:
+    async def send(self, request: Request, *, patience: Patience | None = None) -> Response:
         """Send a request as a part of this read, and record it if the service rejects the entity.
 
-        `once` is that of `Sender.send`.
+        `patience` is that of `Sender.send`.
         """
         sent = self.publications.clock()
         try:
             if not self.has_turn:
-                return await self._send(request, once=once)
+                return await self._send(request, patience=patience)
             async with taken(self._turn) as may_retry:
-                return await self._send(request, may_retry=may_retry, once=once)
+                return await self._send(request, may_retry=may_retry, patience=patience)
         except (NotFoundError, PermissionDeniedError) as rejection:
             # Without an error object it is not the service's rejection, but that of something in front of it.
             if rejection.has_error_object:
@@ -121,14 +127,20 @@ class Read:
                 await self.records.observe(self.entity_id, record)
             raise
 
-    async def metadata(self, *, fresh: bool = False, once: bool = False) -> Metadata:
+    def metadata(self, *, fresh: bool = False, soon: bool = False) -> Awaitable[Metadata]:
         """Return the entity's current dataset (spec 4.1). One request.
 
-        With `fresh` no cache may answer; `once` is that of `Sender.send`.
+        With `fresh` no cache may answer. With `soon` an interactive question waits for two seconds from
+        its sending.
         """
+        if soon and not self._waits:
+            return self._sender.soon(partial(self._metadata, fresh))
+        return self._metadata(fresh)
+
+    async def _metadata(self, fresh: bool, patience: Patience | None = None) -> Metadata:
         sent = self.publications.clock()
         request = dataset_request(self.entity_id, fresh=fresh)
-        dataset = read_dataset(request, await self.send(request, once=once))
+        dataset = read_dataset(request, await self.send(request, patience=patience))
         await self.observe(dataset.dataset_id, sent)
         return Metadata(dataset, sent)
 

@@ -12,7 +12,6 @@ from asyncfin.events import QuestionFinished, QuestionStarted, next_serial
 from asyncfin.model.period import Period
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import running_loop
-from asyncfin.wire.gate import asking
 from asyncfin.wire.observers import Announcer
 
 # The question that the reads of this context are a part of.
@@ -67,12 +66,10 @@ class QuestionSpan:
     def _begin(self) -> None:
         self._outer = current_span.get()
         current_span.set(self)
-        asking.set(self)
         self._announce(QuestionStarted(self._operation, self._entity_id, self._serial, self._lane))
 
     def _end(self, kind: type[BaseException] | None) -> None:
         current_span.set(self._outer)
-        asking.set(self._outer)
         has_result = self.dataset_id is not None
         self._announce(
             QuestionFinished(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncfin import errors
 from asyncfin.tasks import cancel_and_wait
-from asyncfin.wire.outage import PROBE_EVERY
+from asyncfin.wire.breaker import PROBE_EVERY
 
 T = TypeVar("T")
 Offer: TypeAlias = Container[str] | Callable[[str], Awaitable[bool]]

@@ -5,8 +5,7 @@ Texts, aliases and sources may be missing or null, and are empty then; nothing e
 
 import re
 from codecs import BOM_UTF8
-from collections.abc import Hashable, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
@@ -63,11 +62,22 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
 
 
 def not_json(body: bytes) -> str:
-    """Return the problem of a body that is empty or a page of a proxy, and "" for any other."""
+    """Return the problem of a body that is empty or a page of a proxy, and "" for any other.
+
+    What begins as an object or an array is JSON, or a response of the service that is malformed.
+    """
+    if body[:1] in (b"{", b"["):
+        return ""
     content = json_text(body).lstrip()
     if not content:
         return "the body is empty"
-    return not_from_service("the body is not JSON", body) if content.startswith(b"<") else ""
+    if content[:1] in (b"{", b"["):
+        return ""
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return not_from_service("the body is not JSON", body)
+    return ""
 
 
 def not_from_service(problem: str, body: bytes) -> str:
@@ -202,16 +212,6 @@ class ErrorObject(NamedTuple):
     message: str | None = None
     request_id: str | None = None
     details: Mapping[str, Any] = MappingProxyType({})  # the other fields, unchanged
-
-
-_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def names_in(body: bytes) -> Set[str] | None:
-    """Return the names of the fields of a JSON object; none if it is something else; None if it is broken."""
-    with suppress(MalformedAnswerError):
-        return decode(body, _object).keys()
-    return None if json_text(body).lstrip().startswith(b"{") else frozenset()
 
 
 def decode_error(body: bytes) -> ErrorObject | None:

@@ -193,7 +193,16 @@ class Wait:
         ends_at: gives the loop time at which that ends at the earliest, if it is known.
     """
 
-    __slots__ = ("_began_at", "_loop", "_request", "_timer", "_waits", "ends_at", "reason")
+    __slots__ = (
+        "_began_at",
+        "_has_ended",
+        "_loop",
+        "_request",
+        "_timer",
+        "_waits",
+        "ends_at",
+        "reason",
+    )
 
     def __init__(self, request: Request, waits: Waits) -> None:
         self._request, self._waits = request, waits
@@ -202,6 +211,7 @@ class Wait:
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
+        self._has_ended = False
 
     def __enter__(self) -> Self:
         if self._waits.announce.is_heard(logging.INFO):
@@ -209,11 +219,20 @@ class Wait:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self.end()
+        elif self._timer is not None:  # one that failed or was cancelled
+            self._timer.cancel()
+
+    def end(self) -> None:
+        """End the wait before the end of the block."""
+        if self._has_ended:
+            return
+        self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
         seconds = self._loop.time() - self._began_at
-        if kind is not None or seconds < _NOTICEABLE:  # not one that failed or was cancelled
+        if seconds < _NOTICEABLE:
             return
         request, waits = self._request, self._waits
         waits.tally.of(request.operation).waits += seconds

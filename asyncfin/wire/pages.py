@@ -35,7 +35,6 @@ from asyncfin.wire.protocol import (
     catalogue_request,
     check_publication,
     query_request,
-    reading,
 )
 from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
 
@@ -199,7 +198,7 @@ async def _pages(
         while True:
             response, ahead = await (ahead or send(request)), None
             async with decoding_lock():
-                with reading(request, response):
+                with error_context(request.operation, request.entity_id, response):
                     page = await read(response)
                 if page.next_cursor is not None:
                     request = request_for(cursor=page.next_cursor)

@@ -8,7 +8,7 @@ never by its text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
@@ -22,7 +22,7 @@ from asyncfin.checks import check_entity_id
 from asyncfin.model.catalogue import Dataset, is_same_publication
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
-from asyncfin.wire.codec import not_from_service, not_json
+from asyncfin.wire.codec import not_from_service
 
 # The longest range of one request (spec 4.4, 8).
 MAX_USAGE_DAYS = 92
@@ -143,61 +143,9 @@ def ends_within_json(response: Response) -> bool:
     return 200 <= response.status < 300 and response.status != 204 and codec.is_truncated(response.body)
 
 
-_HEAD = ("entity_id", "name", "dataset_id", "created_timestamp")
-# By operation, what was requested, and the required fields of it (spec 2.2 to 2.4).
-_OBJECTS: Mapping[str, tuple[str, Set[str]]] = {
-    "dataset": ("dataset", {*_HEAD}),
-    "catalogue": ("catalogue", {*_HEAD, "periods", "scope_groups", "groups"}),
-    "query": ("query result", {*_HEAD, "periods", "series"}),
-}
-
-
-def without_object(request: Request, response: Response) -> errors.MalformedAnswerError | None:
-    """Return the error for a 2xx that has none of the required fields of what was requested, else None."""
-    if (expected := _OBJECTS.get(request.operation)) is None:
-        return None
-    words, required = expected
-    names = codec.names_in(response.body)
-    if names is None or not required.isdisjoint(names):
-        return None
-    found = codec.decode_error(response.body) or codec.ErrorObject()
-    request_id = found.request_id or response.request_id
-    said = ": ".join(filter(None, (found.code, found.message))) or (response.body and not_json(response.body))
-    return errors.MalformedAnswerError(
-        f"status {response.status} without a {words}"
-        + (f" ({said})" if said else "")
-        + (f" [request {request_id}]" if request_id else ""),
-        request_id=request_id,
-        retry_after=retry_after(response),
-    )
-
-
-class reading:  # noqa: N801  it is called as a function, as `error_context` is
-    """Complete an error about a 2xx, which says so if the response does not have the requested object."""
-
-    __slots__ = ("_context", "_request", "_response")
-
-    def __init__(self, request: Request, response: Response) -> None:
-        self._request, self._response = request, response
-        self._context = errors.error_context(request.operation, request.entity_id, response)
-
-    def __enter__(self) -> None:
-        """Do nothing."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, errors.MalformedAnswerError):
-            # A page of something in front of the service, with status 200, is best described by what it is.
-            is_page = self._response.status == 200 and not_json(self._response.body)
-            missing = None if is_page else without_object(self._request, self._response)
-            if missing is not None:
-                self._context.__exit__(type(missing), missing, None)
-                raise missing from None
-        self._context.__exit__(kind, error, trace)
-
-
 def read_dataset(request: Request, response: Response) -> Dataset:
     """Return the metadata in a response (spec 2.2), which must be of the requested entity."""
-    with reading(request, response):
+    with errors.error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body)
         check_publication(dataset, entity_id=request.entity_id)
     return dataset

@@ -16,20 +16,20 @@ from asyncfin.errors import (
 )
 
 # Not Implemented, and HTTP Version Not Supported: a retry does not change them.
-_LASTING_STATUSES = (501, 505)
+LASTING_STATUSES = (501, 505)
 
 
 @frozen(kw_only=True)
 class Retry:
     """Whether and when to retry a request.
 
-    Retryable are lost, late and incomplete responses, 408, 429, every 5xx except 501 and 505, and a 2xx with
-    Retry-After that does not have what was requested. A certificate that does not verify is not retryable,
-    nor is a proxy's refusal other than 5xx.
+    Retryable are lost, late and incomplete responses, 408, 429, every 5xx except 501 and 505, and what
+    something in front of the service sends in its place: a redirect, or a 2xx that is not JSON. A
+    certificate that does not verify is not retryable, nor is a proxy's rejection other than 5xx.
 
     Args:
         attempts: how often a request is sent at most, including the first time. A retry with a renewed token
-            after a 401 does not count, nor does an attempt to find out whether an outage has ended.
+            after a 401 does not count, nor does an attempt while the service fails as a whole.
         max_elapsed: the number of seconds after the first attempt within which the last one must begin.
             Waits for a connection, for the bucket and for the end of shared pauses are not counted.
         wait_initial: the longest wait before the second attempt, in seconds. It doubles with each further
@@ -38,8 +38,9 @@ class Retry:
         max_retry_after: the longest Retry-After to wait for, in seconds. A longer one, of a day at most,
             raises `AllowanceExhaustedError` after a 429, and ends the retries after a 5xx.
         max_outage: while the service fails as a whole, one request at a time is sent. For so many seconds
-            after the first failure the others wait if they are of the bulk lane or of an extraction. Later
-            ones, and those of the interactive lane, raise the last failure at once.
+            after the first failure the others wait if they are of the bulk lane or of an extraction. Those
+            of the interactive lane wait within `max_elapsed` if they began before that; later ones raise
+            the last failure at once.
 
     Raises:
         ArgumentError: a number is out of its range.
@@ -85,12 +86,12 @@ def is_retryable(error: Exception) -> bool:
     match error:
         case TransportError():
             return error.retryable
-        case MalformedAnswerError():  # of a response that asks for a later retry
-            return error.retry_after is not None
+        case MalformedAnswerError():
+            return not error.is_json
         case ServerFailureError():
-            return error.status not in _LASTING_STATUSES
+            return error.status not in LASTING_STATUSES
     # Exactly this class: a known code decides before the status (spec 7).
-    return type(error) is ServiceError and error.status == 408
+    return type(error) is ServiceError and (error.status == 408 or error.status < 400)
 
 
 @frozen(kw_only=True)
@@ -110,29 +111,3 @@ class Timeouts:
     connect: float = field(default=10.0, validator=checks.positive_seconds.field)
     read: float = field(default=30.0, validator=checks.positive_seconds.field)
     total: float = field(default=60.0, validator=checks.positive_seconds.field)
-
-
-class Quota:
-    """The retries that all requests of a client may spend, so that an outage does not multiply traffic.
-
-    A retry costs 1, and a success earns a half: in the long run one retry for two successes, so that a third
-    of all attempts may fail indefinitely. When nothing succeeds, `capacity` retries are left.
-    """
-
-    def __init__(self, capacity: float = 200.0) -> None:
-        self._capacity = self._held = capacity
-
-    def spend(self) -> bool:
-        """Spend one retry; return whether one was left."""
-        if self._held < 1:
-            return False
-        self._held -= 1
-        return True
-
-    def earn(self) -> None:
-        """Record that a request succeeded."""
-        self._held = min(self._capacity, self._held + 0.5)
-
-    def refill(self) -> None:
-        """Make it full."""
-        self._held = self._capacity

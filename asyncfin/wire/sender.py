@@ -1,16 +1,13 @@
-"""Sends a client's requests: token, connection, rate limit, attempts, retries."""
+"""Sends a client's requests. Read it from `Sender.send` downwards: retries, an attempt, an exchange."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import TypeAlias
-
-from attrs import define
+from typing import Any, TypeAlias, TypeVar
 
 from asyncfin import checks
 from asyncfin.clock import later
@@ -20,6 +17,7 @@ from asyncfin.errors import (
     BucketUnavailableError,
     MalformedAnswerError,
     RateLimitedError,
+    RequestTimeoutError,
     ServiceError,
     TransportError,
     TruncatedAnswerError,
@@ -38,9 +36,10 @@ from asyncfin.events import (
 )
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.tasks import PerLoop
+from asyncfin.tasks import PerLoop, cancel_and_wait
+from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
+from asyncfin.wire.codec import not_json
 from asyncfin.wire.connection import HeaderValue
-from asyncfin.wire.gate import Gate
 from asyncfin.wire.observers import Announcer, Tally, Wait, Waits, WarningLog, log
 from asyncfin.wire.protocol import (
     Request,
@@ -49,92 +48,22 @@ from asyncfin.wire.protocol import (
     excessive_wait,
     failure,
     retry_after,
-    without_object,
 )
-from asyncfin.wire.retry import Quota, Retry, is_retryable
+from asyncfin.wire.retry import Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 
 _log = logging.getLogger("asyncfin")
-# What an attempt can end in; the last one if the response asks for a retry, or cannot be read at all.
+T = TypeVar("T")
+# What an attempt can end in; the last one if the response is not JSON, or cannot be read at all.
 RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
-
-
-def _error_of(request: Request, response: Response) -> RequestError | None:
-    """Return the error that a response is; None: a 2xx, which may still turn out to be malformed."""
-    if not 200 <= response.status < 300:
-        return failure(request, response)
-    # Not searched without the header, which hardly any 2xx has.
-    if "retry-after" not in response.headers or retry_after(response) is None:
-        return None
-    return without_object(request, response)
-
-
-def _requested_wait(response: Response) -> float | None:
-    """Return the seconds of a Retry-After, and warn of one that is too long to be meant."""
-    if (text := excessive_wait(response)) is not None:
-        _log.warning(
-            "a Retry-After of more than 24 hours and 5 minutes is treated as missing: %s",
-            printable(shorten(text, 100)),
-        )
-    return retry_after(response)
-
-
-@define(eq=False)
-class _Sending:
-    """The state of one request. It is the `Origin` of its errors, hence `at` and `request_id`."""
-
-    request: Request
-    clock: Callable[[], datetime]  # gives the wall time
-    shared: _Shared
-    limit: float | None  # for how many seconds of an outage it waits; None: not at all
-    on_attempt: Callable[[], None]
-    may_retry: Callable[[], bool]
-    once: bool  # whether a failure that concerns the service ends it
-    error: RequestError | None = None  # what the last attempt ended in
-    attempts: int = 0  # how often the request was sent
-    probes: int = 0  # how many of these have failed during an outage for whose end it waits
-    renewed: bool = False  # whether it was sent again with another token after a 401
-    elapsed: float = 0.0  # what `Retry.max_elapsed` bounds, in seconds
-    sent_at: float = 0.0  # the loop time of the last attempt's grant
-    retry_after: float | None = None  # seconds that the last response asked to wait, if it did
-    request_id = None  # a failed request has only the id that its error contains
-
-    @property
-    def at(self) -> datetime:
-        """The time now, for an error without a time."""
-        return self.clock()
-
-    @property
-    def counted_attempts(self) -> int:
-        """How many attempts count for `Retry.attempts`: the one whose token was replaced does not."""
-        return self.attempts - self.renewed - self.probes
-
-    def completing(self) -> AbstractContextManager[None]:
-        """Complete an error raised within: of which request it is, at which attempt, and when."""
-        return error_context(self.request.operation, self.request.entity_id, self)
-
-
-class _Shared:
-    """What the requests of one event loop share."""
-
-    def __init__(self, max_in_flight: int, gate: Gate) -> None:
-        self.slots = asyncio.Semaphore(max_in_flight)
-        self.gate = gate
-        self._interrupted = asyncio.Event()
-
-    def interrupt(self) -> None:
-        """End the waits before retries: the allowance is used up, or an outage begins."""
-        self._interrupted.set()
-        self._interrupted = asyncio.Event()
-
-    async def interrupted(self) -> None:
-        """Wait until the waits before retries end."""
-        await self._interrupted.wait()
+_REQUEST_ERRORS = (ServiceError, TransportError, MalformedAnswerError)
+# Seconds that a caller with `Patience` waits for one of the client's slots, if all are in use.
+_SLOT_PATIENCE = 0.9
 
 
 class Sender:
-    """Sends a client's requests, with retries: see `send`, from there downwards. Arguments as of `Client`."""
+    """Sends a client's requests, with retries. Arguments as of `Client`."""
 
     def __init__(
         self,
@@ -149,37 +78,35 @@ class Sender:
     ) -> None:
         checks.instance_of(Retry)("retry", retry)
         check_lane(lane)
-        self._transport = transport
+        self.transport = transport
         self.tokens = Tokens(token, timeout=transport.timeouts.total)
-        self._bucket = bucket
-        self._retry = retry
+        self.bucket = bucket
+        self.retry = retry
         self.lane = lane
-        self._source = source or random.Random()  # noqa: S311  it only spreads waits
-        self._quota = Quota()
-        self._gate: Gate | None = None  # of the last event loop
-        self._shared = PerLoop(self._new_shared)
-        self._tally = Tally()
-        self._warnings = WarningLog()
-        self.announce = Announcer(self._tally, log, self._warnings, observers=observers)
-        self._waiting = Waits(self.announce, self._tally, transport.clock, bucket).of
+        self.source = source or random.Random()  # noqa: S311  it only spreads waits
+        self._shared = PerLoop(self._share)
+        self._last: _Shared | None = None  # of the last event loop
+        self.tally = Tally()
+        self.warnings = WarningLog()
+        self.announce = Announcer(self.tally, log, self.warnings, observers=observers)
+        self.wait = Waits(self.announce, self.tally, transport.clock, bucket).of
 
-    def _new_shared(self) -> _Shared:
-        self._close_gate()  # of a loop that has ended
-        self._gate = Gate(self.announce, self._source)
-        return _Shared(self._transport.max_in_flight, self._gate)
-
-    def _close_gate(self) -> None:
-        if self._gate is not None:
-            self._gate.close()
+    def _share(self) -> _Shared:
+        if self._last is not None:
+            self._last.breaker.close()  # of a loop that has ended
+        self._last = _Shared(self.transport.max_in_flight, Breaker(self.announce, self.transport.clock))
+        return self._last
 
     async def aclose(self) -> None:
         """Close the connections, and end at once what is being sent or waits. A second call does nothing."""
-        await self._transport.aclose()
-        self._close_gate()
+        await self.transport.aclose()
+        if self._last is not None:
+            self._last.breaker.close()
+            await cancel_and_wait(self._last.tasks)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
-        return self._tally.stats()
+        return self.tally.stats()
 
     async def send(
         self,
@@ -187,281 +114,471 @@ class Sender:
         *,
         on_attempt: Callable[[], None] = lambda: None,
         may_retry: Callable[[], bool] = lambda: True,
-        once: bool = False,
         max_outage: float | None = None,
+        patience: Patience | None = None,
     ) -> Response:
-        """Return the 2xx response to `request`; `on_attempt` is called at each attempt.
+        """Return the 2xx response to a request.
 
-        If `may_retry` returns False before a further attempt, the last error is raised. A request waits
-        through outages for `max_outage` seconds; if that is None, in the bulk lane as `Retry` says, and not
-        at all otherwise: then a failure that concerns the service is not retried either, with `once`. A
-        ServiceError is not retryable, or retries did not overcome it. RuntimeError: the client is closed, at
-        once also if that happens while the request waits; or it belongs to another event loop that is not
-        closed.
+        Args:
+            request: what is sent.
+            on_attempt: called at each attempt.
+            may_retry: called before each retry; False: the last error is raised.
+            max_outage: for how many seconds it waits while the service fails. None: in the bulk lane
+                as `Retry` says; in the interactive lane only to repeat what was begun before.
+            patience: of the caller, if it is limited (`soon`).
+
+        Raises:
+            ServiceError, TransportError, MalformedAnswerError: it is not retryable, or retries did not
+                overcome it.
+            RuntimeError: the client is closed, also during the wait; or it belongs to another event
+                loop, which is not closed.
         """
-        async with self._transport.until_closed():  # closing ends the block, and the last line raises
-            bulk, clock = self.lane == "bulk", self._transport.clock
-            limit = self._retry.max_outage if bulk and max_outage is None else max_outage
-            once = once and limit is None
-            sending = _Sending(request, clock, self._shared.get(), limit, on_attempt, may_retry, once)
+        async with self.transport.until_closed():  # closing ends the block, and the last line raises
+            if max_outage is None and self.lane == "bulk":
+                max_outage = self.retry.max_outage
+            sending = _Sending(self, self._shared.get(), request, max_outage, patience)
+            sending.on_attempt, sending.may_retry = on_attempt, may_retry
             try:
-                gate = sending.shared.gate
-                while True:
-                    if not gate.may_send(request, sending):
-                        await self._wait_for_outage(sending)
-                    try:
-                        with sending.completing():
-                            response = await self._attempt(sending)
-                    except (AllowanceExhaustedError, BucketUnavailableError) as refusal:
-                        # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here.
-                        # The cause is what the last attempt failed with.
-                        raise refusal from sending.error
-                    except (ServiceError, TransportError, MalformedAnswerError) as failed:
-                        error = failed
-                    else:
-                        if response is None:  # an outage has begun before it was sent
-                            continue
-                        self._record(sending, None)
-                        self._quota.earn()
-                        return response.completed(sending.attempts)
-                    # Out here, so that it is raised without a context.
-                    sending.error = error
-                    await self._prepare_retry(sending, error)
+                return await sending.response()
             finally:
-                sending.shared.gate.withdraw(sending)  # a probe without an outcome
                 sending.error = None  # its frames contain `sending`
         # Only closing ends the block without a return or an error.
         raise RuntimeError(CLOSED)
 
-    async def _wait_for_outage(self, sending: _Sending) -> None:
-        """Wait while an outage does not allow the request, or raise the error for that."""
-        gate, request = sending.shared.gate, sending.request
-        if sending.limit is None:
-            while await gate.own_probe():
-                if gate.may_send(request, sending):
-                    return
-            raise sending.error or gate.not_sent(request)
-        time = asyncio.get_running_loop().time
-        with self._waiting(request) as wait:
-            wait.reason, wait.ends_at = "outage", lambda: gate.next_probe_at
-            while not gate.may_send(request, sending):
-                if time() >= (until := gate.began_at + sending.limit):
-                    raise gate.not_sent(request) from sending.error
-                await gate.wait(request, sending, until)
+    async def soon(self, call: Callable[[Patience], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of a call that sends one request, if it has one within two seconds of that.
 
-    async def _prepare_retry(self, sending: _Sending, error: RequestError) -> None:
-        """Return when the request may be sent again after a failed attempt, or raise its error."""
-        gate = sending.shared.gate
-        # In this order:
-        # 1. The token was refused (401), and may be renewable: retry at once with another one. It happens
-        #    once, and does not count for `Retry.attempts`. Without `answered` the token callable has failed,
-        #    and nothing was sent.
-        unauthorized = isinstance(error, AuthenticationError) and error.answered
-        renewing = unauthorized and self.tokens.renewable and not sending.renewed
-        was_probe = gate.is_probe(sending)
-        # A 401 of something in front of the service shows nothing: the probe is sent again.
-        if not renewing or (isinstance(error, AuthenticationError) and error.has_error_object):
-            self._record(sending, error)
-        if renewing and sending.may_retry():
-            sending.renewed = True
-            self._announce_retry(sending, error, 0.0)
-            return
-
-        # The service's Retry-After goes before the growing wait. None: it is too long.
-        wait = self._retry.wait(sending.counted_attempts, sending.retry_after, self._source)
-
-        # 2. The failure concerns all clients of the bucket, whether or not this request is retried.
-        with sending.completing():
-            await self._report_failure(sending, error, wait)
-
-        # 3. The service fails as a whole: the request waits until it responds again, or is not retried.
-        fails = was_probe or (gate.is_closed and sending.request.entity_id is not None)
-        if error.concerns == "service" and (sending.once or fails):
-            waits = sending.limit is not None and (was_probe or is_retryable(error))
-            if not waits or not sending.may_retry():
-                raise error
-            sending.probes += was_probe
-            return
-
-        # 4. It is not retryable, or `Retry` or the caller does not allow another attempt.
-        attempt, elapsed = sending.counted_attempts, sending.elapsed
-        if (
-            wait is None
-            or self._retry.gives_up(error, attempt=attempt, elapsed=elapsed, wait=wait)
-            or not sending.may_retry()
-        ):
-            raise error
-
-        # 5. Otherwise it is sent again after a wait.
-        await self._back_off(sending, error, wait)
-
-    def _record(self, sending: _Sending, error: RequestError | None) -> None:
-        """Record how an attempt has ended, for the outage that it may begin or end."""
-        gate = sending.shared.gate
-        if gate.record(sending.request, sending, error, sending.retry_after):
-            if gate.is_closed:
-                sending.shared.interrupt()
-            else:
-                self._quota.refill()
-
-    async def _attempt(self, sending: _Sending) -> Response | None:
-        """Wait until the request may be sent, send it once, and return its 2xx response or raise an error.
-
-        None: it was not sent, because an outage has begun.
+        Otherwise raise RequestTimeoutError. The request may go on in a task of the client, with the
+        full `Timeouts`: so a slow service's response still reaches the call.
         """
-        request, time = sending.request, asyncio.get_running_loop().time
-        if (token := await self._slot_and_token(sending)) is None:
-            return None
-        sending.attempts += 1
-        sending.retry_after = None
-        sending.on_attempt()
-        # The first fields of all events of this attempt.
-        identity = (request.operation, request.entity_id, next_serial(), sending.attempts)
-        count, url = self._tally.of(request.operation), self._transport.url(request)
-        count.requests += 1
-        count.retries += sending.attempts > 1
-        if request.entity_id is not None:
-            self._warnings.check_entity_id(request.entity_id)
-        # Whoever observes its start, observes its end.
-        if is_heard := self.announce.is_heard():
-            self.announce(RequestStarted(*identity, method=request.method, url=url))
+        shared = self._shared.get()
+        patience = Patience()
+        if shared.in_flight >= self.transport.max_in_flight:
+            patience.begin(_SLOT_PATIENCE)  # until another request has its response
+        task = shared.run(call(patience))
         try:
-            # The method itself: the transport calls it as it writes the headers.
-            headers: dict[str, HeaderValue] = {**dict(request.headers), "Authorization": token.bearer}
-            response = await self._transport.send(request, headers, url=url)
-            if not isinstance(response, Response):  # an error, whose traceback begins here
-                raise response
-            if ends_within_json(response):
-                raise TruncatedAnswerError("the response ended within its JSON")
-        except BaseException as failed:  # a cancellation too: what has started must be seen to end
-            if is_heard:
-                seconds = time() - sending.sent_at
-                self.announce(RequestFailed(*identity, failure=type(failed).__name__, seconds=seconds))
-            raise
-        finally:
-            sending.elapsed += time() - sending.sent_at
-            sending.shared.slots.release()
-        # The response is redacted before it is used: errors, events and data contain no echoed token. The
-        # slot is free by now, so other requests are sent during this.
-        response = self.tokens.redact(response)
-        error = _error_of(request, response)
-        count.refused += response.status == 429
-        count.received += len(response.body)
-        if is_heard:
-            self.announce(
-                RequestAnswered(
-                    *identity,
-                    status=response.status,
-                    received=len(response.body),
-                    seconds=time() - sending.sent_at,
-                    request_id=error.request_id if error else None,
-                )
+            await patience.wait(task)
+            if task.done():
+                return task.result()
+            patience.has_left = True
+            if (sent := patience.sent) is not None and not sent.has_ended:
+                shared.breaker.give_up(sent)
+                # At most half of the slots, so that the others wait for no silent service.
+                if len(shared.left) < self.transport.max_in_flight // 2:
+                    shared.left.add(task)
+                    task.add_done_callback(shared.left.discard)
+            raise RequestTimeoutError(
+                f"no response from {self.transport.base_url} within {PATIENCE:g} s",
+                at=self.transport.clock(),
             )
-        self.tokens.record(token, response.status)
-        if error is None:
-            return response
-        sending.retry_after = _requested_wait(response)
-        raise error
+        finally:
+            if task not in shared.left:
+                await cancel_and_wait([task])
 
-    async def _slot_and_token(self, sending: _Sending) -> Secret | None:
-        """Wait for a slot and a grant, and return the token to send; the slot stays held.
 
-        None: an outage has begun, and no slot is held.
-        """
-        slots = sending.shared.slots
-        with self._waiting(sending.request) as wait:  # ends where sending begins
-            # First before the slots: however few there are, all waiting requests share a call for the token.
-            if self.tokens.held is None:
-                wait.reason = "token"
-                await self.tokens.current()
-            wait.reason = "connection"
-            await slots.acquire()
+class _Shared:
+    """What the requests of one event loop share."""
+
+    def __init__(self, max_in_flight: int, breaker: Breaker) -> None:
+        self.slots = asyncio.Semaphore(max_in_flight)
+        self.in_flight = 0  # how many slots are of attempts that were sent
+        self.breaker = breaker
+        self.tasks: set[asyncio.Task[Any]] = set()  # that go on without their caller
+        self.left: set[asyncio.Task[Any]] = set()  # those of them that one has left
+
+    def run(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run a call in a task that is the client's: closing it ends the task."""
+        task = asyncio.get_running_loop().create_task(call)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else it is logged
+        return task
+
+
+class Patience:
+    """The patience of a caller: two seconds from the sending of its request, retries included."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_over: asyncio.Future[None] = self._loop.create_future()
+        self.has_left = False
+        self.sent: Sent | None = None  # the last attempt
+
+    def begin(self, seconds: float) -> None:
+        """Let it be over after so many seconds."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        if not self._is_over.done():
+            self._is_over.set_result(None)
+
+    async def wait(self, task: asyncio.Task[Any]) -> None:
+        """Wait until a task has ended, or the patience has."""
+        task.add_done_callback(lambda _: self._expire())
+        try:
+            await self._is_over
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+
+
+class _Sending:
+    """One request on its way. It is the `Origin` of its errors, hence `at` and `request_id`."""
+
+    on_attempt: Callable[[], None]
+    may_retry: Callable[[], bool]
+    request_id = None  # a failed request has only the id that its error contains
+
+    def __init__(
+        self,
+        sender: Sender,
+        shared: _Shared,
+        request: Request,
+        limit: float | None,
+        patience: Patience | None,
+    ) -> None:
+        self._sender = sender
+        self._shared = shared
+        self._breaker = shared.breaker
+        self._request = request
+        self._limit = limit  # for how many seconds of an outage it waits; None: as `_wait_for_place`
+        self._patience = patience
+        self._time = asyncio.get_running_loop().time
+        # Whether it waits for the place before its first attempt too.
+        self._began_closed = not shared.breaker.is_open and patience is None
+        self.attempts = 0  # how often it was sent
+        self._probes = 0  # how many of these were sent while the breaker was open
+        self._renewed = 0  # how often it was sent again with another token after a 401; at most once
+        self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
+        self._sent_at = 0.0  # the loop time of the last attempt's grant
+        self._retry_after: float | None = None  # seconds that the last response asked to wait
+        # The first fields of all events of an attempt; None: nobody observes it.
+        self._identity: tuple[str, str | None, int, int] | None = None
+        self.error: RequestError | None = None  # what the last attempt ended in
+
+    @property
+    def at(self) -> datetime:
+        """The time now, for an error without a time."""
+        return self._sender.transport.clock()
+
+    @property
+    def _counted_attempts(self) -> int:
+        """How many attempts count for `Retry.attempts`."""
+        return self.attempts - self._renewed - self._probes
+
+    async def response(self) -> Response:
+        """Return the 2xx response, of the first attempt that has one."""
+        breaker = self._breaker
+        while True:
+            if breaker.is_open:
+                await self._wait_for_place()
             try:
-                token = await self._granted(sending, wait)
-            except BaseException:
-                slots.release()
-                raise
-        if token is None:
-            slots.release()
-        return token
+                if breaker.is_open:
+                    response = await self._probe()
+                else:
+                    response = await self._attempt()
+            except (AllowanceExhaustedError, BucketUnavailableError) as rejection:
+                # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here.
+                # The cause is what the last attempt failed with.
+                raise rejection from self.error
+            except _REQUEST_ERRORS as failed:
+                error = failed
+            else:
+                if response is None:  # the breaker has opened before it was sent
+                    continue
+                return response.completed(self.attempts)
+            # Out here, so that it is raised without a context.
+            self.error = error
+            await self._prepare_retry(error)
 
-    async def _granted(self, sending: _Sending, wait: Wait) -> Secret | None:
-        """Wait for the bucket's grant, and return the token to send; None: an outage has begun."""
-        gate, request = sending.shared.gate, sending.request
-        while gate.may_send(request, sending):
+    async def _wait_for_place(self) -> None:
+        """Wait until the request may be sent while the breaker is open, or raise the error for that."""
+        breaker, request, began_at = self._breaker, self._request, self._time()
+        if breaker.allows(self, request):
+            return
+        waits = self._limit is not None
+        if self._limit is not None:
+            until = breaker.failing_since + self._limit
+        elif self._began_closed:
+            until = began_at + self._sender.retry.max_elapsed - self._elapsed
+        else:
+            until = began_at
+        with self._sender.wait(request) as wait:
+            wait.reason, wait.ends_at = "outage", lambda: breaker.due
+            has_place = until > began_at and await breaker.wait(self, request, until)
+        if not waits:
+            self._elapsed += self._time() - began_at
+        if has_place:
+            return
+        if self.error is not None and not waits:
+            raise self.error
+        raise breaker.not_sent(request) from self.error
+
+    async def _probe(self) -> Response | None:
+        """Make an attempt that belongs to the client: it goes on if the caller leaves."""
+        attempts = self.attempts
+        task = self._shared.run(self._attempt())
+        await asyncio.wait([task])
+        self._probes += self.attempts - attempts
+        return task.result()
+
+    async def _attempt(self) -> Response | None:
+        """Send the request once, and return its 2xx response or raise an error.
+
+        None: it was not sent, because the breaker has opened.
+        """
+        tokens = self._sender.tokens
+        try:
+            with (
+                error_context(self._request.operation, self._request.entity_id, self),
+                self._sender.wait(self._request) as wait,
+            ):
+                # First before the slots: however few there are, all waiting requests share a call for
+                # the token. Which one is sent is decided last, since it can be rejected meanwhile.
+                if tokens.held is None:
+                    wait.reason = "token"
+                    await tokens.current()
+                wait.reason = "connection"
+                async with self._shared.slots:
+                    token = await self._granted(wait)
+                    return None if token is None else await self._exchange(token, wait)
+        finally:
+            self._breaker.leave(self)
+
+    async def _granted(self, wait: Wait) -> Secret | None:
+        """Wait for the bucket's grant, and return the token to send; None: the breaker has opened."""
+        sender, request, breaker = self._sender, self._request, self._breaker
+        while breaker.allows(self, request):
             # The grant is last, so that a granted request is sent at once: the pace is that of the
-            # requests, not only of the grants. `current` is awaited only so that there is a token; which one
-            # is sent is decided last, since it can be refused during each of these waits.
-            if self.tokens.held is None:
+            # requests, not only of the grants.
+            if sender.tokens.held is None:
                 wait.reason = "token"
-                await self.tokens.current()
+                await sender.tokens.current()
             wait.reason = "bucket"
-            sending.sent_at = await self._bucket.acquire(lane=self.lane, counts=request.counts)
-            token = self.tokens.held
-            if token is not None and not self._transport.is_closed and gate.may_send(request, sending):
+            self._sent_at = await sender.bucket.acquire(lane=sender.lane, counts=request.counts)
+            token, may_send = sender.tokens.held, breaker.allows(self, request)
+            if token is not None and may_send and not sender.transport.is_closed:
                 return token
-            # The token was refused, an outage began, or the client was closed during the wait. A grant that
-            # does not count stays used: giving it back would take one off the day's spending.
-            if request.counts:
-                await self._bucket.give_back()
-            if self._transport.is_closed:
+            # The token was rejected, the breaker has opened, or the client was closed during the wait.
+            await self._give_back()
+            if sender.transport.is_closed:
                 raise RuntimeError(CLOSED)
         return None
 
-    async def _report_failure(self, sending: _Sending, error: RequestError, wait: float | None) -> None:
+    async def _give_back(self) -> None:
+        # A grant that does not count stays used: giving it back would take one off the day's spending.
+        if self._request.counts:
+            await self._sender.bucket.give_back()
+
+    async def _exchange(self, token: Secret, wait: Wait) -> Response:
+        """Send the request with a token, and return its 2xx response or raise an error."""
+        sender, request = self._sender, self._request
+        sent: Sent | None = None
+        response: Response | None = None
+        error: BaseException | None = None
+        try:
+            url = self._begin(wait)
+            sent = self._send()
+            # The method itself: the transport calls it as it writes the headers.
+            headers: dict[str, HeaderValue] = dict(request.headers)
+            headers["Authorization"] = token.bearer
+            outcome = await sender.transport.send(request, headers, url=url, sent=sent)
+            if isinstance(outcome, Response):
+                # Redacted before it is used: errors, events and data contain no echoed token.
+                response = sender.tokens.redact(outcome)
+                sender.tokens.record(token, response.status)
+                error = _error_of(request, response)
+            else:
+                error = outcome  # whose traceback begins here
+        except BaseException as failed:  # a cancellation too: what has started must be seen to end
+            error = failed
+            if sent is None:  # an observer has raised
+                await self._give_back()
+            raise
+        finally:
+            self._end(sent, response, error)
+        if error is not None:
+            raise error
+        assert response is not None
+        return response
+
+    def _begin(self, wait: Wait) -> str:
+        """Announce an attempt, and return its URL."""
+        sender, request = self._sender, self._request
+        url = sender.transport.url(request)
+        wait.end()
+        self.on_attempt()
+        if request.entity_id is not None:
+            sender.warnings.check_entity_id(request.entity_id)
+        # Whoever observes its start, observes its end.
+        self._identity = None
+        if sender.announce.is_heard():
+            identity = request.operation, request.entity_id, next_serial(), self.attempts + 1
+            self._identity = identity
+            sender.announce(RequestStarted(*identity, method=request.method, url=url))
+        return url
+
+    def _send(self) -> Sent:
+        """Count an attempt, which is sent now."""
+        count = self._sender.tally.of(self._request.operation)
+        count.requests += 1
+        count.retries += self.attempts > 0
+        self.attempts += 1
+        self._retry_after = None
+        self._shared.in_flight += 1
+        sent = self._breaker.send(self, self._request)
+        if self._patience is not None:
+            if self._patience.sent is None:
+                self._patience.begin(PATIENCE)
+            self._patience.sent = sent
+        return sent
+
+    def _end(self, sent: Sent | None, response: Response | None, error: BaseException | None) -> None:
+        """Record how an attempt has ended, and announce it."""
+        sender, operation = self._sender, self._request.operation
+        seconds = self._time() - self._sent_at
+        if sent is not None:
+            sent.has_ended = True
+            self._elapsed += seconds
+            self._shared.in_flight -= 1
+            if isinstance(error, _REQUEST_ERRORS) or error is None:
+                self._breaker.record(sent, error)
+            elif isinstance(error, asyncio.CancelledError):
+                self._breaker.give_up(sent)
+        if response is not None:
+            count = sender.tally.of(operation)
+            count.refused += response.status == 429
+            count.received += len(response.body)
+            if error is not None:
+                self._retry_after = _requested_wait(response)
+        has_left = self._patience is not None and self._patience.has_left
+        if self._identity is None:
+            return
+        if response is None or isinstance(error, TruncatedAnswerError):
+            name = type(error).__name__
+            if has_left and isinstance(error, asyncio.CancelledError):
+                name = RequestTimeoutError.__name__
+            sender.announce(RequestFailed(*self._identity, failure=name, seconds=seconds))
+            return
+        sender.announce(
+            RequestAnswered(
+                *self._identity,
+                status=response.status,
+                received=len(response.body),
+                seconds=seconds,
+                request_id=error.request_id if isinstance(error, ServiceError) else None,
+            )
+        )
+
+    async def _prepare_retry(self, error: RequestError) -> None:
+        """Return when the request may be sent again after a failed attempt, or raise its error."""
+        sender, retry, breaker = self._sender, self._sender.retry, self._breaker
+        # 1. The token was rejected (401): retry at once with another one. It happens once, and does not
+        #    count for `Retry.attempts`. Without `answered` the token callable has failed.
+        is_rejected = isinstance(error, AuthenticationError) and error.answered
+        if is_rejected and sender.tokens.renewable and not self._renewed and self._may_go_on():
+            self._renewed = 1
+            self._announce_retry(error, 0.0)
+            return
+
+        # The service's Retry-After goes before the growing wait. None: it is too long.
+        attempt = self._counted_attempts
+        wait = retry.wait(attempt, self._retry_after, sender.source)
+
+        # 2. The failure concerns all clients of the bucket, whether or not this request is retried.
+        with error_context(self._request.operation, self._request.entity_id, self):
+            await self._report_failure(error, wait)
+
+        # 3. While the breaker is open, its waits replace those of `Retry`.
+        if breaker.is_open and has_responded(error) is False:
+            has_retries = self._began_closed and attempt < retry.attempts
+            waits = self._limit is not None or has_retries
+            if waits and is_retryable(error) and self._may_go_on():
+                return
+            raise error
+
+        # 4. It is not retryable, or `Retry` or the caller does not allow another attempt.
+        if (
+            wait is None
+            or retry.gives_up(error, attempt=attempt, elapsed=self._elapsed, wait=wait)
+            or not self._may_go_on()
+        ):
+            raise error
+
+        # 5. Otherwise it is sent again after a wait. After a 429 that is the pause of the bucket.
+        self._announce_retry(error, wait)
+        if isinstance(error, RateLimitedError):
+            return
+        ends_at = self._time() + wait
+        with sender.wait(self._request) as waiting:
+            waiting.reason, waiting.ends_at = "retry", lambda: ends_at
+            await asyncio.sleep(wait)
+        self._elapsed += wait
+
+    def _may_go_on(self) -> bool:
+        """Return whether the caller allows another attempt."""
+        if self._patience is not None and self._patience.has_left:
+            return False
+        return self.may_retry()
+
+    async def _report_failure(self, error: RequestError, wait: float | None) -> None:
         """Report a failed attempt to the bucket; `wait` is None if its Retry-After is too long."""
+        bucket, counts = self._sender.bucket, self._request.counts
         try:
             if isinstance(error, RateLimitedError):
-                # After a long Retry-After the allowance is used up (spec 8); otherwise the bucket pauses all
-                # requests until the wait is over.
+                # After a long Retry-After the allowance is used up (spec 8); otherwise the bucket pauses
+                # all requests until the wait is over.
                 if wait is None:
-                    raise await self._exhaust(sending, error)
-                await self._bucket.refused(sent_at=sending.sent_at, retry_after=wait)
-            elif isinstance(error, TransportError) and not error.sent and sending.request.counts:
+                    raise await self._exhaust(error)
+                await bucket.refused(sent_at=self._sent_at, retry_after=wait)
+            elif isinstance(error, TransportError) and not error.sent and counts:
                 # It did not reach the service, so it does not count against the day's allowance.
-                await self._bucket.unspend(sent_at=sending.sent_at)
+                await bucket.unspend(sent_at=self._sent_at)
         except BucketUnavailableError as unavailable:
             raise unavailable from error
 
-    async def _exhaust(self, sending: _Sending, error: RateLimitedError) -> AllowanceExhaustedError:
+    async def _exhaust(self, error: RateLimitedError) -> AllowanceExhaustedError:
         """Record that the allowance is used up, and return the error that says so."""
-        seconds = sending.retry_after
+        seconds = self._retry_after
         assert seconds is not None  # only a Retry-After can be too long
-        if sending.request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
-            await self._bucket.exhaust(seconds)
-            sending.shared.interrupt()
-        resume_at = later(error.at or self._transport.clock(), seconds)
-        return AllowanceExhaustedError(resume_at=resume_at, retry_after=seconds, **error.facts())
+        if self._request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
+            await self._sender.bucket.exhaust(seconds)
+        return AllowanceExhaustedError(
+            resume_at=later(error.at or self.at, seconds), retry_after=seconds, **error.facts()
+        )
 
-    async def _back_off(self, sending: _Sending, error: RequestError, seconds: float) -> None:
-        """Wait, at most until the allowance is used up or an outage begins: then the next attempt ends it."""
-        # After a 429 the bucket grants the next attempt once its pause is over. After any other failure the
-        # request waits by itself, and the quota bounds what all requests of the client spend on this, so that
-        # an outage does not multiply traffic.
-        waits = not isinstance(error, RateLimitedError)
-        if waits and not self._quota.spend():
-            error.add_note("not retried: retry budget exhausted")
-            raise error
-        self._announce_retry(sending, error, seconds)
-        if not waits:
-            return
-        request, loop = sending.request, asyncio.get_running_loop()
-        began_at = loop.time()
-        with self._waiting(request) as wait, suppress(TimeoutError):
-            wait.reason, wait.ends_at = "retry", lambda: began_at + seconds
-            async with asyncio.timeout_at(began_at + seconds):
-                # Neither concerns usage and limits (spec 8).
-                await (sending.shared.interrupted() if request.counts else loop.create_future())
-        sending.elapsed += loop.time() - began_at
-
-    def _announce_retry(self, sending: _Sending, error: RequestError, wait: float) -> None:
-        self.announce(
+    def _announce_retry(self, error: RequestError, wait: float) -> None:
+        self._sender.announce(
             Retrying(
-                sending.request.operation,
-                sending.request.entity_id,
-                sending.attempts,
+                self._request.operation,
+                self._request.entity_id,
+                self.attempts,
                 failure=type(error).__name__,
                 wait=wait,
                 request_id=error.request_id,
             )
         )
+
+
+def _error_of(request: Request, response: Response) -> RequestError | None:
+    """Return the error that a response is, or None for a 2xx in JSON, which may still be malformed."""
+    if not 200 <= response.status < 300:
+        return failure(request, response)
+    if ends_within_json(response):
+        return TruncatedAnswerError("the response ended within its JSON")
+    if problem := not_json(response.body):
+        return MalformedAnswerError(problem, is_json=False)
+    return None
+
+
+def _requested_wait(response: Response) -> float | None:
+    """Return the seconds of a Retry-After, and warn of one that is too long to be meant."""
+    if (text := excessive_wait(response)) is not None:
+        _log.warning(
+            "a Retry-After of more than 24 hours and 5 minutes is treated as missing: %s",
+            printable(shorten(text, 100)),
+        )
+    return retry_after(response)

@@ -33,6 +33,7 @@ from asyncfin.errors import (
 )
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
+from asyncfin.wire.breaker import Sent
 from asyncfin.wire.connection import DroppedError, HeaderValue, LateHeadersRequest, without_resending
 from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, UnreadableError, inflated, oversized
 from asyncfin.wire.protocol import Request, Response
@@ -128,7 +129,12 @@ class Transport:
         return f"{self.base_url}{request.path}{query}"
 
     async def send(
-        self, request: Request, headers: Mapping[str, HeaderValue], *, url: str | None = None
+        self,
+        request: Request,
+        headers: Mapping[str, HeaderValue],
+        *,
+        url: str | None = None,
+        sent: Sent | None = None,
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the error in its place.
 
@@ -138,6 +144,7 @@ class Transport:
 
         Headers are sent in addition to those of every request. Authorization may be a function that returns
         the value: it is called as the headers are written, so that no waiting frame contains a secret.
+        `sent` learns when a response begins.
         """
         session = (self.open_here or await self.opened()).session
         url = url or self.url(request)
@@ -159,6 +166,8 @@ class Transport:
                         for name, value in response.raw_headers
                     }
                     status, at = response.status, self.clock()
+                    if sent is not None:
+                        sent.is_silent = False
                     body = await self._read(response)
                 # An empty body is not valid gzip. That of an error is accepted: its status is enough.
                 if (coding := received.get("content-encoding")) and (body or status < 300):

@@ -282,10 +282,10 @@ async def test_an_answer_does_not_pass_on_the_token_in_any_escaped_form(token: s
     forms = [once, quote(token, safe=""), quote(quote(token, safe=""), safe=""), json.dumps(once)[1:-1]]
     forms.append("".join(each if each.isalnum() else f"\\u00{ord(each):02X}" for each in token))
     forms.append(once.replace("/", "\\/"))
-    raw = answer(body="|".join(forms).encode())
+    raw = answer(body=b"[" + "|".join(forms).encode())
     async with sending(lambda _: raw, token) as (sender, _, _events):
         got = await sender.send(READ)
-    assert got.body == b"|".join([b"(secret)"] * 6)
+    assert got.body == b"[" + b"|".join([b"(secret)"] * 6)
 
 
 @pytest.mark.virtual

@@ -370,7 +370,7 @@ CONCERNS = [
     (RequestTimeoutError("no", attempts=0, **OF_ENTITY), "service", "waiting"),
     (TruncatedAnswerError("no"), "service", "never"),
     (MalformedAnswerError("no"), "service", "never"),
-    (MalformedAnswerError("no", retry_after=5.0, **OF_ENTITY), "service", "never"),
+    (MalformedAnswerError("no", is_json=False, **OF_ENTITY), "service", "never"),
     (BucketUnavailableError("no", **OF_ENTITY), "local", "always"),
     (RunInProgressError("no"), "local", "always"),
     (OfAUserError("no"), "local", "always"),

@@ -583,8 +583,8 @@ async def test_an_outage_ends_the_iteration_on_the_bulk_lane_only(lane: Any) -> 
             answers = await collected(client)
             assert [type(answer.error) for answer in answers] == [ServerFailureError] * 30
             assert [answer.entity_id for answer in answers if answer.error and answer.error.attempts == 0]
-            assert loop.time() < 10
-            assert len(sandbox.log) <= 12
+            assert loop.time() == pytest.approx(120, abs=10)  # of those that were sent before
+            assert len(sandbox.log) <= 12 + 3 + 120 / 15
         else:
             with pytest.raises(ServerFailureError, match="not sent: the service has failed since") as caught:
                 await collected(client)
@@ -596,7 +596,7 @@ async def test_an_outage_ends_the_iteration_on_the_bulk_lane_only(lane: Any) -> 
 async def test_a_list_on_the_bulk_lane_waits_through_an_outage() -> None:
     """Two minutes of 503 cost a few requests, and every entity has its answer."""
     fault = Status(status=503)
-    async with session(faults=[fault], lane="bulk", retry=Retry(attempts=2, max_elapsed=5)) as (
+    async with session(faults=[fault], lane="bulk", retry=Retry(max_elapsed=5)) as (
         sandbox,
         client,
     ):

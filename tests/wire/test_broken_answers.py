@@ -12,6 +12,7 @@ from asyncfin import (
     DatasetChangedError,
     FiscalRange,
     MalformedAnswerError,
+    Retry,
     Select,
     Trailing,
 )
@@ -216,11 +217,11 @@ async def test_a_publication_is_its_own_in_whatever_case_a_response_writes_its_i
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "the body is empty @ $"),
+        (b"", "the body is empty"),
         (
             b"\n<!DOCTYPE html><title>Sign in</title>" + b"." * 1000,
             "the body is not JSON and probably comes from something in front of the service:"
-            f" '<!DOCTYPE html><title>Sign in</title>{'.' * 43}' @ $",
+            f" '<!DOCTYPE html><title>Sign in</title>{'.' * 43}'",
         ),
     ],
 )
@@ -229,7 +230,7 @@ async def test_a_page_of_a_proxy_in_place_of_json_is_named(operation: str, body:
     fault = Status(status=200, body=body, operation=operation)
     async with (
         Sandbox(DATASET, faults=[fault]) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
+        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=1)) as client,
     ):
         asked: dict[str, Any] = {
             "limits": client.limits,

@@ -37,7 +37,7 @@ async def test_closing_turns_away_who_waits_for_the_bucket_without_a_grant() -> 
     ):
         waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(10)]
         await asyncio.sleep(1)
-        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 9
+        assert await turned_away(sender.transport, waiting) == ["the client is closed"] * 9
         assert sum(bucket.stats().waiting.values()) == 0
         await neighbour.send(READ)
         assert bucket.stats().granted == 2
@@ -54,7 +54,7 @@ async def test_closing_turns_away_who_waits_to_try_again_and_who_is_under_way(st
         waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(4)]
         await server.arrived(4)
         await asyncio.sleep(1)
-        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 4
+        assert await turned_away(sender.transport, waiting) == ["the client is closed"] * 4
     assert len(server.requests) == 4
     assert asyncio.all_tasks() == before
 
@@ -65,7 +65,7 @@ async def test_closing_turns_away_who_waits_for_a_slot() -> None:
     async with sending(hanging(), max_in_flight=1) as (server, sender, _):
         waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(3)]
         await server.arrived(1)
-        assert await turned_away(sender._transport, waiting) == ["the client is closed"] * 3
+        assert await turned_away(sender.transport, waiting) == ["the client is closed"] * 3
     assert len(server.requests) == 1
 
 

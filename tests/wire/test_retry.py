@@ -22,7 +22,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     ValidationFailedError,
 )
-from asyncfin.wire.retry import Quota, Retry
+from asyncfin.wire.retry import Retry
 from tests.wire.sending import seconds
 
 retries = st.builds(
@@ -52,7 +52,6 @@ LASTING = [
     DatasetChangedError(status=409, code="dataset_changed"),
     DatasetChangedError(status=503, code="dataset_changed"),
     ServiceError(status=409, code="something_else"),
-    ServiceError(status=302),
     ServerFailureError(status=501),
     ServerFailureError(status=505),
     ValidationFailedError(status=408),
@@ -149,31 +148,3 @@ def test_a_setting_out_of_range_is_refused_by_name(name: str, value: Any) -> Non
     """The error names the setting and the value."""
     with pytest.raises(SelectionError, match=f"{name} .* {value!r}"):
         Retry(**{name: value})
-
-
-@given(st.lists(st.booleans(), max_size=400))
-def test_the_quota_bounds_retries_by_successes(steps: list[bool]) -> None:
-    """There are never more retries than the capacity and half of the successes before them."""
-    quota, spent, earned = Quota(capacity=10), 0, 0
-    for success in steps:
-        if success:
-            quota.earn()
-            earned += 1
-        elif quota.spend():
-            spent += 1
-            assert spent <= 10 + earned * 0.5 + 1e-6
-        else:
-            assert spent > 10 - 1
-
-
-@given(st.lists(st.booleans(), max_size=60), st.integers(1, 5))
-def test_the_quota_never_holds_more_than_its_capacity(steps: list[bool], capacity: int) -> None:
-    """However many requests have succeeded, an outage costs at most `capacity` retries."""
-    quota, held = Quota(capacity=capacity), float(capacity)
-    for success in steps:
-        if success:
-            quota.earn()
-            held = min(capacity, held + 0.5)
-        else:
-            assert quota.spend() is (held >= 1)
-            held -= held >= 1

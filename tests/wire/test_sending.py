@@ -58,10 +58,14 @@ FAILING = {
 async def test_what_passes_is_sent_again_until_it_is_answered(step: Any, request_: Request) -> None:
     """After three failures of a kind comes the answer, for GET and for the query's POST."""
     bucket = TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
-    async with sending(step, step, step, answer(body=b"at last"), bucket=bucket) as (server, sender, events):
+    async with sending(step, step, step, answer(body=b'["at last"]'), bucket=bucket) as (
+        server,
+        sender,
+        events,
+    ):
         got = await sender.send(request_)
         counts = sender.stats()
-    assert got.body == b"at last"
+    assert got.body == b'["at last"]'
     assert len(server.requests) == 4
     assert (counts.requests, counts.retries) == (4, 3)
     assert bucket.stats().granted == 4, "one for each attempt"
@@ -104,7 +108,6 @@ async def test_what_does_not_pass_is_raised_after_the_last_attempt(
         (refusal(404), NotFoundError),
         (refusal(409, "dataset_changed"), DatasetChangedError),
         (refusal(409, "locked"), ServiceError),
-        (refusal(302, location="https://elsewhere.example"), ServiceError),
         (refusal(501), ServerFailureError),
         (refusal(505), ServerFailureError),
         (answer(content_encoding="br"), MalformedAnswerError),
@@ -187,7 +190,7 @@ async def test_waits_count_for_the_elapsed_time() -> None:
 @pytest.mark.virtual
 async def test_a_response_is_dated_by_its_end() -> None:
     """The head comes at once, the last byte of the body ten seconds later."""
-    raw, loop = answer(body=b"x" * 10), asyncio.get_running_loop()
+    raw, loop = answer(body=b"[1, 2, 3]\n"), asyncio.get_running_loop()
 
     async def slow(writer: asyncio.StreamWriter) -> bool:
         writer.write(raw[:-10])
@@ -199,17 +202,6 @@ async def test_a_response_is_dated_by_its_end() -> None:
         got = await sender.send(READ)
         await transport.aclose()
     assert (got.at - NOON).total_seconds() == pytest.approx(10, abs=0.1)
-
-
-@pytest.mark.virtual
-async def test_an_outage_does_not_multiply_traffic() -> None:
-    """A thousand requests to a service that is down: the quota's two hundred retries, not four thousand."""
-    async with sending(refusal(503)) as (server, sender, _):
-        ends = await asyncio.gather(*(sender.send(READ) for _ in range(1000)), return_exceptions=True)
-        assert len(server.requests) == 1200
-    assert all(isinstance(end, ServerFailureError) for end in ends)
-    spent = [end for end in ends if isinstance(end, ServerFailureError) and hasattr(end, "__notes__")]
-    assert len(spent) >= 800
 
 
 @pytest.mark.virtual

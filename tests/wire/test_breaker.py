@@ -1,0 +1,698 @@
+"""The breaker: when it opens and closes, who is sent meanwhile, and who waits."""
+
+import asyncio
+import logging
+import random
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from attrs import Factory, define, evolve
+from hypothesis import given, strategies as st
+
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    BucketUnavailableError,
+    ConnectionFailedError,
+    MalformedAnswerError,
+    NotFoundError,
+    RequestTimeoutError,
+    ServerFailureError,
+    ServiceError,
+    TransportError,
+)
+from asyncfin.events import Event, OutageBegan, OutageEnded, RequestStarted, Waiting
+from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.breaker import Breaker, Sent, has_responded
+from asyncfin.wire.protocol import Request, limits_request
+from asyncfin.wire.retry import Retry, Timeouts
+from asyncfin.wire.sender import Sender
+from asyncfin.wire.transport import Transport
+from tests.services.raw import Received, Scripted, Step, answer, dropping, hanging, judged, refusal
+from tests.wire.sending import NOON, of_kind, sending
+
+DOWN = refusal(503, "unavailable", "down")
+ONCE = Retry(attempts=1)
+
+
+def entity(number: int) -> str:
+    return f"O-{number:032}"
+
+
+def read(number: int) -> Request:
+    path = f"/v1/entities/{entity(number)}/dataset"
+    return Request("dataset", "GET", path, entity_id=entity(number))
+
+
+@define
+class Service:
+    """Responds with `step`, which a test replaces."""
+
+    step: Step | bytes = DOWN
+
+    def __call__(self, request: Received) -> Step | bytes:
+        return self.step
+
+
+@define
+class Failing:
+    """A sender whose breaker has just opened."""
+
+    server: Scripted
+    sender: Sender
+    events: list[Event]
+    service: Service
+    opened_at: float = Factory(lambda: asyncio.get_running_loop().time())
+    before: int = 0  # how many requests were sent until then
+
+    @property
+    def probes(self) -> list[float]:
+        """When the requests since then were received, in seconds after it."""
+        return [request.at - self.opened_at for request in self.server.requests[self.before :]]
+
+
+async def fail(sender: Sender, *numbers: int) -> list[BaseException]:
+    """Request entities one after the other, and return the errors."""
+    errors: list[BaseException] = []
+    for number in numbers:
+        with pytest.raises(AsyncfinError) as caught:
+            await sender.send(read(number))
+        errors.append(caught.value)
+    return errors
+
+
+@asynccontextmanager
+async def failing(step: Any = DOWN, retry: Retry = ONCE, **options: Any) -> AsyncIterator[Failing]:
+    """Give a sender whose service has just failed eight times in a row."""
+    service = Service(step)
+    once = evolve(retry, attempts=1)
+    async with sending(judge=service, retry=once, **options) as (server, sender, events):
+        sender.lane, lane = "interactive", sender.lane
+        await fail(sender, *range(8))
+        sender.lane, sender.retry = lane, retry
+        assert len(of_kind(events, OutageBegan)) == 1
+        yield Failing(server, sender, events, service, before=len(server.requests))
+
+
+# --- what is a failure, and what a response of the service
+
+OUTCOMES = [
+    (None, True),
+    (ServerFailureError(status=500), False),
+    (ServerFailureError(status=501), None),
+    (ServerFailureError(status=505), None),
+    (ServerFailureError(status=503, has_error_object=False), False),
+    (ServiceError(status=408), True),
+    (ServiceError(status=408, has_error_object=False), False),
+    (ConnectionFailedError("x", retryable=False), False),
+    (RequestTimeoutError("x"), False),
+    (NotFoundError(status=404, entity_id="O-1"), True),
+    (NotFoundError(status=404, entity_id="O-1", has_error_object=False), None),
+    (AuthenticationError(status=401), True),
+    (AuthenticationError(status=401, answered=False), None),
+    (ServiceError(status=418, entity_id="O-1"), True),
+    (ServiceError(status=302, entity_id="O-1", has_error_object=False), False),
+    (MalformedAnswerError("x", entity_id="O-1"), None),
+    (MalformedAnswerError("x", entity_id="O-1", is_json=False), False),
+    (BucketUnavailableError("x"), None),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), OUTCOMES, ids=lambda value: str(value)[:40])
+def test_what_an_outcome_shows(error: AsyncfinError | None, expected: bool | None) -> None:
+    """That the service responds, that it fails, or neither."""
+    assert has_responded(error) is expected
+
+
+# --- when it opens and closes: against a plain reading of the rule
+
+# A schedule: what happens next, to which of up to twelve attempts, of which of up to three entities.
+Action = tuple[str, int, int, float]
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from("sssfffffffrn" + "g"),
+        st.integers(0, 11),
+        st.integers(0, 2),
+        st.sampled_from([0.0, 0.1, 1.0, 2.5]),
+    ),
+    max_size=80,
+)
+
+
+class Oracle:
+    """The rule as it is written, over the whole history each time."""
+
+    def __init__(self) -> None:
+        self.history: list[tuple[str, float, int, int]] = []  # kind, when, position of sending, entity
+        self.is_open = False
+
+    def add(self, kind: str, now: float, sent: int, entity_id: int) -> None:
+        if kind == "response":
+            self.is_open = False
+        self.history.append((kind, now, sent, entity_id))
+        last = max((n for n, row in enumerate(self.history) if row[0] == "response"), default=-1)
+        failures = [(n, *row) for n, row in enumerate(self.history) if n > last and row[0] == "failure"]
+        if failures:
+            first = failures[0][0]
+            counted = [row for row in failures if row[0] == first or row[3] > first]
+            entities = {row[4] for row in counted}
+            self.is_open |= len(counted) >= 8 and len(entities) > 1
+
+
+@given(actions=ACTIONS)
+def test_breaker_follows_the_rule(actions: list[Action]) -> None:
+    """Any schedule of sending, failing, responding and giving up, compared after each step."""
+    loop = asyncio.new_event_loop()
+    events: list[Event] = []
+    now = 0.0
+
+    async def run() -> None:
+        nonlocal now
+        breaker, oracle = Breaker(events.append, lambda: NOON), Oracle()  # type: ignore[arg-type]
+        breaker._time = lambda: now
+        under_way: dict[int, tuple[Sent, int, int]] = {}
+        for kind, key, number, seconds in actions:
+            now += seconds
+            if kind == "s":
+                if key not in under_way:
+                    sent = breaker.send(key, read(number))
+                    oracle.add("sent", now, len(oracle.history), number)
+                    under_way[key] = sent, len(oracle.history) - 1, number
+                continue
+            if key not in under_way:
+                continue
+            sent, position, number = under_way.pop(key)
+            if kind == "f":
+                breaker.record(sent, ServerFailureError(status=503))
+                oracle.add("failure", now, position, number)
+            elif kind == "r":
+                breaker.record(sent, None)
+                oracle.add("response", now, position, number)
+            elif kind == "n":
+                breaker.record(sent, BucketUnavailableError("x"))
+            else:
+                breaker.give_up(sent)
+                quiet = all(row[0] != "response" for row in oracle.history[position:])
+                if now - sent.at >= 2 and quiet:
+                    oracle.add("failure", now, position, number)
+            assert breaker.is_open == oracle.is_open
+
+    loop.run_until_complete(run())
+    loop.close()
+    began, ended = of_kind(events, OutageBegan), of_kind(events, OutageEnded)
+    assert [event.serial for event in ended] == [event.serial for event in began][: len(ended)]
+    assert len(began) - len(ended) in (0, 1)
+
+
+@pytest.mark.virtual
+async def test_failures_of_one_entity_alone() -> None:
+    """Twenty minutes of it open nothing: each request of each entity is sent."""
+
+    def judge(request: Received) -> bytes:
+        return DOWN if entity(1) in request.target else answer()
+
+    async with sending(judge=judge, retry=ONCE) as (server, sender, events):
+        for _ in range(40):
+            await fail(sender, *[1] * 10)
+            await sender.send(read(2))
+            await asyncio.sleep(30)
+    assert len(server.requests) == 440
+    assert not of_kind(events, OutageBegan)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("status", [400, 403, 404, 409, 418, 429])
+async def test_error_objects_start_the_row_over(status: int) -> None:
+    """It comes from the service, which therefore responds; what comes from a proxy changes nothing."""
+    responses = [DOWN] * 7 + [refusal(status, retry_after="0")] + [DOWN] * 7 + [answer(status)] + [DOWN]
+    async with sending(*responses, retry=ONCE) as (_, sender, events):
+        await fail(sender, *range(16))
+        assert not of_kind(events, OutageBegan)
+        await fail(sender, 16)
+        assert [event.failures for event in of_kind(events, OutageBegan)] == [8]
+
+
+@pytest.mark.virtual
+async def test_limits_count_as_an_entity() -> None:
+    """Usage and limits count together as one entity more, and get the place like others."""
+    async with sending(DOWN, retry=ONCE) as (server, sender, events):
+        await fail(sender, *[1] * 7)
+        with pytest.raises(ServerFailureError):
+            await sender.send(limits_request())
+        assert len(of_kind(events, OutageBegan)) == 1
+        sent = len(server.requests)
+        with pytest.raises(ServerFailureError) as caught:
+            await sender.send(limits_request())
+        assert caught.value.attempts == 0
+        assert len(server.requests) == sent
+
+
+@pytest.mark.virtual
+async def test_one_moment_is_one_observation() -> None:
+    """However many were under way together as the first one failed."""
+    async with sending(DOWN, retry=ONCE, max_in_flight=50) as (_, sender, events):
+        await asyncio.gather(*(sender.send(read(n)) for n in range(50)), return_exceptions=True)
+        await fail(sender, *range(6))
+        assert not of_kind(events, OutageBegan)
+        await fail(sender, 6)
+        assert len(of_kind(events, OutageBegan)) == 1
+
+
+# --- who is sent, and when
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("step", "taken"), [(DOWN, 0.0), (dropping(), 0.0), (hanging(), 7.0)], ids=["503", "dropped", "hanging"]
+)
+async def test_waits_between_probes_grow(step: Any, taken: float) -> None:
+    """One at a time, 1, 2, 4, 8, 16, 30, 30 s after the end of the last one."""
+    async with failing(step, lane="bulk", timeouts=Timeouts(total=7)) as failed:
+        waiting = [asyncio.ensure_future(failed.sender.send(read(n))) for n in range(20)]
+        await asyncio.sleep(300)
+        ends = [0.0, *(begun + taken for begun in failed.probes)]
+        waits = [begun - ended for begun, ended in zip(failed.probes, ends, strict=False)]
+        assert len(waits) > 8
+        assert waits == pytest.approx([1, 2, 4, 8, 16, *[30] * (len(waits) - 5)], abs=0.01)
+        for task in waiting:
+            task.cancel()
+
+
+@pytest.mark.virtual
+async def test_newcomer_probes_when_due() -> None:
+    """Nothing is sent by itself; all others fail at once, and a second one while it is in flight."""
+    async with failing() as failed:
+        await fail(failed.sender, *range(30))
+        await asyncio.sleep(50)
+        assert failed.probes == []
+        failed.service.step = hanging()
+        probe = asyncio.ensure_future(failed.sender.send(read(3)))
+        await failed.server.arrived(failed.before + 1)
+        began_at = asyncio.get_running_loop().time()
+        await fail(failed.sender, *range(30))
+        assert asyncio.get_running_loop().time() - began_at < 0.001
+        targets = [request.target for request in failed.server.requests[failed.before :]]
+        assert targets == [read(3).path]
+        probe.cancel()
+
+
+@pytest.mark.virtual
+async def test_probes_alternate_between_entities() -> None:
+    """The longest waiting request is next, of another entity than the last one's if one waits."""
+    async with failing(lane="bulk") as failed:
+        waiting = [asyncio.ensure_future(failed.sender.send(read(n))) for n in (5, 5, 5, 6, 7)]
+        await asyncio.sleep(100)
+        targets = [request.target for request in failed.server.requests[failed.before :]]
+        assert targets[:4] == [read(n).path for n in (5, 6, 5, 7)]
+        for task in waiting:
+            task.cancel()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("lane", ["interactive", "bulk"])
+async def test_probe_outlives_its_caller(lane: Any) -> None:
+    """It belongs to the client: the visitor leaves, its response closes the breaker."""
+    async with failing(lane=lane) as failed:
+        await asyncio.sleep(1.2)
+        release = asyncio.Event()
+
+        async def late(writer: asyncio.StreamWriter) -> bool:
+            await release.wait()
+            writer.write(answer())
+            return True
+
+        failed.service.step = late
+        probe = asyncio.ensure_future(failed.sender.send(read(1)))
+        await failed.server.arrived(failed.before + 1)
+        probe.cancel()
+        await asyncio.sleep(5)
+        assert probe.cancelled()
+        release.set()
+        await asyncio.sleep(0.1)
+        assert of_kind(failed.events, OutageEnded)[-1].recovered
+        assert len(failed.probes) == 1
+
+
+@pytest.mark.virtual
+async def test_closing_ends_a_lonely_probe() -> None:
+    """No task is left of it."""
+    before = asyncio.all_tasks()
+    async with failing(hanging(), timeouts=Timeouts(total=3)) as failed:
+        await asyncio.sleep(1.2)
+        probe = asyncio.ensure_future(failed.sender.send(read(1)))
+        await failed.server.arrived(failed.before + 1)
+        probe.cancel()
+        await asyncio.sleep(0.1)
+        await failed.sender.aclose()
+        await asyncio.sleep(0)
+        assert {task for task in asyncio.all_tasks() - before if "serve" not in repr(task)} == set()
+
+
+@pytest.mark.virtual
+async def test_bucket_rejects_a_probe() -> None:
+    """The used-up allowance is its error, nothing is sent, and the next request may have the place."""
+    bucket = TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
+    async with failing(bucket=bucket) as failed:
+        await bucket.exhaust(50)
+        await asyncio.sleep(2)
+        for _ in range(3):
+            with pytest.raises(AllowanceExhaustedError):
+                await failed.sender.send(read(1))
+    assert failed.probes == []
+
+
+@pytest.mark.virtual
+async def test_newcomers_probe_is_not_retried() -> None:
+    """It raises its own error, whatever `Retry` allows."""
+    async with failing(retry=Retry(attempts=5)) as failed:
+        await asyncio.sleep(2)
+        (error,) = await fail(failed.sender, 1)
+        assert isinstance(error, ServerFailureError)
+        assert (error.attempts, error.answered) == (1, True)
+        assert len(failed.probes) == 1
+
+
+@pytest.mark.virtual
+async def test_proxy_rejects_a_probe() -> None:
+    """A 404 without an error object shows neither: the next one is due after its wait."""
+    async with failing() as failed:
+        failed.service.step = answer(404)
+        await asyncio.sleep(1.2)
+        first, *others = await fail(failed.sender, *range(10))
+        assert isinstance(first, NotFoundError)
+        assert all(isinstance(error, ServerFailureError) for error in others)
+        assert len(failed.probes) == 1
+
+
+# --- who is not sent: the interactive lane
+
+
+@pytest.mark.virtual
+async def test_rejected_request_names_the_failure() -> None:
+    """Of the same class, status, code, message and request id; with the entity that was not asked."""
+    moments = iter([NOON + timedelta(seconds=n, microseconds=5) for n in range(1000)])
+    async with failing(clock=lambda: next(moments)) as failed:
+        (error,) = await fail(failed.sender, 77)
+    began = of_kind(failed.events, OutageBegan)[0]
+    assert isinstance(error, ServerFailureError)
+    assert (error.status, error.code, error.message) == (503, "unavailable", "down")
+    assert error.request_id == "r-1"
+    assert (error.operation, error.entity_id) == ("dataset", entity(77))
+    assert (error.attempts, error.answered, error.at) == (0, False, began.since)
+    assert error.__cause__ is None
+    assert error.concerns == "service"
+    ending = began.since.replace(microsecond=0).isoformat().replace("+00:00", "Z")
+    assert str(error).endswith(f"; not sent: the service has failed since {ending}")
+    assert str(error).count("not sent") == 1
+
+
+@pytest.mark.virtual
+async def test_rejected_request_was_not_sent() -> None:
+    """With `sent` False, whether or not the request that failed had been sent."""
+    async with failing(dropping()) as failed:
+        (error,) = await fail(failed.sender, 77)
+    assert isinstance(error, TransportError)
+    assert (error.attempts, error.sent, error.entity_id) == (0, False, entity(77))
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("rate", [1e6, 1.0], ids=["connection", "bucket"])
+async def test_only_probes_spend_grants(rate: float) -> None:
+    """Requests that wait for a connection or for the bucket as it opens give their grants back."""
+    bucket = TokenBucket(rate=rate, burst=1, clock=lambda: NOON)
+    in_flight = 50 if rate == 1 else 2
+    async with sending(DOWN, retry=ONCE, bucket=bucket, max_in_flight=in_flight) as (server, sender, _):
+        sender.retry = Retry(attempts=1, max_elapsed=0)
+        ends = await asyncio.gather(*(sender.send(read(n)) for n in range(40)), return_exceptions=True)
+        spent = bucket.stats().spent_today
+    assert all(isinstance(end, ServerFailureError) for end in ends)
+    assert len(server.requests) <= 10
+    assert spent == len(server.requests)
+
+
+@pytest.mark.virtual
+async def test_begun_requests_wait_within_max_elapsed() -> None:
+    """What was sent before it opened is repeated one at a time, and then raises its own failure."""
+    retry = Retry(attempts=5, max_elapsed=20)
+    loop = asyncio.get_running_loop()
+    async with sending(DOWN, retry=retry) as (server, sender, events):
+        ends = await asyncio.gather(*(sender.send(read(n)) for n in range(12)), return_exceptions=True)
+        assert all(isinstance(end, ServerFailureError) and end.attempts for end in ends)
+        assert 19 < loop.time() < 22
+        assert len(of_kind(events, OutageBegan)) == 1
+        opened = len([request for request in server.requests if request.at < 1])
+        assert len(server.requests) - opened <= 5
+
+
+# --- who waits: the bulk lane
+
+
+@pytest.mark.virtual
+async def test_bulk_waits_for_the_service() -> None:
+    """Their waits and probes count neither for the attempts nor for the time that `Retry` allows."""
+    retry = Retry(attempts=2, max_elapsed=3)
+    async with failing(retry=retry, lane="bulk", max_in_flight=4) as failed:
+        waiting = [asyncio.ensure_future(failed.sender.send(read(n))) for n in range(20)]
+        await asyncio.sleep(500)
+        assert not any(task.done() for task in waiting)
+        sent = len(failed.probes)
+        failed.service.step = answer()
+        responses = await asyncio.gather(*waiting)
+        assert asyncio.get_running_loop().time() - failed.opened_at < 540
+        assert len(failed.probes) == sent + 20
+        assert sum(response.attempts - 1 for response in responses) == sent
+    waits = of_kind(failed.events, Waiting)
+    assert {event.reason for event in waits} == {"outage"}
+    assert all(event.until is None or event.until >= NOON for event in waits)
+    assert any(event.until is not None and event.until > NOON for event in waits)
+    (ended,) = of_kind(failed.events, OutageEnded)
+    assert ended.probes == sent + 1
+
+
+@pytest.mark.virtual
+async def test_late_response_closes_it() -> None:
+    """Also of a request sent before it opened; no probe is needed then."""
+    release = asyncio.Event()
+
+    async def late(writer: asyncio.StreamWriter) -> bool:
+        await release.wait()
+        writer.write(answer())
+        return True
+
+    def judge(request: Received) -> Step | bytes:
+        return late if entity(99) in request.target else DOWN
+
+    async with sending(judge=judge, retry=ONCE) as (server, sender, events):
+        early = asyncio.ensure_future(sender.send(read(99)))
+        await server.arrived(1)
+        await fail(sender, *range(8))
+        assert len(of_kind(events, OutageBegan)) == 1
+        release.set()
+        await early
+        assert [event.recovered for event in of_kind(events, OutageEnded)] == [True]
+        assert sender.stats().outage_since is None
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("max_outage", [0.0, 50.0])
+async def test_bulk_waits_for_max_outage(max_outage: float) -> None:
+    """Counted from the first failure. What arrives later waits no more, but probes when one is due."""
+    async with failing(retry=Retry(max_outage=max_outage), lane="bulk") as failed:
+        waiting = [failed.sender.send(read(n)) for n in range(10)]
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        now = asyncio.get_running_loop().time()
+        assert now == pytest.approx(failed.opened_at + max_outage, abs=0.1)
+        for end in ends:
+            assert isinstance(end, ServerFailureError)
+            assert end.attempts == 0
+        await asyncio.sleep(100)
+        failed.service.step = answer()
+        await failed.sender.send(read(1))
+
+
+@pytest.mark.virtual
+async def test_extraction_waits_in_any_lane() -> None:
+    """For as long as the run says; others of the same client fail at once."""
+    async with failing() as failed:
+        waiting = asyncio.ensure_future(failed.sender.send(read(1), max_outage=1000))
+        await asyncio.sleep(0.5)
+        await fail(failed.sender, 2)
+        await asyncio.sleep(400)
+        assert not waiting.done()
+        failed.service.step = answer()
+        await waiting
+
+
+# --- what is announced
+
+
+@pytest.mark.virtual
+async def test_outage_is_announced_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Events with one serial, two warnings, and `Stats.outage_since` in between."""
+    caplog.set_level(logging.WARNING, "asyncfin")
+    async with failing(lane="bulk") as failed:
+        assert failed.sender.stats().outage_since == NOON
+        waiting = asyncio.ensure_future(failed.sender.send(read(1)))
+        await asyncio.sleep(20)
+        failed.service.step = answer()
+        await waiting
+        assert failed.sender.stats().outage_since is None
+        await failed.sender.aclose()
+    (began,) = of_kind(failed.events, OutageBegan)
+    (ended,) = of_kind(failed.events, OutageEnded)
+    assert began == OutageBegan("dataset", entity(7), began.serial, "ServerFailureError", 8, NOON)
+    assert (ended.serial, ended.since, ended.recovered) == (began.serial, NOON, True)
+    assert ended.probes == len(failed.probes) == 5
+    assert ended.seconds == pytest.approx(failed.probes[-1], abs=0.1)
+    assert caplog.messages == [
+        "the service fails since 2026-03-01T12:00:00Z: ServerFailureError, 8 failures in a row;"
+        " one request at a time is sent until it responds",
+        f"the service responds again after {round(ended.seconds)} s; 5 requests were sent in that time",
+    ]
+
+
+@pytest.mark.virtual
+async def test_closing_the_client_ends_it() -> None:
+    """Once, without recovery, and what waits ends at once."""
+    async with failing(lane="bulk") as failed:
+        waiting = [asyncio.ensure_future(failed.sender.send(read(n))) for n in range(3)]
+        await asyncio.sleep(0.5)
+        await failed.sender.aclose()
+        await failed.sender.aclose()
+        ends = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [str(end) for end in ends] == ["the client is closed"] * 3
+    assert [event.recovered for event in of_kind(failed.events, OutageEnded)] == [False]
+    assert failed.sender.stats().outage_since is None
+
+
+# --- many at once
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("count", [8, 16])
+@pytest.mark.parametrize("kind", ["reset", "cut", "502", "503", "advised"])
+@pytest.mark.parametrize("in_flight", [8, 16])
+async def test_simultaneous_failures_are_retried(count: int, kind: str, in_flight: int) -> None:
+    """Connections reset, bodies cut, 502 and 503 at one moment, then a healthy service."""
+    step: Step | bytes = {
+        "reset": dropping(),
+        "cut": dropping(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"),
+        "502": answer(502),
+        "503": DOWN,
+        "advised": refusal(503, retry_after="1"),
+    }[kind]
+    steps = iter([step] * count)
+
+    def judge(request: Received) -> Step | bytes:
+        return next(steps, answer())
+
+    async with sending(judge=judge, max_in_flight=in_flight) as (server, sender, _):
+        responses = await asyncio.gather(*(sender.send(read(n)) for n in range(20)))
+        assert max(response.attempts for response in responses) == 2
+        assert len(server.requests) == 20 + count
+        began_at = asyncio.get_running_loop().time()
+        for number in range(43):
+            await sender.send(read(number))
+        assert asyncio.get_running_loop().time() - began_at < 0.1
+
+
+@pytest.mark.virtual
+async def test_two_advised_entities_are_retried() -> None:
+    """Two 503 with Retry-After for two of four entities: all answered, two requests each at most."""
+    seen: set[str] = set()
+
+    def judge(request: Received) -> bytes:
+        is_first = request.target not in seen
+        seen.add(request.target)
+        fails = is_first and request.target in (read(1).path, read(2).path)
+        return refusal(503, retry_after="1") if fails else answer()
+
+    async with sending(judge=judge) as (server, sender, _):
+        responses = await asyncio.gather(*(sender.send(read(n)) for n in range(4)))
+    assert [response.attempts for response in responses] == [1, 2, 2, 1]
+    assert len(server.requests) == 6
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("latency", [0.0, 0.2])
+@pytest.mark.parametrize("kind", ["503", "dropped"])
+async def test_visitors_send_few_requests(kind: str, latency: float) -> None:
+    """An outage of 60 s with 40 visitors a second to 20 companies, default Retry: 30 requests."""
+    loop = asyncio.get_running_loop()
+    raw, then_close = (DOWN, False) if kind == "503" else (b"", True)
+
+    async def down(writer: asyncio.StreamWriter) -> bool:
+        await asyncio.sleep(latency)
+        writer.write(raw)
+        return not then_close
+
+    async with sending(judge=lambda _: down) as (server, sender, _):
+        visits = []
+        for number in range(2400):
+            visits.append(asyncio.ensure_future(sender.send(read(number % 20))))
+            await asyncio.sleep(1 / 40)
+        assert loop.time() == pytest.approx(60, abs=1)
+        assert len(server.requests) <= 30
+        for visit in visits:
+            visit.cancel()
+        await asyncio.gather(*visits, return_exceptions=True)
+
+
+def closed_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return int(unused.getsockname()[1])
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("kind", ["503", "dropped", "hanging", "closed"])
+async def test_forty_clients_send_few_requests(kind: str) -> None:
+    """Ten minutes of an outage: the first ones, and then 6 and two a minute of each client."""
+    step = {"503": DOWN, "dropped": dropping(), "hanging": hanging(), "closed": DOWN}[kind]
+    async with judged(lambda _: step) as server:
+        base_url = f"http://127.0.0.1:{closed_port()}" if kind == "closed" else server.base_url
+        clients = [storming(base_url, "bulk" if n % 4 == 0 else "interactive", n) for n in range(40)]
+        sent = await asyncio.gather(*clients)
+    for opened_at, moments in sent:
+        assert sum(moment <= opened_at for moment in moments) <= 8 + 4 + 4
+        after = [moment - opened_at for moment in moments if moment > opened_at]
+        assert len(after) <= 6 + 700 / 30
+        assert all(later - earlier >= 0.99 for earlier, later in pairwise(after))
+
+
+async def storming(base_url: str, lane: Any, seed: int) -> tuple[float, list[float]]:
+    """Return when a client's breaker opened, and when it sent requests, for ten minutes after that."""
+    loop, sent, source = asyncio.get_running_loop(), list[float](), random.Random(seed)
+    opened_at = 1e9
+
+    def observe(event: Event) -> None:
+        nonlocal opened_at
+        if isinstance(event, RequestStarted):
+            sent.append(loop.time())
+        elif isinstance(event, OutageBegan):
+            opened_at = loop.time()
+
+    transport = Transport(base_url, max_in_flight=4, timeouts=Timeouts(total=9))
+    bucket = TokenBucket(rate=1e6, burst=1e3)
+    sender = Sender(transport, "some-token", bucket=bucket, lane=lane, observers=[observe], source=source)
+
+    async def ask() -> None:
+        while loop.time() < opened_at + 600:
+            try:
+                await sender.send(read(source.randrange(20)))
+            except AsyncfinError:
+                await asyncio.sleep(source.uniform(0, 20))
+
+    try:
+        async with asyncio.timeout(700):
+            await asyncio.gather(*(ask() for _ in range(6)))
+    except TimeoutError:
+        pass
+    await sender.aclose()
+    return opened_at, sent

@@ -154,7 +154,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.notes",
         "asyncfin.table.panel",
         "asyncfin.table.why",
-        "asyncfin.wire.outage",
     },
     "telemetry": {
         "asyncfin.cache.store",
@@ -182,7 +181,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.panel",
         "asyncfin.table.rows",
         "asyncfin.table.unit",
-        "asyncfin.wire.outage",
     },
 }
 

@@ -28,12 +28,13 @@ from asyncfin.errors import (
 )
 from asyncfin.model.words import counted
 from asyncfin.read.turn import NoTurnError
-from asyncfin.wire.breaker import PROBE_EVERY
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000
 MAX_NOTES = 40
 _MAX_NOTE = 600
+# Seconds: while the service fails, a client finds out at least this often whether it responds again.
+_OUTAGE = 30.0
 # For the line that says how many rows are omitted, and for the braces of structured content.
 _REST = 600
 
@@ -187,7 +188,7 @@ def error_result(error: AsyncfinError, message: str) -> CallToolResult:
         "Tell the user what the message says.",
     )
     if error.concerns == "service" and error.attempts == 0:
-        wait, since = PROBE_EVERY, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
+        wait, since = _OUTAGE, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
         do = f"The service has failed{since}: do not call again at once, but after retry_after_seconds."
     facts: dict[str, Any] = {
         "error": "RequestLimitError" if isinstance(error, NoTurnError) else type(error).__name__,

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncfin import errors
 from asyncfin.tasks import cancel_and_wait
-from asyncfin.wire.breaker import PROBE_EVERY
 
 T = TypeVar("T")
 Offer: TypeAlias = Container[str] | Callable[[str], Awaitable[bool]]
@@ -20,8 +19,8 @@ _log = logging.getLogger("asyncfin")
 
 # Where an error does not say when to come back: a pause of the bucket is over within seconds.
 _RETRY_AFTER = 5
-# While the service fails, a client finds out this often whether it responds again.
-_OUTAGE = round(PROBE_EVERY)
+# While the service fails, a client finds out at least this often whether it responds again.
+_OUTAGE = 30
 
 
 class HttpError(NamedTuple):

@@ -200,7 +200,7 @@ async def test_a_redirect_is_an_error(recorder: Recorder) -> None:
     async with sending(recorder, answer(307, location="https://other.example/")) as sender:
         with pytest.raises(ServiceError):
             await sender.send(READ)
-    (attempt,) = recorder.attempts
+    attempt = recorder.attempts[0]
     assert attempt.attributes["error.type"] == "307"
     assert attempt.status.status_code is StatusCode.ERROR
 

@@ -11,9 +11,10 @@ import os
 from datetime import datetime
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import frozen
+from msgspec import Meta
 
 from asyncfin.errors import own_version
 from asyncfin.extraction.question import SharedQuestion, canonical, text_hash
@@ -49,7 +50,7 @@ class Written:
     """
 
     dataset_id: str
-    created_timestamp: datetime
+    created_timestamp: Annotated[datetime, Meta(tz=True)]
     rows: int
     bytes: int
     requests: int

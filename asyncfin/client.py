@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl as tls
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from contextvars import copy_context
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
@@ -32,12 +30,18 @@ from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.entity import EntityAnswer
-from asyncfin.read.many import EntityIds, answers_of
+from asyncfin.read.many import EntityIds, read_many
 from asyncfin.read.publications import Publications
-from asyncfin.read.reads import Reads, everything, planned
-from asyncfin.read.run import pieces
+from asyncfin.read.query import (
+    plan_restarting,
+    read_catalogue_of,
+    read_current_catalogue,
+    read_question,
+    stream_question,
+)
+from asyncfin.read.read import Read, everything
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import AsyncBlock, bounded, resumable
+from asyncfin.tasks import AsyncBlock, bounded
 from asyncfin.wire.pages import catalogue_pages, query_pages
 from asyncfin.wire.protocol import limits_request, read_json, usage_request, usage_windows
 from asyncfin.wire.retry import Retry, Timeouts
@@ -156,13 +160,14 @@ class Client:
         if cache is not None:
             # By the address that is sent to, so that all ways of writing it share what is kept.
             partition = _cache("cache", cache).partition(self._transport.base_url, token)
-        publications = Publications(
+        self._publications = Publications(
             self._transport.clock,
+            self._sender,
+            self._transport.max_in_flight,
             cache=partition,
             max_age=checks.seconds("max_age", max_age),
             stale_if_error=checks.seconds("stale_if_error", stale_if_error),
         )
-        self._reads = Reads(self._sender, publications, self._transport.max_in_flight)
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
@@ -208,7 +213,7 @@ class Client:
             RuntimeError: the client belongs to another event loop that is not closed.
         """
         await self._sender.aclose()
-        await self._reads.publications.aclose()
+        await self._publications.aclose()
 
     @property
     def bucket(self) -> Bucket:
@@ -239,7 +244,7 @@ class Client:
                 characters, or contains a control character.
             NotFoundError: no published dataset is available to the account.
         """
-        return (await self._reads.read(everything(entity_id), "dataset").metadata()).dataset
+        return (await Read(self._publications, everything(entity_id), "dataset").metadata()).dataset
 
     def catalogue_pages(
         self, entity_id: str, *, expected_dataset_id: str | None = None, page_size: int = 100
@@ -258,7 +263,7 @@ class Client:
             MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
                 series or a cursor.
         """
-        send = self._reads.read(everything(entity_id), "catalogue").send
+        send = Read(self._publications, everything(entity_id), "catalogue").send
         # Checked here: the generator would not begin before its first step.
         check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
@@ -284,11 +289,10 @@ class Client:
         """
         checks.seconds_or_none("max_age", max_age)
         if isinstance(entity_id, Dataset):
-            return await self._reads.catalogue_of(entity_id)
-        async for attempt in self._reads.attempts(entity_id, "catalogue", max_age=max_age):
-            async with attempt:
-                catalogue = await attempt.catalogue()
-        return catalogue
+            return await read_catalogue_of(self._publications, entity_id)
+        return await read_current_catalogue(
+            Read(self._publications, everything(entity_id, max_age), "catalogue")
+        )
 
     def query_pages(
         self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
@@ -310,7 +314,7 @@ class Client:
                 were not requested, or repeats a series or a cursor. Values are decoded, and can raise
                 it, when they are first looked at.
         """
-        send = self._reads.read(everything(entity_id), "query").send
+        send = Read(self._publications, everything(entity_id), "query").send
         checks.instance_of(Query).as_selection_error()("query", query)
         check_page_size(page_size)
         return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
@@ -344,7 +348,7 @@ class Client:
             SelectionError: an argument is not as described, or names what the catalogue does not have.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
-        return await planned(self._reads.read(question, "plan"))
+        return await plan_restarting(Read(self._publications, question, "plan"))
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question. Errors are those of `query`.
@@ -352,7 +356,7 @@ class Client:
         It shares the requests of an equal question that is pending, planned or not.
         """
         checks.instance_of(Plan).as_selection_error()("plan", plan)
-        return await self._reads.answered(plan.question, plan)
+        return await read_question(self._publications, plan.question, plan)
 
     @_needs_periods
     async def query(
@@ -383,9 +387,8 @@ class Client:
             ServiceError: an error response that retries did not overcome.
             TransportError: no complete response was received in any attempt.
         """
-        return await self._reads.answered(
-            Question(source, select, periods, value_version, max_age, fill_cache)
-        )
+        question = Question(source, select, periods, value_version, max_age, fill_cache)
+        return await read_question(self._publications, question)
 
     @_needs_periods
     def stream(
@@ -416,20 +419,9 @@ class Client:
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         return AsyncBlock(
-            self._stream(question),
+            stream_question(self._publications, question),
             "`async with client.stream(...) as pieces:`, and in it `async for piece in pieces:`",
         )
-
-    @asynccontextmanager
-    async def _stream(self, question: Question) -> AsyncIterator[AsyncIterator[Panel]]:
-        # Not the caller's context: what it does in its block is not a part of the question.
-        context = copy_context()
-        async with self._reads.span("stream", question.entity_id, context):
-            read = context.run(self._reads.read, question, "stream")
-            # Planned out here, so that a wrong question is an error of `async with`, not of the first step.
-            plan = await asyncio.get_running_loop().create_task(planned(read), context=context)
-            async with resumable(pieces(read, plan), context) as panels:
-                yield panels
 
     @_needs_periods
     def query_many(
@@ -457,8 +449,8 @@ class Client:
         `panel` is None and `error` is set, also for a malformed id; the other entities continue. A wait
         for an answer may be cancelled (``asyncio.wait_for``) without losing any.
 
-        At most `max_in_flight` requests of all entities wait for the bucket or are in flight. Requests of
-        entities begun earlier go first. Leaving the block cancels the rest.
+        At most `max_in_flight` requests of all entities wait for the bucket or are in flight. Leaving the
+        block cancels the rest.
 
         Args:
             entity_ids: any iterable or async iterable of entity ids, read as needed. Repeated ids are read
@@ -487,7 +479,7 @@ class Client:
             return Question(entity_id, select, periods, value_version, max_age, known_only=True)
 
         return AsyncBlock(
-            answers_of(self._reads, entity_ids, question, ahead=ahead),
+            read_many(self._publications, entity_ids, question, ahead=ahead),
             "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
         )
 
@@ -509,8 +501,8 @@ class Client:
 
         Ids, words and periods that an entity does not have are in `missing`; one with nothing of the question
         has a panel without series. An entity that cannot be read is in `failed`, also one with a malformed
-        id; the others continue. If an entity is published again during the read so that a rule selects
-        other periods, all are read again.
+        id; the others continue. An entity that is published again during the read is read again, at most
+        three times; the others only if the rule then selects other periods.
 
         Requests: those of `query` for each entity, and for a rule at most one more for the metadata of an
         entity whose catalogue was cached.
@@ -530,7 +522,7 @@ class Client:
 
         checks.several("entity_ids", entity_ids, "entity ids")
         question = SeveralQuestion(tuple(entity_ids), select, periods, value_version, max_age)
-        comparison = await compare(self._reads, question)
+        comparison = await compare(self._publications, question)
         check_any(comparison)
         return comparison
 
@@ -571,9 +563,9 @@ class Client:
         return read_json(request, await self._sender.send(request))
 
 
-def reads_of(client: Client) -> Reads:
+def publications_of(client: Client) -> Publications:
     """Return what our own rooms need of a client beyond its methods."""
-    return client._reads
+    return client._publications
 
 
 def _day(name: str, value: date | str) -> date:

@@ -284,29 +284,13 @@ class SingleFlight(Generic[K, T]):
     def __init__(self) -> None:
         self._calls: dict[K, SharedCall[T]] = {}
 
-    async def share(
-        self,
-        key: K,
-        function: Callable[[], Coroutine[Any, Any, T]],
-        *,
-        is_private: Callable[[Exception], bool] = lambda error: False,
-    ) -> T:
-        """Return the result of the pending call for `key`; start `function` if there is none.
-
-        An error for which `is_private` is true concerns only the caller that started the call: the others
-        share the next call instead.
-        """
+    async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of the pending call for `key`; start `function` if there is none."""
         running_loop()
-        while True:
-            call = self._calls.get(key)
-            leads = call is None or not call.is_pending
-            if call is None or leads:
-                call = self._calls[key] = SharedCall(function(), partial(self._remove, key))
-            try:
-                return await call.result()
-            except Exception as error:
-                if leads or not is_private(error):
-                    raise
+        call = self._calls.get(key)
+        if call is None or not call.is_pending:
+            call = self._calls[key] = SharedCall(function(), partial(self._remove, key))
+        return await call.result()
 
     def _remove(self, key: K, call: SharedCall[T]) -> None:
         # A failure is dropped too: the next caller makes a new call.

@@ -100,8 +100,9 @@ async def stream(question: Question) -> tuple[int, Held]:
 async def streaming(question: Question) -> tuple[int, Held]:
     """Return how many bytes a stream takes at most, its plan made, in place of its values."""
     from asyncfin import Client
-    from asyncfin.client import reads_of
-    from asyncfin.read.run import pieces
+    from asyncfin.client import publications_of
+    from asyncfin.read.query import read_pieces
+    from asyncfin.read.read import Read
 
     plan = question.plan
     assert plan.catalogue.places  # planning has made this index, and a pickle does not carry it
@@ -109,7 +110,8 @@ async def streaming(question: Question) -> tuple[int, Held]:
         gc.collect()
         reset_peak()
         before = memory()
-        async with aclosing(pieces(reads_of(client).read(plan.question, "stream"), plan)) as panels:
+        read = Read(publications_of(client), plan.question, "stream")
+        async with aclosing(read_pieces(read, plan)) as panels:
             async for _ in panels:
                 pass
     return peak() - before, None

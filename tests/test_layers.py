@@ -126,7 +126,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.model.words",
         "asyncfin.pacing.booking",
         "asyncfin.plan.question",
-        "asyncfin.read.attempts",
         "asyncfin.read.entity",
         "asyncfin.read.read",
         "asyncfin.table.arrow",
@@ -149,7 +148,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.model.value",
         "asyncfin.model.words",
         "asyncfin.read.several",
-        "asyncfin.read.turn",
         "asyncfin.table.comparison",
         "asyncfin.table.notes",
         "asyncfin.table.panel",
@@ -299,14 +297,14 @@ ROOMS = {
 
 
 def test_programs_read_no_private_attribute() -> None:
-    """What they need beyond the public methods is in `reads_of(client)`."""
+    """What they need beyond the public methods is in `publications_of(client)`."""
     of_client = {
         node.attr
         for node in ast.walk(ast.parse((ROOT / "client.py").read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
     }
     private = {name for name in of_client if name.startswith("_")}
-    assert "_reads" in private
+    assert "_publications" in private
     for path in MODULES:
         if room(here := dotted(path)) not in ("extraction", "conformance", "cli", "web", "mcp"):
             continue

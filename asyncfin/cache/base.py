@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from datetime import datetime
 from threading import Lock, RLock
 from typing import Generic, TypeAlias, TypeVar
-from weakref import WeakKeyDictionary
 
 from attrs import Factory, define
 
@@ -42,8 +41,6 @@ class _Kept:
     blocks: tuple[Block, ...] = ()
     series_ids: set[str] = Factory(set)
     parts: set[Hashable] = Factory(set)  # which parts of a file the blocks are from
-    # What clients have made of the blocks, each for as long as its owner exists too; None: nothing.
-    made: WeakKeyDictionary[object, object] | None = None
 
 
 class LeastRecentlyUsed(Generic[K, V]):
@@ -195,27 +192,6 @@ class Memory:
             kept.bytes += nbytes(new)
             self._put(key, kept)
 
-    def made(self, key: Key, owner: object) -> object | None:
-        """Return what `owner` has made of the blocks of a key, which counts as their use; None: nothing."""
-        with self._lock:
-            made = self._used(key).made
-            return None if made is None else made.get(owner)
-
-    def keep_made(self, key: Key, owner: object, blocks: Iterable[Block], made: object) -> bool:
-        """Keep what was made of blocks while they are kept and `owner` exists; return whether they are kept.
-
-        It must not refer to the owner.
-        """
-        with self._lock:
-            kept = self._used(key)
-            # By their pages: what was made of blocks that were dropped since must not come back.
-            pages = {block.text for block in blocks}
-            if not pages or not pages <= {block.text for block in kept.blocks}:
-                return False
-            kept.made = WeakKeyDictionary() if kept.made is None else kept.made
-            kept.made[owner] = made
-            return True
-
     def clear(self, entity_id: str | None) -> None:
         self._drop(lambda account, entity: entity_id in (None, entity))
 
@@ -279,22 +255,6 @@ class MemoryRecords:
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
-
-    def made(self, entity_id: str, dataset_id: str, value_version: str, owner: object) -> object | None:
-        """Return what `owner` has made of cached blocks: see `Memory.made`."""
-        return self._memory.made(self._key(entity_id, dataset_id, value_version), owner)
-
-    def keep_made(
-        self,
-        entity_id: str,
-        dataset_id: str,
-        value_version: str,
-        owner: object,
-        blocks: Iterable[Block],
-        made: object,
-    ) -> bool:
-        """Keep what was made of cached blocks: see `Memory.keep_made`."""
-        return self._memory.keep_made(self._key(entity_id, dataset_id, value_version), owner, blocks, made)
 
 
 class ProcessCache(Cache):

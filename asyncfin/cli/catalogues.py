@@ -12,7 +12,7 @@ from asyncfin.cli.service import Service
 from asyncfin.cli.session import connected
 from asyncfin.cli.several import check_failed
 from asyncfin.cli.streams import print_error
-from asyncfin.client import reads_of
+from asyncfin.client import publications_of
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.frame import COLUMNS, LISTS
@@ -63,7 +63,7 @@ async def show_several(
 ) -> None:
     """Print what several entities have of a selection."""
     async with connected(service, "Reading catalogues", names) as client:
-        read = await catalogues_of(reads_of(client), entity_ids)
+        read = await catalogues_of(publications_of(client), entity_ids)
     print_selected_of_several(read, select, len(entity_ids), names, form)
 
 
@@ -79,7 +79,7 @@ async def show_search(
 ) -> None:
     """Print the metrics and scope paths of entities that words mean."""
     async with connected(service, "Reading catalogues", names) as client:
-        read = await catalogues_of(reads_of(client), entity_ids)
+        read = await catalogues_of(publications_of(client), entity_ids)
     if len(entity_ids) == 1 and read.failed:
         raise read.failed[entity_ids[0]]
     catalogues = [*read.found.values()]

@@ -52,7 +52,7 @@ async def names(
     from asyncfin.cli.output import print_csv, print_text, replace_file
     from asyncfin.cli.session import connected
     from asyncfin.cli.several import check_failed
-    from asyncfin.client import reads_of
+    from asyncfin.client import publications_of
     from asyncfin.read.several import Each, datasets_of
     from asyncfin.wire.address import checked_base_url
 
@@ -66,7 +66,7 @@ async def names(
     else:
         new = [entity_id for entity_id in given if entity_id not in known]
         async with connected(service, "Reading", names) as client:
-            each = await datasets_of(reads_of(client), new)
+            each = await datasets_of(publications_of(client), new)
     added = [
         {"id": entity_id, "name": dataset.name}
         for entity_id, dataset in each.found.items()

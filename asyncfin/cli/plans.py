@@ -9,7 +9,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import Progress
 from asyncfin.cli.several import check_failed
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.read.several import SeveralQuestion, catalogues_of, plans_of
@@ -42,10 +42,12 @@ async def explain(
     """Print the plans, and how many requests planning has spent."""
     entities, several = question.entity_ids, len(question.entity_ids) > 1
     if several:
-        reads, version = reads_of(client), question.value_version
-        each = await catalogues_of(reads, entities)
+        publications, version = publications_of(client), question.value_version
+        each = await catalogues_of(publications, entities)
         found = each.found.values()
-        plans = await plans_of(reads, found, question.select, question.periods, [version]) if found else []
+        plans = (
+            await plans_of(publications, found, question.select, question.periods, [version]) if found else []
+        )
     else:
         plans = [await _plan(client, question)]
     _print_plans(plans, json=json, several=several)

@@ -63,7 +63,7 @@ async def query(
     from asyncfin.cli.session import client_of, progress
     from asyncfin.cli.several import check_all
     from asyncfin.cli.twelve_months import print_twelve_months
-    from asyncfin.client import reads_of
+    from asyncfin.client import publications_of
     from asyncfin.read.several import SeveralQuestion, compare
 
     question = SeveralQuestion(entities, *of_all)
@@ -73,7 +73,7 @@ async def query(
             if form.explain:
                 await explain(client, question, names, shown, json=form.json)
                 return
-            comparison = await compare(reads_of(client), question) if several else None
+            comparison = await compare(publications_of(client), question) if several else None
             panels = [*comparison] if comparison else [await read(client, question, shown)]
     if comparison and not any(map(len, panels)):
         check_all(comparison, names)  # there is nothing to print: it raises

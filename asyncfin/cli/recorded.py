@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client
 from asyncfin.clock import utc_text
+from asyncfin.extraction.entity import read_entity
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
@@ -17,14 +18,11 @@ from asyncfin.table.panel import Panel
 
 async def recorded(client: Client, entity_id: str) -> DatasetFile:
     """Return the current publication of an entity, read as a whole."""
-    async for attempt in reads_of(client).attempts(entity_id, "record"):
-        async with attempt:
-            catalogue = await client.catalogue(entity_id)
-            async with attempt.pinned_to(catalogue.dataset_id):
-                original = await client.query(catalogue, Select(), FiscalRange())
-                restated = await client.query(
-                    catalogue, Select(), FiscalRange(), value_version="latest_restated"
-                )
+    answer = await read_entity(client, entity_id, Select(), FiscalRange(), value_version="both")
+    original, restated = answer.panel, answer.restated
+    assert original is not None
+    assert restated is not None
+    catalogue = original.catalogue
     # A value can be at a period that the catalogue does not list.
     periods = sorted({*catalogue.periods, *original.periods, *restated.periods})
     publication = Publication(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from asyncfin import checks
 from asyncfin.checks import check_entity_id
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.conformance.probes import Probe
 from asyncfin.conformance.report import CheckReport
+from asyncfin.wire.protocol import Request, Response
 
 
 async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> CheckReport:
@@ -48,4 +51,9 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     checks.instance_of(Client)("client", client)
     check_entity_id(entity_id)
     checks.positive_int("max_requests", max_requests)
-    return await Probe(reads_of(client).send, entity_id, max_requests).report()
+    sender = publications_of(client).sender
+
+    async def send(request: Request, on_attempt: Callable[[], None]) -> Response:
+        return await sender.send(request, on_attempt=on_attempt)
+
+    return await Probe(send, entity_id, max_requests).report()

@@ -11,7 +11,7 @@ from functools import partial
 from attrs import define, frozen
 
 from asyncfin import checks
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -34,8 +34,8 @@ from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.words import counted, lasting
 from asyncfin.pacing.booking import SharedBucket
-from asyncfin.plan.question import Question
-from asyncfin.read.attempts import Attempt
+from asyncfin.read.entity import plan_versions
+from asyncfin.read.read import Read
 from asyncfin.tasks import bounded
 
 # The cost of all series of an entity of the usual size (1,171), when nothing better is known.
@@ -268,10 +268,7 @@ class _Estimate:
         may_be_current = last is not None and not self._refresh
         if self._may_request and (read_catalogue or may_be_current):
             try:
-                async for attempt in reads_of(self._client).attempts(entity_id, "estimate"):
-                    async with attempt:
-                        expected = await self._expected(attempt, entity_id, last, read_catalogue)
-                return entity_id, expected
+                return entity_id, await self._expected(entity_id, last, read_catalogue)
             except ManifestMismatchError:
                 raise
             except AsyncfinError as error:
@@ -286,24 +283,22 @@ class _Estimate:
             return entity_id, _Expected("changed", may_be_current + last.requests, guessed=may_be_current)
         return entity_id, _Expected("new", None)
 
-    async def _expected(
-        self, attempt: Attempt, entity_id: str, last: Written | None, read_catalogue: bool
-    ) -> _Expected:
+    async def _expected(self, entity_id: str, last: Written | None, read_catalogue: bool) -> _Expected:
         """Return the expected cost of an entity: by its file's publication, or if wanted by its catalogue."""
         compared = last is not None and not self._refresh
+        read = Read(publications_of(self._client), self._question.of(entity_id), "estimate", keeps=False)
         if last is not None and compared:
-            attempt.successor = metadata = await attempt.metadata()
+            read.successor = metadata = await read.metadata()
             if await self._files.is_current(metadata):
                 return _Expected("unchanged", 1, missing=last.missing)
         if last is not None and not read_catalogue:
             return _Expected("changed", compared + last.requests)
-        catalogue, shared = await attempt.unkept_catalogue(), self._question
+        plans = await plan_versions(read, self._question.versions)
+        question, catalogue = plans[0].question, plans[0].catalogue
         # The metadata that a file is compared with, the catalogue in full pages, and the plans, if no request
         # is repeated.
         requests = compared + max(1, -(-len(catalogue) // MAX_PAGE_SIZE))
-        for version in shared.versions:
-            question = Question(catalogue, shared.select, shared.periods, version, known_only=True)
-            requests += (await attempt.plan(question)).requests
+        requests += sum(plan.requests for plan in plans)
         if missing := question.missing(catalogue):
             self._example = catalogue
         return _Expected("new" if last is None else "changed", requests, missing=missing)

@@ -8,12 +8,13 @@ from attrs import frozen
 
 from asyncfin import checks
 from asyncfin.checks import check_entity_id
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.extraction.question import AskedVersion, SharedQuestion
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
-from asyncfin.read.entity import EntityAnswer, answer_of
+from asyncfin.read.entity import EntityAnswer, read_versions
+from asyncfin.read.read import Read
 
 check_client = checks.instance_of(Client)
 _check_unless = checks.Check(
@@ -43,7 +44,6 @@ async def read_entity(
     *,
     value_version: AskedVersion = "original",
     unless: None = None,
-    fill_cache: bool = False,
 ) -> EntityAnswer: ...
 
 
@@ -56,7 +56,6 @@ async def read_entity(
     *,
     value_version: AskedVersion = "original",
     unless: str | None,
-    fill_cache: bool = False,
 ) -> EntityAnswer | Unchanged: ...
 
 
@@ -68,7 +67,6 @@ async def read_entity(
     *,
     value_version: AskedVersion = "original",
     unless: str | None = None,
-    fill_cache: bool = False,
 ) -> EntityAnswer | Unchanged:
     """Return what one entity has of a question that many entities are asked: the unit for any engine.
 
@@ -78,7 +76,8 @@ async def read_entity(
     `name`.
 
     Requests: one for each 100 series of the catalogue, and those of the question; with `unless` one more, for
-    the metadata. If the catalogue is cached, only the metadata and what else is missing.
+    the metadata. If the catalogue is cached, only the metadata and what else is missing. The client's cache
+    is read, and not filled.
 
     Args:
         client: the client.
@@ -89,8 +88,6 @@ async def read_entity(
             `EntityAnswer.panel` has the original values, and `EntityAnswer.restated` the others.
         unless: the ``dataset_id`` of the publication that the caller has: if it is still the current one,
             `Unchanged` is returned after the metadata request.
-        fill_cache: whether the client keeps the catalogue, and its cache what is read. Cached data is used
-            in either case.
 
     Raises:
         SelectionError: an argument is not as described, before a request is spent.
@@ -101,12 +98,13 @@ async def read_entity(
     """
     check_client("client", client)
     check_entity_id(entity_id)
-    checks.flag("fill_cache", fill_cache)
     _check_unless("unless", unless)
-    shared, reads, metadata = SharedQuestion(select, periods, value_version), reads_of(client), None
-    question = shared.of(entity_id, fill_cache=fill_cache)
+    shared, publications = SharedQuestion(select, periods, value_version), publications_of(client)
+    question, metadata = shared.of(entity_id), None
     if unless is not None:
-        metadata = await reads.read(question, "dataset").metadata()
+        metadata = await Read(publications, question, "dataset").metadata()
         if is_same_publication(current := metadata.dataset.dataset_id, unless):
             return Unchanged(entity_id, current)
-    return await answer_of(reads, question, shared.versions, operation="read_entity", metadata=metadata)
+    return await read_versions(
+        publications, question, shared.versions, operation="read_entity", metadata=metadata
+    )

@@ -40,14 +40,14 @@ class SharedQuestion:
         """The value versions to request, the original first."""
         return VALUE_VERSIONS if self.value_version == "both" else (self.value_version,)
 
-    def of(self, entity_id: str, *, fill_cache: bool = False) -> Question:
+    def of(self, entity_id: str) -> Question:
         """Return the question to one entity, in the first of the versions."""
         return Question(
             entity_id,
             self.select,
             self.periods,
             self.versions[0],
-            fill_cache=fill_cache,
+            fill_cache=False,
             known_only=True,
         )
 

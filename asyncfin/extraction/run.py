@@ -10,10 +10,10 @@ from functools import partial
 from math import inf
 from typing import Literal, TypeAlias
 
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
 
 from asyncfin import checks
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.clock import utc_now
 from asyncfin.errors import (
     AllowanceExhaustedError,
@@ -33,7 +33,8 @@ from asyncfin.extraction.report import EntityReport, EntityState, ExtractReport,
 from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing, complaint, without_periods
-from asyncfin.read.entity import EntityAnswer, answer_of
+from asyncfin.read.entity import EntityAnswer, read_versions
+from asyncfin.read.read import Read
 from asyncfin.tasks import bounded, cancel_and_wait, in_thread
 
 OnError: TypeAlias = Literal["continue", "raise"]
@@ -265,9 +266,9 @@ class Run:
         """Read an entity whose file is not of the current publication; None: the run ends before its turn."""
         question, metadata = self._question.of(entity_id), None
         longest = self._options.max_outage
-        reads = evolve(reads_of(self._client), max_outage=inf if longest is None else longest)
+        publications, longest = publications_of(self._client), inf if longest is None else longest
         if has_file and not self._options.refresh:
-            metadata = await reads.read(question, "dataset").metadata()
+            metadata = await Read(publications, question, "dataset", max_outage=longest).metadata()
             if await self._files.is_current(metadata):
                 return self._report(entity_id, "unchanged")
         # Held until the file is in place: what is read and not written is lost when an allowance ends.
@@ -275,7 +276,14 @@ class Run:
             if self._ending:
                 return None
             versions = self._question.versions
-            answer = await answer_of(reads, question, versions, operation="extract", metadata=metadata)
+            answer = await read_versions(
+                publications,
+                question,
+                versions,
+                operation="extract",
+                metadata=metadata,
+                max_outage=longest,
+            )
             await self._put(answer, compared=metadata is not None)
         self._done += 1
         if self._done % _DONE_FOR_ONE_MORE == 0:

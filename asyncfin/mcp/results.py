@@ -18,6 +18,7 @@ from asyncfin.errors import (
     AsyncfinError,
     AuthenticationError,
     BucketUnavailableError,
+    Concern,
     NotFoundError,
     PermissionDeniedError,
     RateLimitedError,
@@ -27,7 +28,6 @@ from asyncfin.errors import (
     printable,
 )
 from asyncfin.model.words import counted
-from asyncfin.read.turn import NoTurnError
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000
@@ -38,9 +38,16 @@ _OUTAGE = 30.0
 # For the line that says how many rows are omitted, and for the braces of structured content.
 _REST = 600
 
+
+class RequestLimitError(AsyncfinError):
+    """A call of a tool has sent as many requests as it may."""
+
+    concerns: Concern = "entity"
+
+
 # What an assistant can do about an error.
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
-    (NoTurnError, "Call again with the same arguments to go on."),
+    (RequestLimitError, "Call again with the same arguments to go on."),
     (AllowanceExhaustedError, "Do not call again before resume_at."),
     (RateLimitedError, "Wait retry_after_seconds, then call again."),
     (BucketUnavailableError, "Call again in a minute."),
@@ -191,7 +198,7 @@ def error_result(error: AsyncfinError, message: str) -> CallToolResult:
         wait, since = _OUTAGE, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
         do = f"The service has failed{since}: do not call again at once, but after retry_after_seconds."
     facts: dict[str, Any] = {
-        "error": "RequestLimitError" if isinstance(error, NoTurnError) else type(error).__name__,
+        "error": type(error).__name__,
         "message": printable(message)[:2000],
         "retry_after_seconds": wait,
         "resume_at": utc_text(resume_at) if resume_at else None,

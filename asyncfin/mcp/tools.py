@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from itertools import islice
 from typing import Annotated, cast
@@ -16,7 +17,7 @@ from mcp.types import CallToolResult, ToolAnnotations
 from pydantic import Field
 
 from asyncfin import checks
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.errors import (
     AsyncfinError,
     AuthenticationError,
@@ -25,6 +26,7 @@ from asyncfin.errors import (
     has_id_form,
     own_version,
 )
+from asyncfin.events import Event, RequestStarted
 from asyncfin.mcp.handles import Handles, Meaning, Sessions, is_handle
 from asyncfin.mcp.question import MAX_PATHS, PERIODS, Question, in_words, selection_of, shown_periods
 from asyncfin.mcp.results import (
@@ -32,6 +34,7 @@ from asyncfin.mcp.results import (
     Companies,
     Cost,
     Matches,
+    RequestLimitError,
     Row,
     Values,
     company_names,
@@ -48,8 +51,7 @@ from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
 from asyncfin.model.words import counted, listed
 from asyncfin.names import Names
-from asyncfin.read.several import SeveralQuestion, catalogues_of, compare, plans_of
-from asyncfin.read.turn import NoTurnError
+from asyncfin.read.several import Each, SeveralQuestion, compare, plans_of
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
@@ -108,8 +110,9 @@ def server(
     Args:
         client: what sends the requests. Its `max_age` and `stale_if_error` hold for the tools too.
         entities: the ids of the companies on offer, or a mapping of ids to names. All others are refused.
-        max_requests: how many requests one call may send, retries included. Catalogue pages that fit are
-            kept, so that a further call goes on with them.
+        max_requests: how many requests one call may spend. What needs more is rejected before it is sent,
+            and no further catalogue is read once so many were sent; those that were read are kept. A
+            catalogue of several pages, retries and restarts can exceed it.
 
     Raises:
         ArgumentError: `max_requests` is not a whole number of at least 1, or `entities` is a single text.
@@ -149,41 +152,36 @@ class _Call:
         sessions = cast(Sessions, self._ctx.request_context.lifespan_context)
         return sessions.of((self._ctx.headers or {}).get("mcp-session-id"))
 
-    def may_send(self) -> bool:
-        """Return whether another request may be sent, and count it if so."""
+    @contextmanager
+    def counting(self, client: Client) -> Iterator[None]:
+        """Count the requests that are sent for the call within the block."""
+        before = _current.set(self)
+        try:
+            with client.observed(self._count):
+                yield
+        finally:
+            _current.reset(before)
+
+    def _count(self, event: Event) -> None:
+        # Calls at the same time share the client, and each sees the requests of all.
+        if isinstance(event, RequestStarted) and _current.get() is self:
+            self.spent += 1
+
+    def check_limit(self) -> None:
+        """Raise RequestLimitError if the call has sent as many requests as it may."""
         if self.spent >= self.limit:
-            return False
-        self.spent += 1
-        return True
-
-    @asynccontextmanager
-    async def turn(self) -> AsyncIterator[Callable[[], bool]]:
-        """Count a request and its retries, and report it as progress when it is done.
-
-        Raises:
-            NoTurnError: the call has sent as many as it may.
-        """
-        if not self.may_send():
-            raise NoTurnError(
-                f"a call may send {counted(self.limit, 'request')}, and this needs more; the catalogue pages"
+            raise RequestLimitError(
+                f"a call may send {counted(self.limit, 'request')}, and this needs more; the catalogues"
                 " that were read are kept"
             )
-        allowed = 1
 
-        def may_retry() -> bool:
-            nonlocal allowed
-            if not self.may_send():
-                return False
-            allowed += 1
-            return True
-
-        try:
-            yield may_retry
-        except AsyncfinError as error:
-            # An attempt that was allowed may not have been sent: the bucket refuses it, say.
-            self.spent -= allowed - (error.attempts or 0)
-            raise
+    async def report(self) -> None:
+        """Report the requests sent so far as progress."""
         await self._ctx.report_progress(self.spent, self.limit, f"{counted(self.spent, 'request')} sent")
+
+
+# The call that the requests of this context are sent for.
+_current: ContextVar[_Call | None] = ContextVar("asyncfin_mcp_call", default=None)
 
 
 class _Tools:
@@ -214,7 +212,7 @@ class _Tools:
         Without words it gives an overview. Spends requests only for catalogues that were not read before.
         """
         call = _Call(ctx, self._max_requests)
-        return await _reported(self._find_series(call, entities, words))
+        return await self._reported(call, self._find_series(call, entities, words))
 
     async def plan_cost(
         self,
@@ -226,7 +224,7 @@ class _Tools:
     ) -> Annotated[CallToolResult, Cost]:
         """Say how many requests of the daily allowance a query with these arguments would spend."""
         call = _Call(ctx, self._max_requests)
-        return await _reported(self._plan_cost(call, entities, series, periods, restated))
+        return await self._reported(call, self._plan_cost(call, entities, series, periods, restated))
 
     async def query(
         self,
@@ -241,7 +239,15 @@ class _Tools:
         An empty cell has no value. Notes say what is missing and why, and which values were restated.
         """
         call = _Call(ctx, self._max_requests)
-        return await _reported(self._query(call, entities, series, periods, restated))
+        return await self._reported(call, self._query(call, entities, series, periods, restated))
+
+    async def _reported(self, call: _Call, work: Awaitable[CallToolResult]) -> CallToolResult:
+        """Return the result of the work, or its error as a result."""
+        try:
+            with call.counting(self._client):
+                return await work
+        except AsyncfinError as error:
+            return error_result(error, in_words(error))
 
     async def _find_series(self, call: _Call, entities: list[str] | str, words: str) -> CallToolResult:
         catalogues, notes = await self._catalogues(call, self._offered(entities))
@@ -322,17 +328,30 @@ class _Tools:
         """Return the catalogues that can be read, and notes about the others.
 
         Raises:
-            NoTurnError: not all were read, and `all_of_them` is set.
+            RequestLimitError: not all were read, and `all_of_them` is set.
             AsyncfinError: no further request can be sent, and `all_of_them` is set or the token was refused;
                 or the read of each of them failed, at least one for this reason.
         """
-        each = await catalogues_of(reads_of(self._client), entity_ids, turn=call.turn, max_age=max_age)
+        each = Each[Catalogue]({}, {})
+        for entity_id in entity_ids:
+            try:
+                if each.ended is not None:
+                    raise each.ended
+                call.check_limit()
+                catalogue = await self._client.catalogue(entity_id, max_age=max_age)
+            except AsyncfinError as problem:
+                each.failed[entity_id] = problem
+                if each.ended is None and ends_all(problem, waits=True):
+                    each.ended = problem
+            else:
+                each.found[entity_id] = catalogue
+                await call.report()
         if each.ended is not None and (all_of_them or not _keeps(each.ended)):
             raise each.ended
-        self._read_names |= {entity_id: found.name for entity_id, found in each.found.items()}
+        self._read_names |= {entity_id: catalogue.name for entity_id, catalogue in each.found.items()}
         notes, unread, names = list[str](), list[str](), self._called(entity_ids)
         for entity_id, error in each.failed.items():
-            if not isinstance(error, NoTurnError):
+            if not isinstance(error, RequestLimitError):
                 notes.append(_unread(names[entity_id], error))
             elif all_of_them:
                 raise error
@@ -353,7 +372,7 @@ class _Tools:
 
         Raises:
             SelectionError: an argument is not as described.
-            NoTurnError: the catalogues need more requests than the call may send.
+            RequestLimitError: the catalogues need more requests than the call may send.
         """
         entity_ids, selection = self._offered(entities), selection_of(periods)
         names = _several(series)
@@ -385,7 +404,7 @@ class _Tools:
         costs = []
         for version in _versions(restated):
             plans = await plans_of(
-                reads_of(self._client), question.catalogues, question.select, question.range, [version]
+                publications_of(self._client), question.catalogues, question.select, question.range, [version]
             )
             costs.append(sum(plan.requests for plan in plans))
         return costs[0], sum(costs)
@@ -399,7 +418,6 @@ class _Tools:
             SelectionError: it would spend more requests than the call has left.
             AsyncfinError: no further request can be sent, and no company was read or the token was refused;
                 or the only company could not be read.
-            NoTurnError: the publication was replaced, and the restart needs more requests than are left.
         """
         needed, both = await self._cost(question, restated)
         room = call.limit - call.spent
@@ -422,7 +440,7 @@ class _Tools:
         names = self._called(each.entity_id for each in question.catalogues)
         for entity_id in names:
             if (error := comparison.failed.get(entity_id)) is not None:
-                if len(question.catalogues) == 1 or isinstance(error, NoTurnError):
+                if len(question.catalogues) == 1:
                     raise error
                 notes.append(_unread(names[entity_id], error))
                 continue
@@ -436,7 +454,8 @@ class _Tools:
     async def _compared(self, call: _Call, question: Question, version: ValueVersion) -> Comparison:
         ids = [each.entity_id for each in question.catalogues]
         several = SeveralQuestion(ids, question.select, question.range, version)
-        comparison = await compare(reads_of(self._client), several, turn=call.turn)
+        comparison = await compare(publications_of(self._client), several)
+        await call.report()
         if comparison.ended is not None and not _keeps(comparison.ended):
             raise comparison.ended
         return comparison
@@ -595,11 +614,3 @@ def _overview(catalogue: Catalogue) -> Iterator[Row]:
         label = series[0].label
         yield Row((metric, label, f"{len(series):,}"), {"metric": metric, "label": label}, head)
         head = ()
-
-
-async def _reported(work: Awaitable[CallToolResult]) -> CallToolResult:
-    """Return the result of the work, or its error as a result."""
-    try:
-        return await work
-    except AsyncfinError as error:
-        return error_result(error, in_words(error))

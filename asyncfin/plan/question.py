@@ -53,10 +53,18 @@ class Question:
 
     @property
     def key(self) -> Hashable:
-        """A key that two questions share if one answer serves both, apart from `known_only`."""
+        """A key that two questions share if one answer serves both."""
         # By identity: a Catalogue has thousands of series, and hashing them would take longer than a request.
         source = id(self.source) if isinstance(self.source, Catalogue) else self.source
-        key = (source, self.select, self.periods, self.value_version, self.max_age, self.fill_cache)
+        key = (
+            source,
+            self.select,
+            self.periods,
+            self.value_version,
+            self.max_age,
+            self.fill_cache,
+            self.known_only,
+        )
         try:
             hash(key)
         except TypeError:  # a predicate that cannot be hashed equals no other

@@ -11,7 +11,7 @@ from attrs import evolve
 from asyncfin.errors import ServiceError, ValidationFailedError, error_context
 from asyncfin.model.selection import Exact, FiscalRange
 from asyncfin.plan.plan import Batch
-from asyncfin.read.attempts import Attempt
+from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
@@ -24,7 +24,7 @@ _TOO_LARGE = 413
 
 
 async def read_batch(
-    attempt: Attempt, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
+    read: Read, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
 ) -> AsyncGenerator[Page, None]:
     """Yield each page of a batch that has series which are at home in it.
 
@@ -34,25 +34,25 @@ async def read_batch(
     """
     has_exact = isinstance(batch.periods, Exact) and len(batch.periods.periods) > 1
     as_range = evolve(batch, periods=stitch.plan.catalogue.resolve(FiscalRange()))
-    async with attempt.trial:  # wait for the batch that tries a range
-        form = as_range if has_exact and attempt.sends_ranges else batch
+    async with read.trial:  # wait for the batch that tries a range
+        form = as_range if has_exact and read.sends_ranges else batch
     rejection: ServiceError | None = None
     while True:
         has_page = False
         try:
             async with (
                 AsyncExitStack() as trial,
-                aclosing(_read_pages(attempt, stitch, form, writer, prefetch)) as pages,
+                aclosing(_read_pages(read, stitch, form, writer, prefetch)) as pages,
             ):
                 if rejection is not None:
-                    await trial.enter_async_context(attempt.trial)
-                    if attempt.sends_ranges:
+                    await trial.enter_async_context(read.trial)
+                    if read.sends_ranges:
                         await trial.aclose()
                     else:
-                        await attempt.check_refusal(rejection, stitch.plan.catalogue.dataset_id)
+                        await read.check_unchanged(rejection, stitch.plan.catalogue.dataset_id)
                 async for wanted, foreign in pages:
                     has_page = True
-                    attempt.sends_ranges |= rejection is not None
+                    read.sends_ranges |= rejection is not None
                     await trial.aclose()
                     if wanted is not None:
                         yield wanted, foreign
@@ -69,10 +69,9 @@ async def read_batch(
 
 
 async def _read_pages(
-    attempt: Attempt, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
+    read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
 ) -> AsyncGenerator[tuple[Block | None, Block | None], None]:
     """Yield the wanted series of each page, and the foreign ones where they are kept."""
-    read = attempt.read
     began = read.publications.clock()
     pages = planned_pages(
         read.send,
@@ -86,10 +85,10 @@ async def _read_pages(
     async with aclosing(pages):
         async for page in pages:
             # It was pinned and not rejected: its publication was current when it was sent.
-            attempt.record_confirmation(began)
+            read.record_confirmation(stitch.plan.catalogue.dataset_id, began)
             # With `prefetch` the next request may have left as soon as this page was there.
             left = page.at if prefetch else None
-            read.stats.received_at = page.at
+            read.received_at = page.at
             with error_context("query", page.entity_id, page):
                 blocks = await stitch.add(page, asked=form.periods)
             if writer is not None:

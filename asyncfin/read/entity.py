@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 
 from attrs import evolve, field, frozen
 
-from asyncfin.errors import AsyncfinError
+from asyncfin.errors import AsyncfinError, DatasetChangedError
 from asyncfin.model.judge import Missing
 from asyncfin.model.query import ValueVersion
+from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
-from asyncfin.read.attempts import Attempts
-from asyncfin.read.read import Metadata
-from asyncfin.read.reads import Reads
-from asyncfin.read.span import QuestionSpan
-from asyncfin.read.turn import Turn
+from asyncfin.read.publications import Publications
+from asyncfin.read.query import plan_for, read_current_catalogue, read_panel
+from asyncfin.read.read import Metadata, Read
 from asyncfin.table.panel import Panel
 
 
@@ -40,59 +38,57 @@ class EntityAnswer:
     error: AsyncfinError | None = None
 
 
-async def answer_of(
-    reads: Reads,
+async def read_versions(
+    publications: Publications,
     question: Question,
     versions: Sequence[ValueVersion],
     *,
     operation: str,
     metadata: Metadata | None = None,
-    turn: Turn = nullcontext,
+    max_outage: float | None = None,
 ) -> EntityAnswer:
     """Return what an entity has of a question, in each of the versions, all of one publication.
 
-    It starts over if the publication changes. Observers see one question.
+    The cache is read and not filled: a night's run would evict what other users need.
 
     Args:
-        reads: what it is read with.
+        publications: what the client has.
         question: by entity id, with `known_only`; its version is ignored.
         versions: the original values first, if both are wanted.
         operation: the name of the question in events.
         metadata: the entity's metadata, if they have just been read.
-        turn: as for `Reads`.
+        max_outage: as for `Sender.send`.
     """
-    async with reads.span(operation, question.entity_id) as span:
-        if len(versions) == 1 and question.fill_cache and metadata is None:
-            panels = [await reads.answered(evolve(question, value_version=versions[0]), turn=turn, span=span)]
-        else:
-            attempts = Attempts(reads.read(question, operation, turn), metadata)
-            panels = await _of_one_publication(reads, attempts, question, versions, turn, span)
+    read = Read(publications, question, operation, keeps=False, max_outage=max_outage)
+    read.successor = metadata
+    async with read.announced():
+        while True:
+            try:
+                panels = await _read_panels(read, versions)
+                break
+            except DatasetChangedError as error:
+                change = error
+            await read.restart(change)
+        for panel in panels:
+            read.add(panel)
     first, *others = panels
     missing = question.missing(first.catalogue)
     return EntityAnswer(question.entity_id, first, others[0] if others else None, missing)
 
 
-async def _of_one_publication(
-    reads: Reads,
-    attempts: Attempts,
-    question: Question,
-    versions: Sequence[ValueVersion],
-    turn: Turn,
-    span: QuestionSpan,
-) -> list[Panel]:
-    async for attempt in attempts:
-        async with attempt:
-            if question.fill_cache:
-                catalogue = await attempt.catalogue()
-            else:
-                # A night's run would evict what the client's other users need. So would its values from a
-                # cache, which is used in either case.
-                catalogue = await attempt.unkept_catalogue()
-            async with attempt.pinned_to(catalogue.dataset_id):
-                panels = [
-                    await reads.answered(
-                        evolve(question, source=catalogue, value_version=version), turn=turn, span=span
-                    )
-                    for version in versions
-                ]
+async def plan_versions(read: Read, versions: Sequence[ValueVersion]) -> list[Plan]:
+    """Return the plans of `read_versions`; its catalogue is read unless it is cached."""
+    catalogue = await read_current_catalogue(read)
+    questions = [evolve(read.question, value_version=version) for version in versions]
+    return [await plan_for(read, question, catalogue) for question in questions]
+
+
+async def _read_panels(read: Read, versions: Sequence[ValueVersion]) -> list[Panel]:
+    catalogue, panels, sent = await read.catalogue(), list[Panel](), 0
+    for version in versions:
+        plan = await plan_for(read, evolve(read.question, value_version=version), catalogue)
+        panel = await read_panel(read, plan)
+        # The requests of each, which are counted for the whole read.
+        panels.append(evolve(panel, requests=read.requests - sent))
+        sent = read.requests
     return panels

@@ -1,138 +1,30 @@
-"""The answers of many entities: which are begun when, and whose requests go first."""
+"""The answers of many entities, as they finish."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterable,
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Iterable,
-)
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, nullcontext
-from copy import copy
-from heapq import heappop, heappush
-from itertools import count
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 from asyncfin.errors import AsyncfinError, ends_all
 from asyncfin.plan.question import Question
-from asyncfin.read.entity import EntityAnswer, answer_of
-from asyncfin.read.reads import Reads
-from asyncfin.read.turn import Turn, mark_ended
+from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.publications import Publications
+from asyncfin.read.query import read_question
 from asyncfin.tasks import cancel_and_wait, running_loop
 
 EntityIds = Iterable[str] | AsyncIterable[str]
-# How long a place is kept for an entity that is decoding or planning between two requests.
-_KEPT_SECONDS = 1.0
-
-
-class Turns:
-    """Bounds the requests of several entities together; those of the entity begun first go first.
-
-    `waits` is that of `ends_all`.
-    """
-
-    def __init__(self, limit: int, *, waits: bool) -> None:
-        self._free = limit
-        self._waits = waits
-        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []  # a heap
-        self._order = count()
-        self._sending: Counter[int] = Counter()
-        # Otherwise a later entity would take the place at once, and all would advance together: when an
-        # allowance ends, little would be complete.
-        self._kept: dict[int, asyncio.TimerHandle] = {}
-        self._failure: AsyncfinError | None = None
-
-    @asynccontextmanager
-    async def of(self, number: int) -> AsyncIterator[None]:
-        """Wait for the turn of a request of the entity with this number.
-
-        After an error that would fail every other request too, each further turn is that error.
-        """
-        await self._wait(number)
-        self._sending[number] += 1
-        try:
-            yield
-        except AsyncfinError as error:
-            if ends_all(error, waits=self._waits):
-                self._close(error)
-            raise
-        finally:
-            self._sending[number] -= 1
-            is_idle = not self._sending[number]
-            if is_idle:
-                del self._sending[number]
-            if is_idle and number not in self._kept and self._waiting and self._waiting[0][0] > number:
-                loop = asyncio.get_running_loop()
-                self._kept[number] = loop.call_later(_KEPT_SECONDS, self.end, number)
-            else:
-                self._give()
-
-    def turn_of(self, number: int, turn: Turn) -> Turn:
-        """Return a turn that waits for that of the entity, and then for the caller's."""
-
-        @asynccontextmanager
-        async def in_order() -> AsyncIterator[Callable[[], bool] | None]:
-            async with self.of(number), turn() as may_retry:
-                yield may_retry
-
-        return in_order
-
-    def end(self, number: int) -> None:
-        """Give the place that is kept for an entity, if any, to the next one."""
-        if (timer := self._kept.pop(number, None)) is not None:
-            timer.cancel()
-            self._give()
-
-    async def _wait(self, number: int) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if (timer := self._kept.pop(number, None)) is not None:
-            timer.cancel()
-            return
-        if self._free:
-            self._free -= 1
-            return
-        waiting = asyncio.get_running_loop().create_future()
-        heappush(self._waiting, (number, next(self._order), waiting))
-        try:
-            await waiting
-        except asyncio.CancelledError:
-            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                self._give()
-            raise
-
-    def _close(self, failure: AsyncfinError) -> None:
-        self._failure = failure = copy(failure)
-        # It is about another request: questions that share one which is not sent for it send that themselves.
-        mark_ended(failure)
-        while self._waiting:
-            _, _, waiting = heappop(self._waiting)
-            if not waiting.done():
-                waiting.set_exception(failure)
-
-    def _give(self) -> None:
-        """Give a place to the waiting request of the entity begun first."""
-        while self._waiting:
-            _, _, waiting = heappop(self._waiting)
-            if not waiting.done():
-                waiting.set_result(None)
-                return
-        self._free += 1
 
 
 @asynccontextmanager
-async def answers_of(
-    reads: Reads,
+async def read_many(
+    publications: Publications,
     entity_ids: EntityIds,
     question_of: Callable[[str], Question],
     *,
     ahead: int | None = None,
-    turn: Turn = nullcontext,
 ) -> AsyncIterator[AsyncIterator[EntityAnswer]]:
     """Read entities and yield an iterator of their answers as they finish, as `Client.query_many` says.
 
@@ -140,7 +32,7 @@ async def answers_of(
     beyond those that the consumer has received; None: as many as there may be requests in flight.
     """
     running_loop()  # before a coroutine is made
-    answers = _Answers(reads, entity_ids, question_of, ahead or reads.limit, turn)
+    answers = _Answers(publications, entity_ids, question_of, ahead or publications.limit)
     try:
         yield answers
     finally:
@@ -150,16 +42,14 @@ async def answers_of(
 class _Answers:
     def __init__(
         self,
-        reads: Reads,
+        publications: Publications,
         entity_ids: EntityIds,
         question_of: Callable[[str], Question],
         ahead: int,
-        turn: Turn,
     ) -> None:
-        self._reads = reads
+        self._publications = publications
         self._question_of = question_of
-        self._turn = turn
-        self._turns = Turns(reads.limit, waits=reads.waits)
+        self._waits = publications.sender.lane == "bulk"
         self._places = asyncio.Semaphore(ahead)  # one for each entity begun and not yet received
         self._finished: deque[EntityAnswer] = deque()
         self._failure: BaseException | None = None  # what ends the iteration early
@@ -189,31 +79,22 @@ class _Answers:
         """Begin one entity after the other, each when there is a place for it."""
         async with aclosing(_distinct(entity_ids)) as ids:
             await self._places.acquire()
-            number = 0
             async for entity_id in ids:
                 if self._failure is not None:  # a source of ids may ignore its cancellation
                     return
-                self._start(self._answer(entity_id, number))
-                number += 1
+                self._start(self._read(entity_id))
                 await self._places.acquire()
 
-    async def _answer(self, entity_id: str, number: int) -> None:
+    async def _read(self, entity_id: str) -> None:
         try:
             question = self._question_of(entity_id)
-            answer = await answer_of(
-                self._reads,
-                question,
-                [question.value_version],
-                operation="query",
-                turn=self._turns.turn_of(number, self._turn),
-            )
+            panel = await read_question(self._publications, question)
+            answer = EntityAnswer(entity_id, panel, missing=question.missing(panel.catalogue))
         except AsyncfinError as error:
-            if ends_all(error, waits=self._reads.waits):
+            if ends_all(error, waits=self._waits):
                 raise
             # Without its traceback, whose frames would keep everything that was read of the entity.
             answer = EntityAnswer(entity_id, None, error=error.with_traceback(None))
-        finally:
-            self._turns.end(number)
         self._finished.append(answer)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

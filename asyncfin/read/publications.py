@@ -9,29 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
-from attrs import define, field, frozen
+from attrs import field, frozen
 
 from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
 from asyncfin.cache.store import Partition
-from asyncfin.errors import AsyncfinError
-from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication
+from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
-from asyncfin.read.kept import KeptPanels
-from asyncfin.read.turn import is_ended_by_turn
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import SharedCall, SingleFlight, bounded
-from asyncfin.wire.protocol import Request, Response
+from asyncfin.wire.sender import Sender
 
 MAX_KEPT_SERIES = 200_000
-_MAX_UNFINISHED_PAGES = 1_000
+MAX_PANELS = 256
 # The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
 # fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
@@ -55,14 +51,9 @@ def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
 
 @frozen(eq=False)
 class Publication:
-    """A publication, and what its responses have shown: in each value version, since it may list others.
-
-    A copy with another `confirmed` shares the rest.
-    """
+    """A publication, and what its responses have shown: in each value version, since it may list others."""
 
     catalogue: Catalogue
-    # As the current one: when the request was sent that has confirmed it, aware UTC; None: unconfirmed.
-    confirmed: datetime | None = None
     # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
     _listed: dict[str, bytearray] = field(factory=dict)
     _unlisted: dict[str, set[str]] = field(factory=dict)
@@ -107,49 +98,31 @@ class Publication:
     ) -> list[Received]:
         """Return these series: those that are pending, and the others by a request for them.
 
-        If the caller is cancelled, its request continues for the others that wait for it. If the turn of
-        another question ends the request for pending ones, they are requested here.
+        If the caller is cancelled, its request continues for the others that wait for it.
         """
         # No wait from here to the calls that are held, or the same series could be requested twice.
         pending = self._pending.setdefault(value_version, {})
 
         def remove(call: SharedCall[Received]) -> None:
             # From now on the series are in the cache, or have to be requested: a failure is not kept.
-            for each in [each for each, other in pending.items() if other is call]:
-                del pending[each]
+            for series_id in [series_id for series_id, other in pending.items() if other is call]:
+                del pending[series_id]
             if not pending:
                 pending.clear()  # frees its table, of kilobytes for each company
 
-        others = [each for each in series_ids if each not in pending or not pending[each].is_pending]
+        others = [
+            series_id
+            for series_id in series_ids
+            if series_id not in pending or not pending[series_id].is_pending
+        ]
         if others:
             pending.update(dict.fromkeys(others, SharedCall(request(others), remove)))
-        calls: dict[SharedCall[Received], list[str]] = {}
-        for each in series_ids:
-            calls.setdefault(pending[each], []).append(each)
-
-        async def share(call: SharedCall[Received], wanted: list[str]) -> list[Received]:
-            try:
-                return [await call.result()]
-            except AsyncfinError as error:
-                if wanted == others or not is_ended_by_turn(error):  # `others`: requested by this question
-                    raise
-            return await self.gather(value_version, wanted, request)
-
-        jobs = [partial(share, *each) for each in calls.items()]
+        calls = dict.fromkeys(pending[series_id] for series_id in series_ids)
         async with AsyncExitStack() as held:
             for call in calls:  # also those whose job is cancelled before its first step
                 await held.enter_async_context(call)
-            async with bounded(jobs, len(jobs)) as results:
-                return [received async for several in results for received in several]
-
-
-@define(eq=False)
-class Unfinished:
-    """A catalogue whose read was ended by its turn or a failure; the next read continues it."""
-
-    dataset: Dataset | None  # its metadata, to which its requests are pinned; None: nothing was known of it
-    sent: datetime  # when the first request was sent, for these metadata or for the first page; aware UTC
-    responses: dict[Request, Response] = field(factory=dict)  # the pages received, by their requests
+            async with bounded([call.result for call in calls], len(calls)) as results:
+                return [received async for received in results]
 
 
 class Publications:
@@ -158,12 +131,16 @@ class Publications:
     def __init__(
         self,
         clock: Callable[[], datetime],
+        sender: Sender,
+        limit: int,
         *,
         cache: Partition | None = None,
         max_age: float = 0.0,
         stale_if_error: float = 0.0,
     ) -> None:
         self.clock = clock
+        self.sender = sender
+        self.limit = limit  # how many requests may be in flight at once
         # The client's part of its cache; None: it has none.
         self.cache = cache
         # Which publication of an entity is current: those of the cache, if there is one.
@@ -173,26 +150,32 @@ class Publications:
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error
-        # The catalogues being read, for all reads that need one.
-        self.catalogue_reads: SingleFlight[str, Publication] = SingleFlight()
-        # The questions in progress, for all that are equal: the result, and whether it is stale.
-        self.panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
-        self.kept_panels = KeptPanels()
+        # The catalogues being read, for all reads that need one: the publication, and when a
+        # request was sent that has confirmed it.
+        self.pending_catalogues: SingleFlight[str, tuple[Publication, datetime | None]] = SingleFlight()
+        # The questions in progress, for all that are equal: the panel, and whether it is stale.
+        self.pending_panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
+        # The panels last returned without a request, by their question.
+        self.panels: LeastRecentlyUsed[Hashable, Panel] = LeastRecentlyUsed(MAX_PANELS)
+        self.last_panel: Panel | None = None
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
             MAX_KEPT_SERIES,
             lambda publication: len(publication.catalogue),
-            dropped=lambda publication: self.kept_panels.drop(publication.catalogue),
+            dropped=lambda publication: self._drop_panels(publication.catalogue),
         )
         # Of catalogues that are not kept, while a question uses them; by the id of the object.
         self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
-        # The catalogues read in part.
-        self.unfinished: LeastRecentlyUsed[str, Unfinished] = LeastRecentlyUsed(
-            _MAX_UNFINISHED_PAGES, lambda unfinished: len(unfinished.responses)
-        )
 
     async def aclose(self) -> None:
-        """Drop the kept panels."""
-        self.kept_panels.clear()
+        """Drop the panels."""
+        self._drop_panels()
+
+    def _drop_panels(self, catalogue: Catalogue | None = None) -> None:
+        """Drop the panels of a publication, or all."""
+        for key, panel in self.panels.items():
+            if catalogue is None or panel.catalogue is catalogue:
+                self.panels.pop(key)
+        self.last_panel = None
 
     def of(self, catalogue: Catalogue) -> Publication:
         """Return the kept publication of a catalogue, or one that its questions at one time share."""
@@ -208,14 +191,6 @@ class Publications:
         if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
             return kept
         return None
-
-    async def catalogue_of(self, dataset: Dataset) -> Catalogue | None:
-        """Return the catalogue of a publication if it is kept or cached; the cached one is not kept."""
-        if (kept := self.kept_as(dataset.entity_id, dataset.dataset_id)) is not None:
-            return kept.catalogue
-        if self.cache is None:
-            return None
-        return await self.cache.catalogue(dataset.entity_id, dataset.dataset_id)
 
     def keep(self, catalogue: Catalogue) -> Publication:
         """Keep a catalogue as that of the entity's last publication."""

@@ -1,48 +1,47 @@
-"""One whole read of an entity: what it is about, what it has cost, and its requests."""
+"""One whole read of an entity: its requests, the current publication, and what the read has cost."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from contextlib import nullcontext
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from contextvars import Context
 from datetime import datetime
-from functools import partial
+from typing import Self, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from asyncfin.cache.record import EntityRecord
-from asyncfin.errors import NotFoundError, PermissionDeniedError
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.errors import (
+    AsyncfinError,
+    BucketUnavailableError,
+    DatasetChangedError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    ServiceError,
+    ValidationFailedError,
+)
+from asyncfin.events import Event, QuestionFinished, QuestionStarted, Restarted, next_serial
+from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication, publication_id
+from asyncfin.model.period import Period
+from asyncfin.model.select import Select
+from asyncfin.model.selection import FiscalRange
 from asyncfin.plan.question import Question
-from asyncfin.read.publications import Publications
-from asyncfin.read.span import QuestionSpan, current_span
-from asyncfin.read.turn import Turn, taken
+from asyncfin.read.publications import Publication, Publications
+from asyncfin.table.panel import Panel
+from asyncfin.tasks import running_loop
+from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
-from asyncfin.wire.sender import Patience, Sender
+from asyncfin.wire.sender import Patience
 
+MAX_RESTARTS = 3
+# Seconds before the first restart, and the factor by which each further wait grows: the
+# metadata may lag behind the requests that reject the old publication.
+_FIRST_WAIT = 0.1
+_GROWTH = 5
 
-@define
-class ReadStats:
-    """What a whole read has cost so far."""
-
-    requests: int = 0  # attempts, each of which counts against the allowance
-    restarts: int = 0  # how often it has started over
-    cached: int = 0  # how many of the wanted series were cached
-    stale: bool = False  # whether the result is of a publication that could not be confirmed
-    received_at: datetime | None = None  # when the last page was received, aware UTC
-    # The question that the read is a part of, which counts too; None: there is none.
-    span: QuestionSpan | None = field(factory=current_span.get)
-
-    def count(self) -> None:
-        """Count an attempt."""
-        self.requests += 1
-        if self.span is not None:
-            self.span.requests += 1
-
-    def restart(self) -> None:
-        """Count a restart."""
-        self.restarts += 1
-        if self.span is not None:
-            self.span.restart()
+_EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
 
 
 @frozen
@@ -53,96 +52,160 @@ class Metadata:
     sent: datetime  # aware UTC; before the request was sent
 
 
+# A publication, and when a request was sent that has confirmed it; None: by none.
+Confirmed: TypeAlias = tuple[Publication, datetime | None]
+
+
 class Read:
-    """A whole read of one entity. It does not change; what changes is in its `Attempts`."""
+    """One whole read of an entity.
+
+    Its work is about one publication. If that changes, `restart` begins the next attempt:
+
+        while True:
+            try:
+                return await work(read)
+            except DatasetChangedError as error:
+                change = error
+            await read.restart(change)
+
+    Args:
+        publications: what the client has of publications.
+        question: what is read.
+        operation: its name in events, such as ``"query"``.
+        keeps: whether the client keeps the catalogue, and may return a stale result.
+        max_outage: as for `Sender.send`.
+    """
 
     def __init__(
         self,
-        sender: Sender,
         publications: Publications,
         question: Question,
         operation: str,
         *,
-        limit: int,
-        turn: Turn = nullcontext,
+        keeps: bool = True,
         max_outage: float | None = None,
     ) -> None:
-        self._sender = sender
-        self._turn = turn
-        self.announce = sender.announce
-        self.has_turn = turn is not nullcontext  # whether its requests wait for turns, which may end it
         self.publications = publications
         self.question = question
-        self.operation = operation  # its name in events, e.g. ``"query"``
-        self.limit = limit  # how many of its pages may be in flight or waiting for the consumer
+        self.operation = operation
         self.entity_id = question.entity_id
+        self.keeps = keeps
+        self._max_outage = max_outage
         self.cache = publications.cache
         self.records = publications.records
-        # For how many seconds a publication counts as the current one after it was confirmed.
+        self.fills_cache = self.cache is not None and question.fill_cache
         self.max_age = publications.max_age if question.max_age is None else question.max_age
         # Whether it is about one publication, so that a change is an error at once.
-        self.pinned = isinstance(question.source, Catalogue)
-        # Whether the cache keeps what it reads.
-        self.fills_cache = self.cache is not None and question.fill_cache
+        self.is_pinned = isinstance(question.source, Catalogue)
         self.began = publications.clock()  # what was current then may be returned
-        self.stats = ReadStats()
-        self._send = partial(sender.send, on_attempt=self.stats.count, max_outage=max_outage)
-        # Whether it waits for the end of an outage.
-        self._waits = sender.lane == "bulk" or max_outage is not None
-        # An extraction never takes a stale result: what it writes stays.
-        is_extraction = operation in ("extract", "read_entity")
-        self.stale_if_error = 0.0 if is_extraction else publications.stale_if_error
+        self.requests = 0  # attempts, each of which counts against the allowance
+        self.restarts = 0
+        self.cached = 0  # how many of the wanted series were cached
+        self.is_stale = False  # whether the publication of the result could not be confirmed
+        self.received_at: datetime | None = None  # when the last page was received, aware UTC
+        self.error: AsyncfinError | None = None  # what has failed it, if it is one of several
+        self.is_committed = False  # whether the caller has a part of the result
+        self.successor: Metadata | None = None  # of a new publication, for the next attempt
+        self.trial = asyncio.Lock()  # held by the batch that tries a range for exact periods
+        self.sends_ranges = False  # whether a range was accepted for them
+        # When the last request was sent that has confirmed a publication. By publication,
+        # as requests of an earlier attempt may go on for other questions.
+        self._confirmed: dict[str, datetime] = {}
+        self._checking = asyncio.Lock()
+        self._unchanged: set[str] = set()  # publications that the metadata named after a 400
+        # Of the result, for observers.
+        self._series = 0
+        self._periods: set[Period] = set()
+        self._dataset_id: str | None = None
 
     @property
     def is_unauthorized(self) -> bool:
-        """Whether the service has refused the client's token and has accepted none since."""
-        return self._sender.tokens.refused
+        """Whether the service has rejected the client's token and has accepted none since."""
+        return self.publications.sender.tokens.refused
 
-    def age(self, sent: datetime) -> float:
-        """Return how many seconds before this read a request was sent; clocks of machines differ."""
-        if sent > self.publications.clock():  # by a clock that is ahead
-            return (sent - self.began).total_seconds()
-        return (self.began - sent).total_seconds()
+    @asynccontextmanager
+    async def announced(self, context: Context | None = None) -> AsyncIterator[Self]:
+        """Announce the read as a question, from its start to its end.
 
-    async def observe(self, dataset_id: str, sent: datetime) -> None:
-        """Record that a request sent at a moment has confirmed a publication as the current one."""
-        await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
+        `context` is that of the two events; None: that of the block.
+        """
+        sender, began = self.publications.sender, running_loop().time()
+
+        def call(event: Event) -> None:
+            if context is None:
+                sender.announce(event)
+            else:
+                context.run(sender.announce, event)
+
+        identity = (self.operation, self.entity_id, next_serial(), sender.lane)
+        failure: type[BaseException] | None = None
+        call(QuestionStarted(*identity))
+        try:
+            yield self
+            failure = None if self.error is None else type(self.error)
+        except BaseException as error:
+            failure = type(error)
+            raise
+        finally:
+            has_result = self._dataset_id is not None
+            call(
+                QuestionFinished(
+                    *identity,
+                    series=self._series if has_result else None,
+                    periods=len(self._periods) if has_result else None,
+                    requests=self.requests,
+                    cached=self.cached,
+                    stale=self.is_stale,
+                    restarts=self.restarts,
+                    dataset_id=self._dataset_id,
+                    failure=None if failure is None else failure.__name__,
+                    seconds=running_loop().time() - began,
+                )
+            )
+            if failure is None or issubclass(failure, Exception):
+                await sender.announce.after_question()
+
+    def add(self, panel: Panel) -> None:
+        """Count the result, or a piece of it."""
+        self._series += len(panel)
+        self._periods.update(panel.periods)
+        self._dataset_id = panel.dataset.dataset_id
+
+    async def restart(self, change: DatasetChangedError) -> None:
+        """Wait for the next attempt after a change, or raise it if no attempt is left."""
+        if self.is_pinned or self.is_committed or self.restarts == MAX_RESTARTS:
+            raise change
+        self.restarts += 1
+        self._series = self.cached = 0
+        self._periods.clear()
+        self._dataset_id = None
+        self.publications.sender.announce(Restarted(self.operation, self.entity_id, self.restarts))
+        await asyncio.sleep(_FIRST_WAIT * _GROWTH ** (self.restarts - 1))
+
+    def _count(self) -> None:
+        self.requests += 1
 
     async def send(self, request: Request, *, patience: Patience | None = None) -> Response:
-        """Send a request as a part of this read, and record it if the service rejects the entity.
+        """Send a request, and record it if the service rejects the entity.
 
         `patience` is that of `Sender.send`.
         """
-        sent = self.publications.clock()
+        sender, sent = self.publications.sender, self.publications.clock()
         try:
-            if not self.has_turn:
-                return await self._send(request, patience=patience)
-            async with taken(self._turn) as may_retry:
-                return await self._send(request, may_retry=may_retry, patience=patience)
+            return await sender.send(
+                request, on_attempt=self._count, max_outage=self._max_outage, patience=patience
+            )
         except (NotFoundError, PermissionDeniedError) as rejection:
-            # Without an error object it is not the service's rejection, but that of something in front of it.
+            # Without an error object it is of something in front of the service.
             if rejection.has_error_object:
-                token = self._sender.tokens.digest if rejection.status == 403 else ""
+                token = sender.tokens.digest if rejection.status == 403 else ""
                 record = EntityRecord(sent, status=rejection.status, token=token)
                 await self.records.observe(self.entity_id, record)
             raise
 
-    def metadata(self, *, fresh: bool = False, soon: bool = False) -> Awaitable[Metadata]:
-        """Return the entity's current dataset (spec 4.1). One request.
-
-        With `fresh` no cache may answer. With `soon` an interactive question waits for two seconds from
-        its sending.
-        """
-        if soon and not self._waits:
-            return self._sender.soon(partial(self._metadata, fresh))
-        return self._metadata(fresh)
-
-    async def _metadata(self, fresh: bool, patience: Patience | None = None) -> Metadata:
-        sent = self.publications.clock()
-        request = dataset_request(self.entity_id, fresh=fresh)
-        dataset = read_dataset(request, await self.send(request, patience=patience))
-        await self.observe(dataset.dataset_id, sent)
-        return Metadata(dataset, sent)
+    async def observe(self, dataset_id: str, sent: datetime) -> None:
+        """Record that a request sent at a moment has confirmed a publication as the current one."""
+        await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
 
     async def check_rejection(self) -> None:
         """Raise the rejection that the record contains, if it is younger than `max_age`.
@@ -152,7 +215,7 @@ class Read:
         record = await self.records.record(self.entity_id) if self.max_age else None
         if record is None or not record.is_rejection or self.age(record.sent) > self.max_age:
             return
-        if record.status == 403 and record.token != self._sender.tokens.digest:
+        if record.status == 403 and record.token != self.publications.sender.tokens.digest:
             return
         kind = PermissionDeniedError if record.status == 403 else NotFoundError
         raise kind(
@@ -163,3 +226,295 @@ class Read:
             at=record.sent,
             attempts=0,
         )
+
+    async def metadata(self, *, soon: bool = False) -> Metadata:
+        """Return the entity's current dataset (spec 4.1). One request.
+
+        With `soon` an interactive question waits for two seconds from its sending.
+        """
+        sender = self.publications.sender
+        waits = sender.lane == "bulk" or self._max_outage is not None
+        return await (sender.soon(self._metadata) if soon and not waits else self._metadata())
+
+    async def _metadata(self, patience: Patience | None = None) -> Metadata:
+        sent = self.publications.clock()
+        # After a restart no cache on the way may respond.
+        request = dataset_request(self.entity_id, fresh=self.restarts > 0)
+        dataset = read_dataset(request, await self.send(request, patience=patience))
+        await self.observe(dataset.dataset_id, sent)
+        return Metadata(dataset, sent)
+
+    def record_confirmation(self, dataset_id: str, sent: datetime) -> None:
+        """Record when a request was sent that has confirmed a publication."""
+        key = publication_id(dataset_id)
+        self._confirmed[key] = max(sent, self._confirmed.get(key, sent))
+
+    def confirmed_at(self, dataset_id: str) -> datetime | None:
+        """Return when the last request was sent that has confirmed a publication."""
+        return self._confirmed.get(publication_id(dataset_id))
+
+    @asynccontextmanager
+    async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
+        """Find out whether a request pinned to a publication was rejected because it was replaced.
+
+        Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors
+        before the pin rejects a stale request with 400. So one request for the metadata
+        checks a 400, and raises DatasetChangedError.
+        """
+        try:
+            yield
+        except DatasetChangedError as change:
+            if change.answered:
+                await self._drop(dataset_id)
+            raise
+        except ValidationFailedError as rejection:
+            await self.check_unchanged(rejection, dataset_id)
+            raise
+
+    async def check_unchanged(self, rejection: ServiceError, dataset_id: str) -> None:
+        """Find out whether a 400 was about a replaced publication: then it is a DatasetChangedError.
+
+        The first one costs a request for the metadata, and the others none.
+        """
+        async with self._checking:
+            if publication_id(dataset_id) in self._unchanged:
+                return
+            sent = self.publications.clock()
+            request = dataset_request(self.entity_id, fresh=True)
+            dataset = read_dataset(request, await self.send(request))
+            await self.observe(dataset.dataset_id, sent)
+            if is_same_publication(dataset.dataset_id, dataset_id):
+                self._unchanged.add(publication_id(dataset_id))
+                return
+            self.successor = Metadata(dataset, sent)
+            self.publications.drop(self.entity_id, dataset_id)
+            facts = rejection.facts()
+            facts["message"] = f"the publication has been replaced; the service said: {rejection.message}"
+            raise DatasetChangedError(**facts) from rejection
+
+    async def _drop(self, dataset_id: str) -> None:
+        """Record that a publication was replaced."""
+        self.publications.drop(self.entity_id, dataset_id)
+        replaced = EntityRecord(self.publications.clock(), dataset_id, status=409)
+        await self.records.observe(self.entity_id, replaced)
+
+    # Which publication is the current one.
+
+    async def last_publication(self) -> Confirmed | None:
+        """Return the publication that was last seen as the current one, however long ago. No request."""
+        record = await self.records.record(self.entity_id)
+        if record is None or record.current is None:
+            return None
+        publication = await self.cached_publication(record.current)
+        return None if publication is None else (publication, record.sent)
+
+    async def fresh_publication(self) -> Confirmed | None:
+        """Return the publication if it counts as the current one without a request."""
+        last = await self.last_publication()
+        return last if last is not None and self.is_fresh(last[1], self.max_age) else None
+
+    def is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
+        """Return whether a publication confirmed at a moment counts as the current one."""
+        if confirmed is None or self.is_unauthorized:
+            return False
+        return self.age(confirmed) <= max_age
+
+    def age(self, sent: datetime) -> float:
+        """Return how many seconds before this read a request was sent; clocks of machines differ."""
+        if sent > self.publications.clock():  # by a clock that is ahead
+            return (sent - self.began).total_seconds()
+        return (self.began - sent).total_seconds()
+
+    async def current_publication(self) -> Publication:
+        """Return the current publication; its catalogue is read unless it is cached."""
+        if self.keeps:
+            publication, sent = await self.publications.pending_catalogues.share(
+                self.entity_id, self._read_publication_once
+            )
+        else:
+            publication, sent = await self._read_publication()
+        if sent is not None:
+            self.record_confirmation(publication.catalogue.dataset_id, sent)
+        return publication
+
+    async def catalogue(self) -> Catalogue:
+        """Return the catalogue of the publication that counts as the current one."""
+        fresh = await self.fresh_publication() if self.max_age and self.keeps else None
+        publication = await self.current_publication() if fresh is None else fresh[0]
+        return publication.catalogue
+
+    async def _read_publication_once(self) -> Confirmed:
+        """Read the current publication, unless another process has read it meanwhile."""
+        async with nullcontext() if self.cache is None else self.cache.claim(self.entity_id):
+            fresh = None if self.cache is None else await self.fresh_publication()
+            return fresh or await self._read_publication()
+
+    async def _read_publication(self) -> Confirmed:
+        if await self._is_first():
+            sent = self.publications.clock()
+            catalogue = await self._first_catalogue()
+            await self.observe(catalogue.dataset_id, sent)
+            return await self._keep(catalogue), sent
+        stale = await self._stale_publication()
+        current, self.successor = self.successor, None
+        if current is None and not self.restarts:
+            await self.check_rejection()
+        try:
+            current = current or await self.metadata(soon=stale is not None)
+        except AsyncfinError as error:
+            if stale is None or not _is_inconclusive(error):
+                raise
+            return stale, None
+        cached = await self.cached_publication(current.dataset.dataset_id)
+        if cached is None:
+            async with self.pinned_to(current.dataset.dataset_id):
+                catalogue = await read_catalogue(self.send, self.entity_id, current.dataset)
+            cached = await self._keep(catalogue)
+        return cached, current.sent
+
+    async def _is_first(self) -> bool:
+        """Return whether no catalogue of the entity is cached.
+
+        Then its first page shows which one is current. A cached one, of whatever age, may
+        still be the current one, which the metadata show.
+        """
+        if self.restarts or self.successor or self.publications.kept.get(self.entity_id):
+            return False
+        record = await self.records.record(self.entity_id)
+        if record is None:
+            return True
+        return not record.is_rejection and await self.last_publication() is None
+
+    async def _first_catalogue(self) -> Catalogue:
+        """Return the catalogue of an entity of which nothing is cached.
+
+        Its first page is of the current publication. A cursor carries no pin: it may be
+        rejected because the publication was replaced.
+        """
+        pages = 0
+
+        async def send(request: Request) -> Response:
+            nonlocal pages
+            response = await self.send(request)
+            pages += 1
+            return response
+
+        try:
+            return await read_catalogue(send, self.entity_id)
+        except (ValidationFailedError, NotFoundError) as rejection:
+            if not pages:
+                raise
+            facts = rejection.facts()
+            facts["message"] = f"a page of the catalogue was rejected: {rejection.message}"
+            raise DatasetChangedError(**facts) from rejection
+
+    async def _keep(self, catalogue: Catalogue) -> Publication:
+        if not self.keeps:
+            return self.publications.of(catalogue)
+        if self.cache is not None and self.fills_cache:
+            await self.cache.put_catalogue(catalogue)
+        return self.publications.keep(catalogue)
+
+    async def cached_publication(self, dataset_id: str) -> Publication | None:
+        """Return a publication if its catalogue is in memory or cached."""
+        kept = self.publications.kept_as(self.entity_id, dataset_id)
+        if kept is not None or self.cache is None:
+            return kept
+        catalogue = await self.cache.catalogue(self.entity_id, dataset_id)
+        if catalogue is None:
+            return None
+        if not self.keeps:
+            return self.publications.of(catalogue)
+        # Another question may have kept it during the wait: they share what is pending.
+        kept = self.publications.kept_as(self.entity_id, dataset_id)
+        return kept or self.publications.keep(catalogue)
+
+    # Whether values of a publication may be returned.
+
+    async def check_not_replaced(self, dataset_id: str) -> None:
+        """Raise DatasetChangedError before a request that would be rejected, if another client knows that."""
+        if self.is_pinned:
+            return  # only the service decides: publications may return
+        record = await self.records.record(self.entity_id)
+        if record is not None and record.rules_out(dataset_id):
+            raise self._change("another client has found another publication")
+
+    async def confirm(self, dataset_id: str, *, store: bool = True) -> datetime | None:
+        """Make sure that values of a publication may be returned. At most one request, in most cases none.
+
+        Returns when it was last confirmed as the current one; None: never, which is
+        possible only if the read is pinned. Raises DatasetChangedError if another one is
+        current. `store` says whether to store the confirmations by this read.
+        """
+        for _ in range(2):  # a rejection of another request may arrive during the first one
+            confirmed = self.confirmed_at(dataset_id)
+            if store and confirmed is not None:
+                await self.observe(dataset_id, confirmed)
+            record = await self.records.record(self.entity_id)
+            last = record.sent if record is not None and record.names(dataset_id) else None
+            if self._may_return(record, dataset_id):
+                return max(filter(None, (last, confirmed)), default=None)
+            await self.check_rejection()
+            may_be_stale = self._is_stale_usable(last)
+            try:
+                current = await self.metadata(soon=may_be_stale)
+            except AsyncfinError as error:
+                if may_be_stale and self._is_stale_usable(last) and _is_inconclusive(error):
+                    self.is_stale = True
+                    return last
+                raise
+            if is_same_publication(current.dataset.dataset_id, dataset_id):
+                self.record_confirmation(dataset_id, current.sent)
+            elif not self.is_pinned:
+                self.successor = current
+                self.publications.drop(self.entity_id, dataset_id)
+                raise self._change("the metadata name another publication")
+        return self.confirmed_at(dataset_id)
+
+    async def _stale_publication(self) -> Publication | None:
+        """Return the publication that counts as the current one if that can't be found out."""
+        if not self.publications.stale_if_error:
+            return None
+        record = await self.records.record(self.entity_id)
+        if record is None or record.current is None or not self._is_stale_usable(record.sent):
+            return None
+        return await self.cached_publication(record.current)
+
+    def _is_stale_usable(self, confirmed: datetime | None) -> bool:
+        # Extractions never get a stale result.
+        return self.keeps and self.is_fresh(confirmed, self.publications.stale_if_error)
+
+    def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
+        """Return whether values of a publication may be returned without a request."""
+        confirmed = self.confirmed_at(dataset_id)
+        if self.is_unauthorized:
+            return False
+        if record is not None and record.is_rejection:
+            return confirmed is not None and confirmed >= record.sent
+        if self.is_pinned:
+            return True
+        is_named = record is not None and record.names(dataset_id)
+        if confirmed is None:
+            return record is not None and is_named and self.is_fresh(record.sent, self.max_age)
+        return record is None or is_named or confirmed >= record.sent
+
+    def _change(self, message: str) -> DatasetChangedError:
+        return DatasetChangedError(
+            status=409,
+            code="dataset_changed",
+            message=message,
+            answered=False,
+            operation=self.operation,
+            entity_id=self.entity_id,
+            at=self.publications.clock(),
+        )
+
+
+def everything(entity_id: str, max_age: float | None = None) -> Question:
+    """Return the question for all that an entity has."""
+    return Question(entity_id, _EVERY_SERIES, _EVERY_PERIOD, max_age=max_age)
+
+
+def _is_inconclusive(error: AsyncfinError) -> bool:
+    """Return whether an error does not show if the publication is current, unlike a 401, 403 or 404."""
+    return error.concerns == "service" or isinstance(error, (RateLimitedError, BucketUnavailableError))

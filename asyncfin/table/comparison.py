@@ -68,8 +68,6 @@ class Comparison:
     value_version: ValueVersion
     requests: int
     ended: AsyncfinError | None = None
-    # What holds for the whole reading: publications that were replaced while it was read.
-    _remarks: tuple[str, ...] = ()
     _names: Mapping[str, str] = field(factory=dict)  # of entities that failed, as far as known
 
     def __iter__(self) -> Iterator[Panel]:
@@ -101,8 +99,7 @@ class Comparison:
         """What a reader of the figures must know, a line each.
 
         First each entity that failed; then what no entity has, and what each does not have; the notes of
-        each panel, such as its gaps; publications that were replaced too often during the read; that fiscal
-        periods of entities can differ; differing descriptions.
+        each panel, such as its gaps; that fiscal periods of entities can differ; differing descriptions.
         """
         return tuple(printable(shorten(line, _LONGEST)) for line in self._notes())
 
@@ -124,7 +121,6 @@ class Comparison:
             # Of one without series, what is missing says why.
             for line in panel.notes if len(panel) else ():
                 yield f"{names[panel.dataset.entity_id]}: {line}"
-        yield from self._remarks
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
         yield from differing(rows_of(panel._grid for panel in self))

@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.checks import check_entity_id
-from asyncfin.client import Client, reads_of
+from asyncfin.client import Client, publications_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestAnswered
 from asyncfin.model.catalogue import Catalogue
@@ -26,7 +26,14 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.words import counted, listed
 from asyncfin.optional import library
-from asyncfin.read.several import SeveralQuestion, cached_comparison, catalogues_of, compare, plans_of
+from asyncfin.read.several import (
+    SeveralQuestion,
+    cached_comparison,
+    catalogues_of,
+    compare,
+    plans_of,
+    read_cached_catalogue,
+)
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.csv import exact
 from asyncfin.table.notes import entity_names
@@ -207,8 +214,8 @@ class _Pages:
         kept: _Received | None = None
         marks, cost, problem = Marks(), dict[str, Any](), ""
         if is_visit(request.headers):
-            reads = reads_of(self._client())
-            cached = [await reads.cached_catalogue(each) for each in question.companies]
+            publications = publications_of(self._client())
+            cached = [await read_cached_catalogue(publications, each) for each in question.companies]
         catalogues = [each for each in cached if each is not None]
         if question.series and len(catalogues) == len(cached):
             try:
@@ -253,7 +260,7 @@ class _Pages:
         question, _ = await self._asked(request)
         if not question.series:
             return await self._page(request, "cost.html", dict)
-        reading = catalogues_of(reads_of(self._client()), question.companies, max_age=_ANY_AGE)
+        reading = catalogues_of(publications_of(self._client()), question.companies, max_age=_ANY_AGE)
         each = await unless_gone(request, reading, _SECONDS)
         if each.failed:
             raise each.ended or next(iter(each.failed.values()))
@@ -367,10 +374,12 @@ class _Pages:
         Raises:
             SelectionError: as for `Client.query`.
         """
-        reads, comparisons = reads_of(self._client()), list[Comparison]()
+        publications, comparisons = publications_of(self._client()), list[Comparison]()
         current = {each.entity_id: each.dataset_id for each in catalogues}
         for version in question.versions:
-            comparison = await cached_comparison(reads, _several(question, catalogues, version, max_age))
+            comparison = await cached_comparison(
+                publications, _several(question, catalogues, version, max_age)
+            )
             if comparison is None or any(
                 each.dataset.dataset_id != current[each.dataset.entity_id] for each in comparison
             ):
@@ -386,10 +395,10 @@ class _Pages:
         Raises:
             HTTPException: 409: the client has not cached them, and the form does not allow to spend.
         """
-        reads, catalogues = reads_of(self._client()), list[Catalogue]()
+        publications, catalogues = publications_of(self._client()), list[Catalogue]()
         shown = dict(each.split(" ", 1) for each in form.get("publication", ()) if " " in each)
         for entity_id in question.companies:
-            catalogue = await reads.cached_catalogue(entity_id, max_age=_ANY_AGE)
+            catalogue = await read_cached_catalogue(publications, entity_id, max_age=_ANY_AGE)
             if catalogue is not None and catalogue.dataset_id == shown.get(entity_id):
                 catalogues.append(catalogue)
         if catalogues and len(catalogues) == len(shown):
@@ -402,8 +411,8 @@ class _Pages:
 
     async def _cost(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
         """Return how many series the question has, and how many requests they take. No request."""
-        select, reads = question.select(catalogues[0]), reads_of(self._client())
-        plans = await plans_of(reads, catalogues, select, question.periods, question.versions)
+        select, publications = question.select(catalogues[0]), publications_of(self._client())
+        plans = await plans_of(publications, catalogues, select, question.periods, question.versions)
         series = sum(len(plan.series) for plan in plans)
         # Each company has what it has; of a single one that has nothing the error says what is wrong.
         if not series and len(catalogues) == 1 and (error := judge(catalogues[0], select).error()):
@@ -412,16 +421,17 @@ class _Pages:
 
     async def _read(self, question: Question) -> "_Received":
         """Request what the page shows."""
-        reads = reads_of(self._client())
+        publications = publications_of(self._client())
         # Periods of several companies are resolved over their current catalogues.
         max_age = None if len(question.companies) > 1 else _ANY_AGE
-        each = await catalogues_of(reads, question.companies, max_age=max_age)
+        each = await catalogues_of(publications, question.companies, max_age=max_age)
         catalogues = list(each.found.values())
         if not catalogues:
             raise each.ended or next(iter(each.failed.values()))
         cost = await self._cost(question, catalogues)
         comparisons = [
-            await compare(reads, _several(question, catalogues, version)) for version in question.versions
+            await compare(publications, _several(question, catalogues, version))
+            for version in question.versions
         ]
         failed = each.failed | {name: error for one in comparisons for name, error in one.failed.items()}
         if not any(map(len, comparisons)):

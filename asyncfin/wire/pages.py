@@ -15,7 +15,6 @@ from attrs import Factory, define, evolve
 from asyncfin.errors import (
     DatasetChangedError,
     MalformedAnswerError,
-    ValidationFailedError,
     error_context,
 )
 from asyncfin.model.catalogue import (
@@ -255,32 +254,15 @@ def _check_selection(query: Query, page: QueryPage) -> None:
             )
 
 
-async def read_catalogue(
-    send: Send,
-    entity_id: str,
-    dataset: Dataset | None = None,
-    *,
-    on_restart: Callable[[], None] = lambda: None,
-) -> Catalogue:
+async def read_catalogue(send: Send, entity_id: str, dataset: Dataset | None = None) -> Catalogue:
     """Return a whole catalogue (spec 4.2).
 
     With `dataset` each request is pinned to its publication. Without, none is pinned: the first page says
-    which publication is the current one, and all must be of it. If a cursor is refused, the chain starts over
-    from its first page, once; `on_restart` is called before.
+    which publication is the current one, and all must be of it.
     """
     pin = None if dataset is None else dataset.dataset_id
-    pages: list[CataloguePage] = []
-    for last in (False, True):
-        chain = catalogue_pages(send, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE)
-        try:
-            async with aclosing(chain):
-                async for page in chain:
-                    pages.append(page)  # noqa: PERF401  those before a rejection count
-            break
-        except ValidationFailedError:
-            if last or not pages:
-                raise
-            pages.clear()
-            on_restart()
+    chain = catalogue_pages(send, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE)
+    async with aclosing(chain):
+        pages = [page async for page in chain]
     with error_context("catalogue", entity_id):
         return join_pages(dataset or pages[0], pages)

@@ -519,7 +519,7 @@ async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
         threads.append(threading.current_thread())
         return for_cache(*arguments, **options)
 
-    monkeypatch.setattr("asyncfin.read.attempts.for_cache", watched)
+    monkeypatch.setattr("asyncfin.read.query.for_cache", watched)
     large = generate(7, series=1_100)
     async with service(large) as sandbox, client(sandbox, MemoryCache()) as cached:
         catalogue = await cached.catalogue(large.entity_id)

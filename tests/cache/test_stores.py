@@ -339,31 +339,3 @@ async def test_the_records_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch
         await partition.observe(entity_id, EntityRecord(utc_now(), "the publication"))
     records = [await partition.record(entity_id) for entity_id in ("A", "B", "C")]
     assert [record is not None and record.current is not None for record in records] == [False, True, True]
-
-
-async def test_what_was_made_of_blocks_ends_with_them_and_with_its_owner() -> None:
-    """Also what is made only when other blocks of the same series have taken their place."""
-
-    class Owner:
-        pass
-
-    cache, owner = MemoryCache(), Owner()
-    partition: Any = cache.partition(URL, "token")
-    key = (ENTITY, DATASET, "original")
-    await partition.put_blocks(*key, blocks(1, 2))
-    old = await partition.blocks(*key)
-    assert partition.keep_made(*key, owner, old, "of the old ones")
-    assert partition.made(*key, owner) == "of the old ones"
-    assert partition.made(*key, Owner()) is None
-    await cache.clear()
-    assert partition.made(*key, owner) is None
-    await partition.put_blocks(*key, blocks(1, 2, scale=3))
-    assert not partition.keep_made(*key, owner, old, "of the old ones")
-    assert partition.made(*key, owner) is None
-    made = Owner()
-    assert partition.keep_made(*key, owner, await partition.blocks(*key), made)
-    assert partition.made(*key, owner) is made
-    released = weakref.ref(made)
-    del made, owner
-    gc.collect()
-    assert released() is None

@@ -33,7 +33,6 @@ from asyncfin.errors import (
     error_context,
 )
 from asyncfin.extraction.report import ExtractReport, Failure, UnknownToAllError
-from asyncfin.read.turn import NoTurnError
 
 AT = datetime(2024, 5, 6, 7, 8, 9, tzinfo=UTC)
 ENTITY = "O-" + "a1" * 16
@@ -356,7 +355,6 @@ CONCERNS = [
     (refusal(DatasetChangedError, 409, **OF_ENTITY), "entity", "never"),
     (MalformedAnswerError("no", **OF_ENTITY), "entity", "never"),
     (IncompleteResultError("no", **OF_ENTITY), "entity", "never"),
-    (NoTurnError("no"), "entity", "never"),
     (refusal(AuthenticationError, 401, **OF_ENTITY), "account", "always"),
     (refusal(RateLimitedError, 429, **OF_ENTITY), "account", "never"),
     (refusal(AllowanceExhaustedError, 429, **OF_ENTITY), "account", "always"),

@@ -426,28 +426,6 @@ async def test_a_failure_reaches_all_as_itself_and_is_not_kept(calls: SingleFlig
     assert await calls.share("a", Call()) == 1
 
 
-async def test_an_error_that_concerns_its_caller_alone_ends_no_other_call(
-    calls: SingleFlight[str, int],
-) -> None:
-    """The caller that started the call gets the error, and the others share the next call."""
-
-    def is_private(error: Exception) -> bool:
-        return isinstance(error, KeyError)
-
-    first, second, third = Call(KeyError("x")), Call(), Call()
-    outcomes = await asyncio.gather(
-        *(calls.share("a", each, is_private=is_private) for each in (first, second, third)),
-        return_exceptions=True,
-    )
-    assert [outcomes[0] is first.error, *outcomes[1:]] == [True, 1, 1]
-    assert (first.begun, second.begun + third.begun) == (1, 1)
-    outcomes = await asyncio.gather(
-        *(calls.share("a", Call(LookupError("y")), is_private=is_private) for _ in range(2)),
-        return_exceptions=True,
-    )
-    assert outcomes[0] is outcomes[1]
-
-
 def test_a_call_left_pending_by_a_loop_that_has_ended_is_not_shared() -> None:
     """It would never be done: the next loop starts a new call."""
     calls: SingleFlight[str, int] = SingleFlight()

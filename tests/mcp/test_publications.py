@@ -1,11 +1,8 @@
 """The tools while publications change, and with cached catalogues."""
 
 import pytest
-from attrs import evolve
 
-from asyncfin import Client, MemoryCache
 from asyncfin.sandbox import Sandbox, Switch, load
-from tests.generate import generate
 from tests.handmade import FIRST, SECOND, dataset
 from tests.mcp.assistant import assistant, rows_of, text_of
 
@@ -101,43 +98,3 @@ async def test_values_of_different_publications_are_not_compared() -> None:
     assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "1"}]
     assert "was restated" not in text_of(answer)
     assert "are not compared: the publication was replaced" in text_of(answer)
-
-
-async def test_pages_that_were_kept_do_not_make_a_cached_catalogue_current() -> None:
-    """Another client has cached the catalogue of which a call has read a part, and then it was replaced."""
-    made = generate(3, series=450, publications=2)
-    old, new = (evolve(made, publications=[each]) for each in made.publications)
-    cache = MemoryCache()
-    async with (
-        Sandbox(old) as sandbox,
-        assistant(sandbox, max_requests=2, cache=cache) as call,
-        Client(sandbox.base_url, sandbox.token, cache=cache) as other,
-    ):
-        cut = await call("find_series", entities=sandbox.entities, words="metric")
-        await other.catalogue(sandbox.entities[0])
-        sandbox.publish(new)
-        before = len(sandbox.log)
-        await call("find_series", entities=sandbox.entities, words="metric")
-        sent = [each.operation for each in sandbox.log[before:]]
-    assert "not read yet" in text_of(cut)
-    assert sent[:1] == ["dataset"]
-
-
-async def test_a_publication_that_changes_within_a_call_does_not_exceed_it() -> None:
-    """A restart reads a new catalogue: where that does not fit, the call says so and can be repeated."""
-    made = generate(3, series=450, publications=2)
-    old, new = (evolve(made, publications=[each]) for each in made.publications)
-    async with Sandbox(old) as sandbox, assistant(sandbox, max_requests=6, max_age=600) as call:
-        found = await call("find_series", entities=sandbox.entities, words="metric")
-        arguments = {"entities": sandbox.entities, "series": ["r1"], "periods": "all periods"}
-        sandbox.publish(new)
-        before = len(sandbox.log)
-        cut = await call("query", **arguments)
-        middle = len(sandbox.log)
-        answer = await call("query", **arguments)
-    assert not found.is_error
-    assert cut.structured_content["error"] == "RequestLimitError"
-    assert "Call again" in text_of(cut)
-    assert middle - before == 6
-    assert not answer.is_error
-    assert len(sandbox.log) - middle <= 6

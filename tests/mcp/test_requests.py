@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from asyncfin import Client, FiscalRange, MemoryCache, Retry, Select
+from asyncfin import Client, Retry
 from asyncfin.mcp import server
-from asyncfin.sandbox import Latency, Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status
 from tests.generate import generate
 from tests.mcp.assistant import assistant, mcp, rows_of, text_of
 
@@ -134,52 +134,6 @@ async def test_a_cost_beyond_the_limit_is_said_beforehand() -> None:
     assert "query would be refused: a call may send 1 request" in text_of(cost)
 
 
-@pytest.mark.parametrize("limit", [1, 2, 5])
-async def test_find_series_sends_no_more_than_it_may_and_goes_on(limit: int) -> None:
-    """Catalogue pages that were read are kept: further calls read the rest, and no page twice."""
-    async with (
-        Sandbox(generate(1, series=850, publications=1)) as sandbox,
-        assistant(sandbox, max_requests=limit, max_age=600) as call,
-    ):
-        pages = 9
-        for number in range(1, -(-pages // limit) + 1):
-            found = await call("find_series", entities=sandbox.entities, words="metric")
-            assert not found.is_error
-            assert len(sandbox.log) == min(number * limit, pages)
-            assert ("not read yet" in text_of(found)) == (number * limit < pages)
-            assert ("call again" in text_of(found)) == (number * limit < pages)
-        assert found.structured_content["series"]
-
-
-async def test_retries_count_for_what_a_call_may_send(sandbox: Sandbox) -> None:
-    """Where the service fails, calls stay within the limit, and the pages between two failures are kept."""
-    sandbox.inject(*(Status(status=503, retry_after=0, nth=nth) for nth in (2, 3, 5, 6, 7)))
-    ended: list[str] = []
-    async with assistant(sandbox, max_requests=3, max_age=600, retry=Retry(wait_initial=0)) as call:
-        for number in range(1, 5):
-            found = await call("find_series", entities=["Apple"], words="revenue")
-            assert len(sandbox.log) <= 3 * number
-            ended.append(
-                found.structured_content.get("error", "notes" if "not read" in text_of(found) else "")
-            )
-    assert ended[-1] == ""
-    assert [served.status for served in sandbox.log].count(503) == 5
-    read = [served for served in sandbox.log if served.status == 200]
-    assert len(read) == 3, "a page was read twice"
-
-
-async def test_a_query_whose_retries_exceed_the_limit_says_what_failed(sandbox: Sandbox) -> None:
-    """The error of the service, with what to do."""
-    async with assistant(sandbox, max_requests=6, max_age=600, retry=Retry(wait_initial=0)) as call:
-        await call("find_series", entities=["Apple"], words="revenue")
-        before = len(sandbox.log)
-        sandbox.inject(Status(status=503, retry_after=0, operation="query"))
-        answer = await call("query", entities=["Apple"], series=["Revenue"])
-        assert len(sandbox.log) - before == 6
-    assert answer.structured_content["error"] == "ServerFailureError"
-    assert "Call again in a minute" in text_of(answer)
-
-
 async def test_a_service_that_fails_as_a_whole_is_left_alone_for_half_a_minute(sandbox: Sandbox) -> None:
     """The result says since when, and nothing is sent for it."""
     async with assistant(sandbox, retry=Retry(attempts=1)) as call:
@@ -198,15 +152,6 @@ async def test_a_service_that_fails_as_a_whole_is_left_alone_for_half_a_minute(s
     assert since.endswith("Z")
 
 
-async def test_two_companies_of_which_one_fits(sandbox: Sandbox) -> None:
-    """The first one is found now, the second is named as not read yet."""
-    async with assistant(sandbox, max_requests=4) as call:
-        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
-    assert len(sandbox.log) == 4
-    assert found.structured_content["series"][0]["metric"] == "Revenue"
-    assert 'not read yet: company "NVIDIA"' in text_of(found)
-
-
 async def test_the_failure_of_one_company_does_not_hide_that_another_is_not_read_yet(
     sandbox: Sandbox,
 ) -> None:
@@ -217,6 +162,37 @@ async def test_the_failure_of_one_company_does_not_hide_that_another_is_not_read
     assert not found.is_error
     assert "could not be read: NotFoundError" in text_of(found)
     assert 'not read yet: company "NVIDIA"' in text_of(found)
+
+
+async def test_catalogues_go_on_in_next_call(sandbox: Sandbox) -> None:
+    """None is begun once the call has sent as many requests as it may; those that were read are kept."""
+    async with assistant(sandbox, max_requests=3, max_age=600) as call:
+        first = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+        assert len(sandbox.log) == 3
+        second = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert first.structured_content["series"][0]["metric"] == "Revenue"
+    assert 'not read yet: company "NVIDIA"' in text_of(first)
+    assert "not read yet" not in text_of(second)
+    assert [served.operation for served in sandbox.log] == ["catalogue"] * len(sandbox.log)
+
+
+async def test_retries_count_as_spent(sandbox: Sandbox) -> None:
+    sandbox.inject(Status(status=503, retry_after=0, nth=2))
+    async with assistant(sandbox, max_requests=4, retry=Retry(wait_initial=0)) as call:
+        found = await call("find_series", entities=["Apple", "NVIDIA"], words="revenue")
+    assert 'not read yet: company "NVIDIA"' in text_of(found)
+    assert len(sandbox.log) == 4
+
+
+async def test_calls_at_once_count_apart(sandbox: Sandbox) -> None:
+    """Each call counts its own requests, although both use one client."""
+    async with assistant(sandbox, max_requests=2, max_age=600) as call:
+        answers = await asyncio.gather(
+            call("find_series", entities=["Apple"], words="revenue"),
+            call("find_series", entities=["NVIDIA", "Alphabet"], words="revenue"),
+        )
+    assert "not read yet" not in text_of(answers[0])
+    assert 'not read yet: company "Alphabet"' in text_of(answers[1])
 
 
 @pytest.mark.parametrize("over", [0, 1])
@@ -243,71 +219,6 @@ async def test_a_query_spends_no_more_requests_than_it_may(over: int) -> None:
     assert result.is_error == bool(over)
     assert sent == (0 if over else limit)
     assert ("fewer companies or series" if over else "are not compared") in text_of(result)
-
-
-async def test_a_comparison_that_exceeds_the_limit_is_left_out_and_that_is_said(sandbox: Sandbox) -> None:
-    """A retry of the first version takes the request of the second: the values are there, and a note."""
-    async with assistant(sandbox, max_requests=4, max_age=600, retry=Retry(wait_initial=0)) as call:
-        await call("find_series", entities=["Apple"], words="revenue")
-        before = len(sandbox.log)
-        sandbox.inject(Status(status=503, retry_after=0, operation="query", nth=(1, 2, 3)))
-        answer = await call("query", entities=["Apple"], series=["Revenue"], periods="FY2024")
-        assert len(sandbox.log) - before == 4
-    assert [row["values"] for row in rows_of(answer)] == [{"FY2024": "391,035,000,000"}]
-    (note,) = [each for each in answer.structured_content["notes"] if "are not compared" in each]
-    assert note.startswith('company "Apple')
-    assert "a call may send 4 requests" in note
-
-
-async def test_a_call_does_not_end_because_another_one_has_spent_its_requests() -> None:
-    """Both wait for the same catalogue, which the call that began to read it may not read to its end."""
-    small, large = generate(1, series=40, publications=1), generate(2, series=250, publications=1)
-    async with (
-        Sandbox(small, large) as sandbox,
-        assistant(sandbox, max_requests=3) as call,
-    ):
-        sandbox.inject(Latency(seconds=0.5, operation="catalogue"))
-        first = asyncio.ensure_future(call("find_series", entities=sandbox.entities, words="metric"))
-        # Until the first page of the large one.
-        while len(sandbox.log) < 2:  # noqa: ASYNC110  the log has no event
-            await asyncio.sleep(0)
-        second = await call("find_series", entities=[large.entity_id], words="metric")
-        assert "not read yet" in text_of(await first)
-    assert "not read yet" not in text_of(second)
-
-
-@pytest.mark.parametrize("other", ["assistant", "program"])
-async def test_a_question_does_not_end_because_a_call_it_shares_series_with_has_spent_its_requests(
-    other: str,
-) -> None:
-    """It requests what the first one may not request any more."""
-    async with (
-        Sandbox(generate(2, series=300, publications=1)) as sandbox,
-        # One request after the other: the retry of the first takes the place of the last.
-        Client(sandbox.base_url, sandbox.token, max_age=600, max_in_flight=1, cache=MemoryCache()) as client,
-        mcp.Client(server(client, sandbox.entities, max_requests=3)) as session,
-    ):
-        catalogue = await client.catalogue(sandbox.entities[0])
-        asked = {
-            "entities": sandbox.entities,
-            "series": sorted(catalogue.by_metric),
-            "periods": "all periods",
-        }
-        before = len(sandbox.log)
-        sandbox.inject(
-            Status(status=503, retry_after=0, operation="query", nth=1),
-            Latency(seconds=0.2, operation="query"),
-        )
-        first = asyncio.ensure_future(session.call_tool("query", asked))
-        while len(sandbox.log) == before:  # noqa: ASYNC110  the log has no event
-            await asyncio.sleep(0)
-        if other == "program":
-            panel = await client.query(catalogue.entity_id, Select(), FiscalRange())
-            assert len(panel) == 300
-        else:
-            second = await session.call_tool("query", asked)
-            assert not second.is_error
-        assert (await first).structured_content["error"] == "RequestLimitError"
 
 
 @pytest.mark.parametrize(
@@ -345,7 +256,7 @@ async def test_a_refused_token_is_nowhere_in_the_result(sandbox: Sandbox) -> Non
 
 
 async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
-    """Each request of a call is a step."""
+    """Each catalogue of a call is a step."""
     steps: list[float] = []
 
     async def report(progress: float, total: float | None, message: str | None) -> None:
@@ -355,6 +266,6 @@ async def test_progress_is_reported_for_catalogues(sandbox: Sandbox) -> None:
         Client(sandbox.base_url, sandbox.token) as client,
         mcp.Client(server(client, sandbox.entities)) as session,
     ):
-        arguments = {"entities": sandbox.entities[0]}
+        arguments = {"entities": sandbox.entities[:2]}
         await session.call_tool("find_series", arguments, progress_callback=report)
-    assert steps == [1, 2, 3]
+        assert steps == [3, len(sandbox.log)]

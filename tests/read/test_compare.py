@@ -17,6 +17,7 @@ from asyncfin import (
     AuthenticationError,
     Client,
     Comparison,
+    DatasetChangedError,
     Exact,
     FileCache,
     FiscalRange,
@@ -188,25 +189,44 @@ async def test_a_publication_that_changes_the_periods_of_the_rule_is_read_by_all
     assert not any("replaced" in note for note in found.notes)
 
 
-async def test_a_second_change_of_the_periods_is_a_note() -> None:
-    """The panels agree on the periods still, and the note names the entity and its publication."""
-    second, third = (
-        company(B, 2024, year, dataset_id=f"{number}" * 8 + "-2222-4222-8222-222222222222")
-        for number, year in ((2, 2025), (3, 2026))
-    )
+def number_id(number: int) -> str:
+    return f"{number}" * 8 + "-2222-4222-8222-222222222222"
+
+
+def queries(sandbox: Sandbox, entity_id: str) -> int:
+    """Return how many queries were sent for an entity."""
+    paths = [served.path for served in sandbox.log if served.operation == "query"]
+    return sum(entity_id in path for path in paths)
+
+
+@pytest.mark.parametrize(("newest", "again"), [(2024, 1), (2025, 2)])
+async def test_only_a_changed_entity_is_read_again(newest: int, again: int) -> None:
+    """The others only if the rule then resolves to other periods."""
+    newer = company(B, 2023, newest, dataset_id=SECOND)
     async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:
-        # The first query of the second reading is that of A.
-        sandbox.inject(
-            Switch(operation="query", nth=1, publication=second),
-            Switch(operation="query", nth=4, publication=third),
-        )
+        sandbox.inject(Switch(operation="query", nth=1, publication=newer))
         async with Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client:
-            found = await client.compare([A, B], REVENUE, Annual(last=2))
-    assert [period.label for period in found.periods] == ["FY2024", "FY2025"]
-    assert found[B].dataset.dataset_id.startswith("33333333")
-    (note,) = [note for note in found.notes if "replaced" in note]
-    assert B in note
-    assert found[B].dataset.dataset_id in note
+            comparison = await client.compare([A, B], REVENUE, Annual(last=2))
+    assert not comparison.failed
+    assert comparison[B].dataset.dataset_id == SECOND
+    assert (queries(sandbox, A), queries(sandbox, B)) == (again, 2)
+    assert comparison.requests == len(sandbox.log)
+
+
+async def test_entity_that_keeps_changing_fails() -> None:
+    """After three restarts; the others are shown."""
+    async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:
+        # Before each query of B, of which the first is the second of all.
+        for number in range(2, 6):
+            newer = company(B, 2023, 2024, dataset_id=number_id(number))
+            sandbox.inject(Switch(operation="query", nth=number, publication=newer))
+        async with Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client:
+            comparison = await client.compare([A, B], REVENUE, Annual(last=2))
+    assert list(comparison.panels) == [A]
+    error = comparison.failed[B]
+    assert isinstance(error, DatasetChangedError)
+    assert error.entity_id == B
+    assert (queries(sandbox, A), queries(sandbox, B)) == (1, 4)
 
 
 async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown() -> None:

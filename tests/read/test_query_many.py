@@ -12,25 +12,18 @@ from asyncfin import (
     AllowanceExhaustedError,
     Annual,
     ArgumentError,
-    AsyncfinError,
     AuthenticationError,
     Client,
-    ConnectionFailedError,
     EntityAnswer,
     Exact,
     MemoryCache,
     NotFoundError,
-    RateLimitedError,
     Retry,
     Select,
     SelectionError,
     ServerFailureError,
 )
-from asyncfin.client import reads_of
-from asyncfin.plan.question import Question
-from asyncfin.read.many import Turns, answers_of
-from asyncfin.read.turn import NoTurnError, Turn
-from asyncfin.sandbox import Drop, Fault, Hang, Latency, Sandbox, Served, Status
+from asyncfin.sandbox import Hang, Latency, Sandbox, Served, Status
 from tests.handmade import dataset
 
 pytestmark = pytest.mark.virtual
@@ -58,16 +51,6 @@ async def session(
 
 async def collected(client: Client, ids: Any = ALL, **options: Any) -> list[EntityAnswer]:
     async with client.query_many(ids, SELECT, Annual(), **options) as answers:
-        return [answer async for answer in answers]
-
-
-async def collected_in_turns(client: Client, turn: Turn) -> list[EntityAnswer]:
-    """Return the answer of the first entity, whose requests wait for turns."""
-
-    def question(entity_id: str) -> Question:
-        return Question(entity_id, SELECT, Annual(), known_only=True)
-
-    async with answers_of(reads_of(client), ALL[:1], question, turn=turn) as answers:
         return [answer async for answer in answers]
 
 
@@ -116,13 +99,14 @@ async def test_it_spends_what_query_spends(cache: MemoryCache | None) -> None:
 
 
 async def test_equal_questions_at_the_same_time_share_their_requests() -> None:
-    """Of `query` and `query_many`, whichever begins."""
     async with session(ALL[:1], faults=[Latency(seconds=1)]) as (sandbox, client):
         question = (SELECT, Annual())
         await asyncio.gather(
-            collected(client, ALL[:1]), client.query(ALL[0], *question), collected(client, ALL[:1])
+            *(collected(client, ALL[:1]) for _ in range(3)),
+            *(client.query(ALL[0], *question) for _ in range(3)),
         )
-        assert len(sandbox.log) == 2
+        operations = [served.operation for served in sandbox.log]
+        assert sorted(operations) == ["catalogue", "query", "query"]
 
 
 async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_many() -> None:
@@ -228,20 +212,6 @@ async def test_ids_are_read_as_needed(ahead: int | None, begun: int) -> None:
             await anext(answers)
 
 
-async def test_requests_of_entities_begun_earlier_go_first() -> None:
-    """So nearly all that an allowance pays for is complete, whatever `ahead` is."""
-    async with session(
-        allowance=40, faults=[Latency(seconds=0.1)], retry=Retry(attempts=1), max_in_flight=4
-    ) as (_, client):
-        finished: list[str] = []
-        async with client.query_many(ALL, SELECT, Annual(), ahead=30) as answers:
-            with pytest.raises(AllowanceExhaustedError):
-                await receive(answers, finished)
-    # An entity takes two requests.
-    assert len(finished) >= 19
-    assert sorted(finished) == ALL[: len(finished)]
-
-
 async def test_the_batches_of_all_entities_are_bounded_together() -> None:
     """Never more than `max_in_flight` requests at once, with many entities of several batches begun."""
     wide = [company(each, metrics=400) for each in ALL[:6]]
@@ -274,7 +244,7 @@ async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error
     """After the answers that are finished; the error is raised as itself, at every further step."""
     async with session(faults=[fault], max_in_flight=2) as (sandbox, client):
         finished: list[str] = []
-        async with client.query_many(ALL, SELECT, Annual(), ahead=10) as answers:
+        async with client.query_many(ALL, SELECT, Annual(), ahead=2) as answers:
             with pytest.raises(error):
                 await receive(answers, finished)
             with pytest.raises(error):
@@ -287,11 +257,10 @@ async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error
 
 
 async def test_finished_answers_come_before_an_allowance_that_ends() -> None:
-    """All entities whose requests were all answered are given, however late the consumer looks."""
+    """All entities whose requests were all answered are given."""
     async with session(allowance=14, retry=Retry(attempts=1), max_in_flight=3) as (sandbox, client):
         finished: list[str] = []
-        async with client.query_many(ALL, SELECT, Annual(), ahead=30) as answers:
-            await asyncio.sleep(1000)
+        async with client.query_many(ALL, SELECT, Annual()) as answers:
             with pytest.raises(AllowanceExhaustedError):
                 await receive(answers, finished)
         complete = Counter(_entity(served) for served in sandbox.log if served.status == 200)
@@ -417,25 +386,6 @@ async def test_an_entity_that_hangs_stops_no_other() -> None:
         assert [(await anext(answers)).entity_id] == sorted({*ALL} - {*first})
 
 
-async def test_a_turn_given_to_a_request_that_is_cancelled_goes_to_the_next() -> None:
-    """In the same moment."""
-    turns = Turns(1, waits=False)
-    order = []
-
-    async def request(number: int) -> None:
-        async with turns.of(number):
-            order.append(number)
-            await asyncio.sleep(1)
-
-    requests = [asyncio.ensure_future(request(number)) for number in (2, 1, 0)]
-    await asyncio.sleep(0.5)
-    requests[0].cancel()
-    await asyncio.sleep(0)
-    requests[2].cancel()
-    await asyncio.wait_for(requests[1], 5)
-    assert order[-1] == 1
-
-
 async def test_an_error_keeps_nothing_that_was_read() -> None:
     """An answer's error has no traceback, whose frames would keep catalogues and pages."""
     async with session(ALL[:1]) as (_, client):
@@ -452,122 +402,6 @@ def _serving(task: asyncio.Task[Any]) -> bool:
 
 def _entity(served: Served) -> str:
     return served.path.split("/")[3]
-
-
-@pytest.mark.parametrize("cached", [False, True])
-async def test_the_turn_of_a_question_ends_no_equal_question_that_shares_its_answer(cached: bool) -> None:
-    """What one caller may send is no limit for another one that asks the same at the same time."""
-    turns = 0
-
-    @asynccontextmanager
-    async def one_request() -> AsyncIterator[None]:
-        nonlocal turns
-        turns += 1
-        if turns > 1:
-            raise NoTurnError("one request")
-        yield
-
-    cache = MemoryCache() if cached else None
-    async with session(ALL[:1], faults=[Latency(seconds=1)], cache=cache) as (_, client):
-        limited = asyncio.create_task(collected_in_turns(client, one_request))
-        await asyncio.sleep(0.5)  # its first request is in flight
-        (ended,), (many,), panel = await asyncio.gather(
-            limited, collected(client, ALL[:1]), client.query(ALL[0], SELECT, Annual())
-        )
-        assert isinstance(ended.error, NoTurnError)
-        assert many.error is None
-        assert many.panel is not None
-        assert len(many.panel.series) == len(panel.series) == 1
-
-
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        (Status(status=503, operation="catalogue", nth=1), ServerFailureError),
-        (Status(status=429, retry_after=1, operation="catalogue", nth=1), RateLimitedError),
-        (Status(status=429, retry_after=1, operation="query", nth=1), RateLimitedError),
-        (Status(status=503, operation="query", nth=1), ServerFailureError),
-        (Status(status=401, operation="query", nth=1), AuthenticationError),
-        (Drop(operation="query", nth=1), ConnectionFailedError),
-    ],
-)
-async def test_the_refused_retry_of_a_question_ends_no_other_that_shares_the_request(
-    fault: Fault, error: type[AsyncfinError], cached: bool
-) -> None:
-    """The question whose turn it was ends with what failed; the others send the request themselves."""
-
-    @asynccontextmanager
-    async def without_retries() -> AsyncIterator[Callable[[], bool]]:
-        yield lambda: False
-
-    cache = MemoryCache() if cached else None
-    async with Sandbox(company(ALL[0]), faults=[Latency(seconds=1), fault]) as sandbox:
-
-        async def token() -> str:
-            return sandbox.token
-
-        async with Client(sandbox.base_url, token, cache=cache) as client:
-            limited = asyncio.create_task(collected_in_turns(client, without_retries))
-            # Until the request that fails is in flight.
-            await asyncio.sleep(0.5 + ("catalogue", "query").index(fault.operation or ""))
-            others = await asyncio.gather(
-                collected(client, ALL[:1]),
-                client.query(ALL[0], SELECT, Annual()),
-                client.query(ALL[0], SELECT, Exact(["FY2024"])),
-            )
-            # A refused token ends the whole call, any other failure the entity.
-            ended = (await asyncio.gather(limited, return_exceptions=True))[0]
-    (many,), *panels = others
-    failure = ended if isinstance(ended, BaseException) else ended[0].error
-    assert isinstance(failure, error)
-    assert "no further request may be sent" in str(failure.__notes__)
-    assert [len(panel) for panel in (many.panel or (), *panels)] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("cached", [False, True])
-async def test_what_ends_a_call_for_another_entity_ends_no_question_that_shares_its_requests(
-    cached: bool,
-) -> None:
-    """The token is refused for one entity until the call ends; the others' requests were not sent yet."""
-    fault = Status(status=401, operation="catalogue", nth=[1, 2])
-    async with Sandbox(*map(company, ALL[:2]), faults=[Latency(seconds=1), fault]) as sandbox:
-
-        async def token() -> str:
-            return sandbox.token
-
-        cache = MemoryCache() if cached else None
-        async with Client(sandbox.base_url, token, cache=cache, max_in_flight=1) as client:
-            ended = asyncio.create_task(collected(client, ALL[:2], ahead=2))
-            await asyncio.sleep(0.5)  # the request of the first entity is in flight
-            panels = await asyncio.gather(
-                client.query(ALL[1], SELECT, Annual()), client.query(ALL[1], SELECT, Exact(["FY2024"]))
-            )
-            with pytest.raises(AuthenticationError):
-                await ended
-    assert [len(panel) for panel in panels] == [1, 1]
-
-
-async def test_catalogue_pages_are_kept_where_a_turn_refuses_the_renewal_of_the_token() -> None:
-    """The question that shares the read requests the missing page alone."""
-
-    @asynccontextmanager
-    async def without_retries() -> AsyncIterator[Callable[[], bool]]:
-        yield lambda: False
-
-    fault = Status(status=401, operation="catalogue", nth=3)
-    async with Sandbox(company(ALL[0], metrics=250), faults=[Latency(seconds=1), fault]) as sandbox:
-
-        async def token() -> str:
-            return sandbox.token
-
-        async with Client(sandbox.base_url, token) as client:
-            limited = asyncio.create_task(collected_in_turns(client, without_retries))
-            await asyncio.sleep(0.5)
-            assert len(await client.catalogue(ALL[0])) == 250
-            with pytest.raises(AuthenticationError):
-                await limited
-    assert [served.operation for served in sandbox.log] == ["catalogue"] * 4
 
 
 @pytest.mark.parametrize("lane", ["interactive", "bulk"])

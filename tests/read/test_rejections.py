@@ -18,7 +18,7 @@ from asyncfin import (
     Retry,
     Select,
 )
-from asyncfin.client import reads_of
+from asyncfin.client import publications_of
 from asyncfin.sandbox import Sandbox, Status
 from tests.generate import generate
 
@@ -93,7 +93,7 @@ async def test_old_rejection_is_asked_again(
     await visit(client, ENTITY, NotFoundError)
     await visit(client, ENTITY, NotFoundError)
     later = datetime.now(UTC) + timedelta(seconds=61)
-    publications = reads_of(client).publications
+    publications = publications_of(client)
     monkeypatch.setattr(publications, "clock", lambda: later)
     monkeypatch.setattr(publications.records, "_clock", lambda: later)
     assert len(await client.query(ENTITY, Select(), Annual())) == 20

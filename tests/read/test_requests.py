@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,10 @@ from asyncfin import (
     Select,
     SelectionError,
     Unchanged,
-    ValidationFailedError,
     extract,
     extract_cost,
     read_entity,
 )
-from asyncfin.client import reads_of
-from asyncfin.plan.question import Question
-from asyncfin.read.turn import NoTurnError
 from asyncfin.sandbox import Sandbox, Served, Status, Switch
 from tests.handmade import ENTITY_ID, SECOND, dataset
 from tests.services.altering import altered, capped
@@ -193,29 +189,6 @@ async def test_reads_at_the_same_time_share_the_first_chain(cached: bool) -> Non
     assert (operations["dataset"], operations["catalogue"]) == (0, 3)
 
 
-async def test_a_chain_that_a_turn_has_ended_is_continued_unpinned() -> None:
-    """No page is requested twice, and the metadata are not requested."""
-    left = 2
-
-    @asynccontextmanager
-    async def turn() -> AsyncIterator[None]:
-        nonlocal left
-        if not left:
-            raise NoTurnError("no further request")
-        left -= 1
-        yield
-
-    async with Sandbox(company(406)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        question = Question(ENTITY_ID, *QUESTION)
-        with pytest.raises(NoTurnError):
-            await reads_of(client).answered(question, turn=turn)
-        assert len(sandbox.log) == 2
-        assert len(await client.catalogue(ENTITY_ID)) == 406
-        log = list(sandbox.log)
-    assert [served.operation for served in log] == ["catalogue"] * 5
-    assert not any("expected_dataset_id" in served.params for served in log)
-
-
 @pytest.mark.parametrize(
     ("status", "error"), [(403, PermissionDeniedError), (404, NotFoundError)], ids=["403", "404"]
 )
@@ -319,24 +292,3 @@ async def test_a_page_of_another_publication_is_a_change(operation: str) -> None
     assert (error.operation, error.entity_id) == (operation, ENTITY_ID)
     assert len(panel) == 206
     assert "dataset" in [served.operation for served in sandbox.log[before:]]
-
-
-def refused_cursor(operation: str, *nth: int) -> Status:
-    return Status(status=400, code="validation_failed", operation=operation, nth=nth)
-
-
-@pytest.mark.parametrize("known", [False, True])
-async def test_a_catalogue_whose_cursor_is_refused_is_read_from_its_first_page_once(known: bool) -> None:
-    """Without a request for the metadata; a second refusal is raised."""
-    async with Sandbox(company(206)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        source: Any = await client.dataset(ENTITY_ID) if known else ENTITY_ID
-        before = len(sandbox.log)
-        sandbox.inject(refused_cursor("catalogue", 2))
-        assert len(await client.catalogue(source)) == 206
-        log = sandbox.log[before:]
-        assert [served.operation for served in log] == ["catalogue"] * 5
-        assert ["cursor" in served.params for served in log] == [False, True, False, True, True]
-    async with Sandbox(company(206)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        sandbox.inject(refused_cursor("catalogue", 2, 4))
-        with pytest.raises(ValidationFailedError):
-            await client.catalogue(ENTITY_ID)

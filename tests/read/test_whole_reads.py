@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
 from attrs import evolve
@@ -53,7 +54,7 @@ def large(entity_id: str, series: int) -> Catalogue:
 def test_the_kept_publications_have_two_hundred_thousand_series_together() -> None:
     """The least recently used go first, and no more of them than have to."""
     assert MAX_KEPT_SERIES == 200_000
-    publications = Publications(partial(datetime.now, UTC))
+    publications = Publications(partial(datetime.now, UTC), cast(Any, None), 8)
     for name in "abc":
         publications.keep(large(name, 60_000))
     assert publications.kept.get("a") is not None  # a use, so that b is now the one used longest ago
@@ -66,7 +67,7 @@ def test_the_kept_publications_have_two_hundred_thousand_series_together() -> No
 
 def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
     """Else each question about the entity would read its catalogue again."""
-    publications = Publications(partial(datetime.now, UTC))
+    publications = Publications(partial(datetime.now, UTC), cast(Any, None), 8)
     publications.keep(large("a", 10))
     publications.keep(large("b", MAX_KEPT_SERIES + 1))
     assert publications.kept.get("a") is None
@@ -159,8 +160,8 @@ async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
     assert panel.requests == len(operations)
 
 
-async def test_a_400_of_the_current_publication_is_raised_and_its_catalogue_read_again() -> None:
-    """The question itself is wrong, or the catalogue: the next question begins afresh."""
+async def test_a_400_of_the_current_publication_is_raised() -> None:
+    """After one request for the metadata."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         await client.query(ENTITY_ID, Select(), Annual(last=1))
         sandbox.inject(REFUSED)
@@ -169,7 +170,7 @@ async def test_a_400_of_the_current_publication_is_raised_and_its_catalogue_read
             await client.query(ENTITY_ID, Select(), Annual(last=1))
         await client.query(ENTITY_ID, Select(), FiscalRange())
         operations = [served.operation for served in list(sandbox.log)[spent:]]
-    assert operations == ["query", "dataset", "catalogue", "query"]
+    assert operations == ["query", "dataset", "query"]
 
 
 async def test_a_400_of_a_replaced_publication_is_a_change_with_a_catalogue_as_the_source_too() -> None:

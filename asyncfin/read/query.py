@@ -1,0 +1,446 @@
+"""The answer to a question: its publication, its plan, the pages of its batches, and one panel of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Sequence,
+)
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextvars import copy_context
+from functools import partial
+
+from attrs import evolve
+
+from asyncfin.errors import DatasetChangedError, IncompleteResultError, SelectionError
+from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.selection import FiscalRange, Trailing
+from asyncfin.model.words import listed
+from asyncfin.plan.fill import for_cache
+from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
+from asyncfin.plan.question import Question
+from asyncfin.read.batch import Page, read_batch
+from asyncfin.read.publications import Publication, Publications, Received
+from asyncfin.read.read import Read, everything
+from asyncfin.read.stitch import Stitch
+from asyncfin.read.write import CacheWriter
+from asyncfin.table.block import Block
+from asyncfin.table.panel import Panel, has_at_most, reconfirmed, release_decoded
+from asyncfin.tasks import merged, resumable
+from asyncfin.wire.pages import read_catalogue
+
+# Planning for more series takes so long that the loop should not stop for it.
+_PLANNED_INLINE = 1000
+# Larger panels are stitched again for each question.
+MAX_CACHED_VALUES = 2_000
+
+
+async def read_question(publications: Publications, question: Question, begin: Plan | None = None) -> Panel:
+    """Return the answer to a question, as `Client.query` says.
+
+    `begin` is the plan of the first attempt; without it, and after a restart, one is made here.
+    """
+    async with Read(publications, question, "query").announced() as read:
+        panel = await read_shared(read, begin)
+        read.add(panel)
+        return panel
+
+
+async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
+    """Return the answer to the question of a read, which equal pending questions share."""
+    if begin is None and (panel := await _cached_panel(read)) is not None:
+        return panel
+    panel = await share(read, read.question.key, partial(_read_whole, read, begin))
+    if begin is None:
+        _keep_panel(read, panel)
+    return panel
+
+
+async def share(read: Read, key: Hashable, lead: Callable[[], Awaitable[Panel]]) -> Panel:
+    """Return the panel of a pending equal question, or begin to read it."""
+    leads = False
+
+    async def call() -> tuple[Panel, bool]:
+        nonlocal leads
+        leads = True
+        return await lead(), read.is_stale
+
+    panel, read.is_stale = await read.publications.pending_panels.share(key, call)
+    # The requests count for the question that sent them.
+    return panel if leads else evolve(panel, requests=0)
+
+
+async def _read_whole(read: Read, begin: Plan | None) -> Panel:
+    while True:
+        try:
+            current = begin or await plan_read(read, batches=not read.fills_cache)
+            return await read_panel(read, current)
+        except DatasetChangedError as error:
+            change, begin = error, None
+        # Out here, so that what it raises has no context.
+        await read.restart(change)
+
+
+async def read_current_catalogue(read: Read) -> Catalogue:
+    """Return the catalogue of the current publication, as `Client.catalogue` says."""
+    while True:
+        try:
+            return await read.catalogue()
+        except DatasetChangedError as error:
+            change = error
+        await read.restart(change)
+
+
+async def read_catalogue_of(publications: Publications, dataset: Dataset) -> Catalogue:
+    """Return the catalogue of one publication, which is not kept, or raise DatasetChangedError."""
+    # The caller has the metadata, of this publication and no other: so a change is an error.
+    read = Read(publications, everything(dataset.entity_id), "catalogue", keeps=False)
+    publication = await read.cached_publication(dataset.dataset_id)
+    if publication is None:
+        return await read_catalogue(read.send, dataset.entity_id, dataset)
+    catalogue = publication.catalogue
+    pinned = Question(catalogue, read.question.select, read.question.periods)
+    await Read(publications, pinned, "catalogue").confirm(dataset.dataset_id)
+    return catalogue
+
+
+async def read_panel(read: Read, current: Plan) -> Panel:
+    """Return the answer of one publication, by its plan."""
+    stitch = Stitch(current, read.publications.of(current.catalogue))
+    async with read.pinned_to(current.catalogue.dataset_id):
+        if read.fills_cache:
+            blocks = await _gather(read, stitch)
+        else:
+            blocks, batches = await _take_cached(read, stitch)
+            _count_cached(read, stitch)
+            async with _send_batches(read, stitch, batches, prefetch=True) as pages:
+                blocks += [block async for block, _ in pages]
+        blocks += await _retry_missing(read, stitch)
+        confirmed = await read.confirm(current.catalogue.dataset_id)
+    return stitch.panel(blocks, current.series, requests=read.requests, confirmed_at=confirmed)
+
+
+# Plans.
+
+
+async def plan_restarting(read: Read) -> Plan:
+    """Return the plan of a read's question, as `Client.plan` says."""
+    while True:
+        try:
+            return await plan_read(read)
+        except DatasetChangedError as error:
+            change = error
+        await read.restart(change)
+
+
+async def plan_read(read: Read, *, batches: bool = True) -> Plan:
+    """Return the plan of a read's question, made with a cached catalogue if there is one.
+
+    That may be stale. What is requested with it is then rejected. Before it leads to a
+    SelectionError, or to a plan that requests nothing, one request for the metadata
+    confirms it. With a cache and without `batches`, `plan_missing` plans the requests.
+    """
+    question = read.question
+    if isinstance(question.source, Catalogue):
+        return await plan_for(read, question, question.source, batches=batches)
+    if (last := await read.last_publication()) is not None:
+        publication, confirmed = last
+        is_current = read.is_fresh(confirmed, read.max_age)
+        try:
+            made = await _plan(read, question, publication, batches or not is_current)
+            if is_current or made.batches or made.cached:
+                return made
+        except SelectionError:
+            if is_current:
+                raise
+    return await _plan(read, question, await read.current_publication(), batches)
+
+
+async def plan_for(read: Read, question: Question, catalogue: Catalogue, *, batches: bool = True) -> Plan:
+    """Return the plan of a question for a publication. No request."""
+    return await _plan(read, question, read.publications.of(catalogue), batches)
+
+
+async def _plan(read: Read, question: Question, publication: Publication, batches: bool) -> Plan:
+    # A predicate may depend on anything, so a Select with one may mean other series the next time.
+    key = question.key if question.select.where is None else None
+    made = None if key is None else publication.plans.get(key)
+    if made is None:
+        make = partial(without_batches, question, publication.catalogue)
+        # The error names close matches, which are searched for among all ids.
+        is_rejected = question.judged(publication.catalogue).missing and not question.known_only
+        made = await asyncio.to_thread(make) if is_rejected else make()
+        # With a cache, what is requested depends on what is cached, which changes.
+        if read.cache is None and made.series:
+            make = partial(plan, question, publication.catalogue, made.series)
+            made = make() if len(made.series) <= _PLANNED_INLINE else await asyncio.to_thread(make)
+        if key is not None:
+            publication.plans.put(key, made)
+    if read.cache is None or not batches:
+        return made
+    return await _plan_missing(read, made, await _cached_blocks(read, made))
+
+
+async def _plan_missing(read: Read, made: Plan, blocks: tuple[Block, ...]) -> Plan:
+    """Return a plan that requests the series that are not in the cached blocks, and no others."""
+    cached: set[str] = set().union(*(block.series_ids for block in blocks))
+    unlisted = read.publications.of(made.catalogue).unlisted(made.question.value_version)
+    missing = {series.series_id for series in made.series} - cached - unlisted
+    make = partial(for_cache, made, cached, unlisted, fill=read.fills_cache)
+    # Filling a single batch looks at the whole catalogue.
+    looked_at = len(made.catalogue) if missing and read.fills_cache else len(missing)
+    return make() if looked_at <= _PLANNED_INLINE else await asyncio.to_thread(make)
+
+
+# What is cached.
+
+
+async def _cached_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
+    """Return what the cache has of a plan's publication, in its value version."""
+    if read.cache is None:
+        return ()
+    dataset_id, version = current.catalogue.dataset_id, current.question.value_version
+    wanted = (series.series_id for series in current.series)
+    return await read.cache.blocks(read.entity_id, dataset_id, version, wanted)
+
+
+async def read_cached(publications: Publications, question: Question) -> Panel | None:
+    """Return the answer to a question if all of it is cached and counts as current. No request."""
+    read = Read(publications, question, "query")
+    fresh = await read.fresh_publication()
+    if fresh is None:
+        return None
+    publication, confirmed = fresh
+    current = without_batches(question, publication.catalogue)
+    stitch = Stitch(current, publication)
+    blocks = stitch.take(await _cached_blocks(read, current))
+    if stitch.missing:
+        return None
+    return stitch.panel(blocks, current.series, confirmed_at=confirmed)
+
+
+async def _cached_panel(read: Read) -> Panel | None:
+    """Return the panel of an equal question if it counts as current. No request.
+
+    It is the same object as long as its publication is not confirmed again.
+    """
+    panels, key = read.publications.panels, read.question.key
+    if read.cache is None or (panel := panels.get(key)) is None:
+        return None
+    fresh = await read.fresh_publication()
+    if fresh is None or fresh[0].catalogue is not panel.catalogue:
+        return None
+    if panel.confirmed_at != fresh[1]:
+        panel = reconfirmed(panel, fresh[1])
+        panels.put(key, panel)
+    # Decoded pages may be a hundred times as large as the values: of one panel at a time.
+    last, read.publications.last_panel = read.publications.last_panel, panel
+    if last is not None and last is not panel:
+        release_decoded(last)
+    read.cache.count(hits=len(panel), misses=0)
+    read.cached = len(panel)
+    return panel
+
+
+def _keep_panel(read: Read, panel: Panel) -> None:
+    """Keep a panel that cost no request, for equal questions."""
+    question = read.question
+    # A predicate may depend on anything, and another question may list an unlisted series.
+    may_keep = question.select.where is None and not question.known_only and isinstance(question.source, str)
+    if not may_keep or read.cache is None:
+        return
+    if panel.requests or panel.unlisted or not has_at_most(panel, MAX_CACHED_VALUES):
+        read.publications.panels.pop(question.key)
+    else:
+        read.publications.panels.put(question.key, panel)
+
+
+# Requests.
+
+
+async def _take_cached(read: Read, stitch: Stitch) -> tuple[list[Block], Sequence[Batch]]:
+    """Return what the cache has of the answer, and the batches that request the other series."""
+    if read.cache is None:
+        return [], stitch.plan.batches
+    blocks = await _cached_blocks(read, stitch.plan)
+    current = await _plan_missing(read, stitch.plan, blocks)
+    taken = stitch.take(blocks)
+    if current.batches:
+        await read.check_not_replaced(current.catalogue.dataset_id)
+    return taken, current.batches
+
+
+def _count_cached(read: Read, stitch: Stitch) -> None:
+    if read.cache is not None:
+        wanted, misses = len(stitch.plan.series), len(stitch.missing)
+        read.cache.count(hits=wanted - misses, misses=misses)
+        read.cached = wanted - misses
+
+
+async def _gather(read: Read, stitch: Stitch) -> list[Block]:
+    """Return cached series, and the missing ones, which are requested once for all questions."""
+    current = stitch.plan
+    taken = stitch.take(await _cached_blocks(read, current))
+    missing = [series.series_id for series in stitch.missing]
+    _count_cached(read, stitch)
+    if missing:
+        request = partial(_request_series, read, stitch)
+        for blocks, sent in await stitch.publication.gather(current.question.value_version, missing, request):
+            taken += stitch.take(blocks)
+            if sent is not None:  # also by a request of another question, which this one has shared
+                read.record_confirmation(current.catalogue.dataset_id, sent)
+    return taken
+
+
+async def _request_series(read: Read, question: Stitch, series_ids: Collection[str]) -> Received:
+    """Request some series with all their periods, and return all that is received."""
+    assert read.cache is not None
+    catalogue = question.plan.catalogue
+    wanted = tuple([catalogue.series[catalogue.places[series_id]] for series_id in series_ids])
+    # Within the claim, so that the next holder learns that the publication was replaced.
+    async with read.cache.claim(read.entity_id), read.pinned_to(catalogue.dataset_id):
+        # Another process may have requested them during the wait, or found that the publication is replaced.
+        stitch = Stitch(evolve(question.plan, series=wanted), question.publication)
+        blocks, batches = await _take_cached(read, stitch)
+        async with _send_batches(read, stitch, batches, prefetch=True) as pages:
+            blocks += [block async for page in pages for block in page if block is not None]
+    return tuple(blocks), read.confirmed_at(catalogue.dataset_id) if batches else None
+
+
+@asynccontextmanager
+async def _send_batches(
+    read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
+) -> AsyncIterator[AsyncIterator[Page]]:
+    """Yield the pages of all batches in the order in which they are received, and cache them.
+
+    With `prefetch` a batch's next page is requested while one is read. It does not count as held until then,
+    so a stream, which bounds what it holds, must not prefetch.
+    """
+    writer = None
+    async with AsyncExitStack() as opened:
+        if batches and read.cache is not None and read.fills_cache:
+            dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
+            put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
+            writer = await opened.enter_async_context(CacheWriter(put))
+        jobs = [partial(read_batch, read, stitch, batch, writer, prefetch=prefetch) for batch in batches]
+        async with merged(jobs, read.publications.limit) as pages:
+            yield pages
+
+
+async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
+    """Request the missing series again, together, over all periods of the catalogue.
+
+    The spec leaves open whether a series without values is listed, so one response without a series proves
+    nothing, and a service may list fewer series than a query matches. So rounds follow until one lists none
+    of them. What is missing then is unlisted, and is not requested again. If a response over all periods has
+    listed it, that is an IncompleteResultError.
+    """
+    current, blocks = stitch.plan, list[Block]()
+    if current.periods is None or not stitch.missing:
+        return blocks
+    every_period, version = current.catalogue.resolve(FiscalRange()), current.question.value_version
+    while missing := stitch.missing:
+        batches = batches_of(current.catalogue, missing, every_period, version)
+        async with _send_batches(read, stitch, batches) as pages:
+            received = [block async for block, _ in pages]
+        if not received:
+            break
+        blocks += received
+    has_listed = stitch.publication.has_listed
+    lost = [series.series_id for series in stitch.missing if has_listed(version, series)]
+    if lost:
+        raise IncompleteResultError(
+            f"{len(lost)} of the {len(current.series)} planned series are missing: {listed(lost)}",
+            series_ids=lost,
+            operation="query",
+            entity_id=read.entity_id,
+            at=read.received_at,
+        )
+    stitch.unlisted.update(series.series_id for series in stitch.missing)
+    return blocks
+
+
+# Streams.
+
+
+@asynccontextmanager
+async def stream_question(
+    publications: Publications, question: Question
+) -> AsyncIterator[AsyncIterator[Panel]]:
+    """Yield an iterator over the answer in pieces, as `Client.stream` says."""
+    read, context = Read(publications, question, "stream"), copy_context()
+    # Not the caller's context: what it does in its block is not a part of the question.
+    async with read.announced(context):
+        # Planned out here, so that a wrong question is an error of `async with`, not of the first step.
+        planning = asyncio.get_running_loop().create_task(plan_restarting(read), context=context)
+        current = await planning
+        async with resumable(read_pieces(read, current), context) as panels:
+            yield panels
+
+
+async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, None]:
+    """Yield the answer to the question of a read in pieces."""
+    while True:
+        try:
+            current, begin = begin or await plan_read(read), None
+            async with (
+                read.pinned_to(current.catalogue.dataset_id),
+                aclosing(_pieces_of(read, current)) as panels,
+            ):
+                async for panel in panels:
+                    read.is_committed = True  # from here on the consumer has values of this publication
+                    read.add(panel)
+                    yield panel
+            return
+        except DatasetChangedError as error:
+            change = error
+        await read.restart(change)
+
+
+async def _pieces_of(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
+    """Yield a panel for each page that has wanted series, and one for the unlisted series."""
+    stitch = Stitch(current, read.publications.of(current.catalogue))
+    dataset_id = current.catalogue.dataset_id
+
+    # What is cached waits for the first page, which shows whether the publication is still the current one.
+    cached, batches = await _take_cached(read, stitch)
+    _count_cached(read, stitch)
+    held = deque(cached)
+
+    async def piece() -> Panel:
+        block, requests = stitch.release(held.popleft()), read.requests
+        confirmed = await read.confirm(dataset_id, store=False)
+        series = stitch.series_of(block)
+        return stitch.panel([block], series, requests=requests, confirmed_at=confirmed, whole=False)
+
+    async with _send_batches(read, stitch, batches) as pages:
+        async for block, _ in pages:
+            held.append(block)
+            if _is_window_certain(stitch):
+                while held:
+                    yield await piece()
+    held += await _retry_missing(read, stitch)
+    confirmed = await read.confirm(dataset_id)
+    while held:
+        yield await piece()
+    if missing := stitch.not_received:
+        yield stitch.panel([], missing, requests=read.requests, confirmed_at=confirmed, whole=False)
+
+
+def _is_window_certain(stitch: Stitch) -> bool:
+    """Return whether no value that may still come can move the panel's periods.
+
+    The window of a `Trailing` ends at the latest value of all: at the last fiscal end of the catalogue or
+    before.
+    """
+    if not isinstance(stitch.plan.periods, Trailing):
+        return True
+    last = stitch.plan.catalogue.periods[-1]
+    return stitch.anchor is not None and stitch.anchor.fiscal_end == last.fiscal_end

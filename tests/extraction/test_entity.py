@@ -127,13 +127,12 @@ async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
 
 
 async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> None:
-    """It has the service's words. Smaller requests could have been accepted; no request is repeated."""
+    """It has the service's words, and no request is repeated."""
     sandbox.inject(Status(status=400, code="validation_failed", operation="query"))
     with pytest.raises(ValidationFailedError, match="validation_failed"):
         await read_entity(client, IDS[0], Select(), FiscalRange())
     refused = [repr(served.body) for served in sandbox.log if served.status == 400]
-    assert len({*refused}) == len(refused) > 1
-    assert len(max(refused, key=len)) == len(refused[0])
+    assert len({*refused}) == len(refused)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def file_bucket(path: str | Path, *settings: Any, **more: Any) -> Any:
     """Return a bucket whose clocks are the loop's."""
     from asyncfin import FileBucket
 
-    return FileBucket(path, *settings, **{"clock": wall_clock, "monotonic": loop_time, **more})
+    return FileBucket(path, *settings, **{"clock": wall_clock, **more})
 
 
 def microseconds() -> int:

@@ -124,7 +124,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.model.select",
         "asyncfin.model.selection",
         "asyncfin.model.words",
-        "asyncfin.pacing.booking",
         "asyncfin.plan.question",
         "asyncfin.read.entity",
         "asyncfin.read.read",

@@ -33,7 +33,6 @@ from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.words import counted, lasting
-from asyncfin.pacing.booking import SharedBucket
 from asyncfin.read.entity import plan_versions
 from asyncfin.read.read import Read
 from asyncfin.tasks import bounded
@@ -183,10 +182,11 @@ class _Estimate:
 
     async def over(self, ids: tuple[str, ...]) -> ExtractCost:
         """Return the cost of all entities."""
-        if isinstance(self._client.bucket, SharedBucket):
-            # Until then this process does not know what the others have spent. A fallback may pace for now.
+        # Until then this process does not know what the others have spent. A user's own
+        # bucket need not have this.
+        if (inspect := getattr(self._client.bucket, "inspect", None)) is not None:
             with suppress(BucketUnavailableError):
-                await self._client.bucket.inspect()
+                await inspect()
         left = self._left()
         self._may_request = left is None or len(ids) <= left
         expected: dict[str, _Expected] = {}

@@ -1,7 +1,7 @@
 """When a request may be sent: the protocol of buckets, and the bucket of one event loop.
 
 Decided here: which waiter is next, what a pause and a used-up allowance mean to the waiters, and what a
-cancelled wait gives back. The arithmetic of levels and rates is in `asyncfin.pacing.pace`.
+cancelled wait gives back. The arithmetic is in `asyncfin.pacing.pace` and `asyncfin.pacing.learned`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import NamedTuple, Protocol, Self, runtime_checkable
 from attrs import define
 
 from asyncfin import checks
-from asyncfin.clock import later, utc_now
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError
+from asyncfin.clock import utc_now, wall_time
+from asyncfin.errors import ArgumentError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.learned import AdaptiveRate
-from asyncfin.pacing.pace import GCRA, DailyBudget
+from asyncfin.pacing.learned import Pace
+from asyncfin.pacing.pace import GCRA, Allowance
 from asyncfin.tasks import check_closed, running_loop
 
 # A grant may come this much early: what float arithmetic loses, not what a service could notice.
@@ -152,12 +152,12 @@ class Lanes:
         waiter: Waiter,
         lane: Lane,
         serve: Callable[[], None],
-        give_back: Callable[[float, bool, float], None],
+        give_back: Callable[[float, bool], None],
     ) -> float:
         """Queue until there is a grant, and return its loop time; `serve` grants what can be granted now.
 
         A grant that was given in the turn of the loop that cancels the wait is undone by `give_back`, which
-        gets the waiter's weight, whether it counts, and the time of the grant.
+        gets the waiter's weight, and whether it counts.
         """
         queue = self.queues[lane]
         queue.append(waiter)
@@ -165,11 +165,11 @@ class Lanes:
         try:
             outcome = await waiter.outcome
         except BaseException:
-            given = waiter.outcome
+            future = waiter.outcome
             if waiter in queue:
                 queue.remove(waiter)
-            elif given.done() and not given.cancelled() and isinstance(granted_at := given.result(), float):
-                give_back(waiter.weight, waiter.counts, granted_at)
+            elif future.done() and not future.cancelled() and isinstance(future.result(), float):
+                give_back(waiter.weight, waiter.counts)
             serve()
             raise
         # A result, not the future's exception: if it is never awaited, the loop would log that as an error.
@@ -239,10 +239,9 @@ class TokenBucket(Bucket):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         Parameters.checked(rate, burst, daily_budget)
-        self._gcra = GCRA(rate, burst)
-        self._adaptive = AdaptiveRate() if rate is None else None
+        self._pace = Pace(rate, burst)
         self._clock = clock
-        self._budget = DailyBudget(daily_budget)
+        self._allowance = Allowance(daily_budget)
         self._lanes = Lanes()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None  # set while requests wait
@@ -250,24 +249,24 @@ class TokenBucket(Bucket):
         self._refused = 0
 
     def __repr__(self) -> str:
-        given = Parameters(None if self._adaptive else self._gcra.rate, self.burst, self._budget.budget)
-        return f"TokenBucket({given})"
+        rate = self._pace.gcra.rate if self._pace.adaptive is None else None
+        return f"TokenBucket({Parameters(rate, self.burst, self._allowance.budget)})"
 
     @property
     def rate(self) -> float | None:
         """Weight per second, in force at once when set; None: unpaced until a rate is learned."""
-        return self._gcra.rate if self._adaptive is None else self._adaptive.rate
+        return self._pace.rate
 
     @rate.setter
     def rate(self, rate: float | None) -> None:
-        checked = check_rate("rate", rate)
-        self._adaptive = AdaptiveRate() if rate is None else None
-        self._change(checked, self._gcra.burst)
+        pace = Pace(check_rate("rate", rate), self.burst)
+        pace.gcra, self._pace = self._pace.gcra, pace
+        self._change(rate, self.burst)
 
     @property
     def burst(self) -> float:
         """How much the bucket can hold. Waiters of a greater weight are granted when it is full."""
-        return self._gcra.burst
+        return self._pace.gcra.burst
 
     @burst.setter
     def burst(self, burst: float) -> None:
@@ -275,24 +274,25 @@ class TokenBucket(Bucket):
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
         check_lane(lane)
-        check_weight(weight, self._gcra.burst)
+        check_weight(weight, self.burst)
         loop = self._bind()
-        now, today = loop.time(), self._clock()
-        if counts and (resume_at := self._budget.resume_at(weight, today)):
-            raise self._budget.refusal(resume_at, today)
+        now, unix = loop.time(), self._unix_time()
+        if counts and (error := self._allowance.error(weight, unix)):
+            raise error
         # No request waits and the bucket holds enough: no future, no timer.
-        if self._timer is None and self._gcra.moment(weight) <= now + _EPSILON:
-            self._grant(weight, counts, now, today, waited=False)
+        if self._timer is None and self._pace.gcra.moment(weight) <= now + _EPSILON:
+            self._grant(weight, counts, now, unix, waited=False)
             return now
         # It queues, also where the bucket holds enough: earlier requests go first.
         waiter = Waiter(weight, counts, loop.create_future())
         return await self._lanes.wait(waiter, lane, self._serve, self._give_back)
 
     async def give_back(self, weight: float = 1) -> None:
-        self._give_back(weight, True, self._bind().time())
+        self._bind()
+        self._give_back(weight, True)
 
     async def unspend(self, *, sent_at: float) -> None:
-        self._budget.unspend(1, sent_at)
+        self._allowance.unspend(1, self._unix_time(), self._bind().time() - sent_at)
 
     def pause_until(self, loop_time: float) -> None:
         """Grant nothing before `loop_time`, in any lane; afterwards requests restart one by one.
@@ -303,23 +303,18 @@ class TokenBucket(Bucket):
             ArgumentError: `loop_time` is not a finite number.
         """
         checks.finite("loop_time", loop_time)
-        self._gcra.pause(self._bind().time(), loop_time)
+        self._pace.gcra.pause(self._bind().time(), loop_time)
         self._serve()
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        now = self._bind().time()
         self._refused += 1
-        if self._adaptive is not None:
-            # Where the first request after each pause is refused, the service's wait is doubled.
-            retry_after = self._adaptive.refused(sent_at, now, retry_after)
-            self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
-        self._gcra.pause(now, now + retry_after)
+        self._pace.refuse(sent_at, self._bind().time(), retry_after)
         self._serve()
 
     async def exhaust(self, seconds: float) -> None:
         self._bind()
-        now = self._clock()
-        self._budget.exhaust(later(now, seconds))
+        now = self._unix_time()
+        self._allowance.exhaust(now, seconds)
         self._reject_waiting(now)
         self._serve()
 
@@ -328,8 +323,8 @@ class TokenBucket(Bucket):
 
         For an operator who knows better than the service's Retry-After. A daily budget still applies.
         """
-        self._gcra.resume(self._bind().time())
-        self._budget.exhausted_until = None
+        self._pace.gcra.resume(self._bind().time())
+        self._allowance.exhausted_until = 0.0
         self._serve()
 
     async def aclose(self) -> None:
@@ -340,20 +335,21 @@ class TokenBucket(Bucket):
         return self.stats()
 
     def stats(self) -> BucketStats:
-        now, today = self._loop.time() if self._loop else 0.0, self._clock()
-        paused_until = self._gcra.paused_until
+        now, unix = self._loop.time() if self._loop else 0.0, self._unix_time()
+        resume_at = self._allowance.resume_at(1, unix)
+        paused_until = self._pace.gcra.paused_until
         return BucketStats(
             rate=self.rate,
             burst=self.burst,
-            learned=self._adaptive is not None,
-            level=self._gcra.held(now),
+            learned=self._pace.adaptive is not None,
+            level=self._pace.gcra.held(now),
             waiting=self._lanes.waiting,
             granted=self._granted,
             refused=self._refused,
             paused_until=paused_until if paused_until > now else None,
-            exhausted_until=self._budget.resume_at(1, today),
-            spent_today=self._budget.spent(today),
-            daily_budget=self._budget.budget,
+            exhausted_until=None if resume_at is None else wall_time(resume_at),
+            spent_today=self._allowance.spent,
+            daily_budget=self._allowance.budget,
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:
@@ -362,41 +358,36 @@ class TokenBucket(Bucket):
         if self._loop is not None and self._loop is not loop:
             check_closed(self._loop, "TokenBucket", "bucket")
             # The clock of this loop may have nothing to do with that of the last.
-            ahead = loop.time() - self._loop.time()
-            self._gcra.shift(ahead)
-            self._budget.shift(ahead)
-            if self._adaptive is not None:
-                self._adaptive.shift(ahead)
+            self._pace.shift(loop.time() - self._loop.time())
             # The waiters ended with the last loop.
             self._lanes = Lanes()
             self._timer = None
         self._loop = loop
         return loop
 
+    def _unix_time(self) -> float:
+        return self._clock().timestamp()
+
     def _change(self, rate: float | None, burst: float) -> None:
         if self._loop is None:
-            self._gcra = GCRA(rate, burst)
+            self._pace.gcra = GCRA(rate, burst)
         else:
-            self._gcra.change(self._loop.time(), rate, burst)
+            self._pace.gcra.change(self._loop.time(), rate, burst)
             self._serve()
 
-    def _grant(self, weight: float, counts: bool, now: float, today: datetime, *, waited: bool) -> None:
-        self._gcra.spend(weight, now)
+    def _grant(self, weight: float, counts: bool, now: float, unix: float, *, waited: bool) -> None:
+        self._pace.grant(weight, now, waited=waited)
         self._granted += 1
-        if self._adaptive is not None:
-            self._adaptive.granted(weight, now, waited=waited)
-            if waited and self._adaptive.rate is not None:
-                self._gcra.change(now, self._adaptive.rate, self._gcra.burst)
         if counts:
-            self._budget.spend(weight, today, now)
+            self._allowance.spend(weight, unix)
             # The waiters fail as soon as the day's budget is used up, not when they are next.
-            if self._budget.budget is not None:
-                self._reject_waiting(today)
+            if self._allowance.budget is not None:
+                self._reject_waiting(unix)
 
-    def _give_back(self, weight: float, counts: bool, granted_at: float) -> None:
-        self._gcra.give_back(weight)
+    def _give_back(self, weight: float, counts: bool) -> None:
+        self._pace.gcra.give_back(weight)
         if counts:
-            self._budget.unspend(weight, granted_at)
+            self._allowance.unspend(weight, self._unix_time())
         self._granted -= 1
         self._serve()
 
@@ -404,17 +395,17 @@ class TokenBucket(Bucket):
         """Grant what can be granted now, and set the timer for the head of the remaining waiters."""
         if self._loop is None or self._loop.is_closed():
             return
-        now, today = self._loop.time(), self._clock()
+        now, unix = self._loop.time(), self._unix_time()
         while (queue := self._lanes.next()) is not None:
             waiter = queue[0]
             # Only the head has a moment, computed each time: nothing is reserved ahead, so that a new
             # rate, burst or pause takes effect at once.
-            moment = self._gcra.moment(waiter.weight)
+            moment = self._pace.gcra.moment(waiter.weight)
             if moment > now + _EPSILON:
                 self._arm(moment)
                 return
             self._lanes.pop(queue)
-            self._grant(waiter.weight, waiter.counts, now, today, waited=True)
+            self._grant(waiter.weight, waiter.counts, now, unix, waited=True)
             waiter.outcome.set_result(now)
         self._arm(None)
 
@@ -432,12 +423,8 @@ class TokenBucket(Bucket):
         self._timer = None
         self._serve()
 
-    def _reject_waiting(self, today: datetime) -> None:
+    def _reject_waiting(self, unix: float) -> None:
         """Fail the waiters that the allowance has no room for."""
-
-        def refusal(waiter: Waiter) -> AllowanceExhaustedError | None:
-            if not waiter.counts or (resume_at := self._budget.resume_at(waiter.weight, today)) is None:
-                return None
-            return self._budget.refusal(resume_at, today)
-
-        self._lanes.reject(refusal)
+        self._lanes.reject(
+            lambda waiter: self._allowance.error(waiter.weight, unix) if waiter.counts else None
+        )

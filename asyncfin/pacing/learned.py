@@ -1,22 +1,22 @@
 """The rate that a service allows, learned from its refusals (429) where no rate was given.
 
-Arithmetic only. Times are seconds of one clock, rates are weight per second.
+`Pace` is what a bucket of one process uses: a given rate, or a learned one. Arithmetic
+only: times are seconds of one clock, rates are weight per second.
 """
 
 from __future__ import annotations
 
 from math import inf
 
-import msgspec
 from attrs import frozen
+
+from asyncfin.pacing.pace import GCRA
 
 # Fewer requests than this that got through before a refusal have measured nothing.
 _MEASURED = 2
-# A refusal within this many seconds of the end of a wait, plus the wait once more, follows the last one.
+# A refusal within this many seconds of the end of a wait, plus the wait once more,
+# follows the last one.
 _FOLLOWS = 2.0
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(dict[str, float | None]).decode
 
 
 @frozen(kw_only=True)
@@ -84,12 +84,12 @@ class Measure:
 class Search:
     """The first rate: what got through before a refusal, over the time it took and the wait that it cost.
 
-    Until two requests have got through, nothing is measured. Refusals that follow one another add up, since a
-    limit without a burst serves one request after each wait.
+    Until two requests have got through, nothing is measured. Refusals that follow one
+    another add up, since a limit without a burst serves one request after each wait.
     """
 
-    def __init__(self, measure: Measure) -> None:
-        self.measure = measure
+    def __init__(self) -> None:
+        self.measure = Measure()
         self._refused_at = -inf
         self._wait = 0.0
         self._served = 0.0
@@ -134,26 +134,27 @@ class Search:
 class AdaptiveRate:
     """The rate that a service allows, as far as its refusals (429) show.
 
-    `rate` is None until a refusal shows what gets through, which at least two requests must have done: a
-    refusal before that is obeyed, and has measured nothing. Then the rate climbs with the grants that waited
-    for it, slowly near the rate that failed last and faster far from it. What a refusal says about the rate
-    depends on its circumstances; refusals of what was granted before the last decrease are part of the same
-    event. In turn:
+    `rate` is None until a refusal shows what gets through, which at least two requests
+    must have done: a refusal before that is obeyed, and has measured nothing. Then the
+    rate climbs with the grants that waited for it, slowly near the rate that failed
+    last and faster far from it. What a refusal says about the rate depends on its
+    circumstances; refusals of what was granted before the last decrease are part of the
+    same event. In turn:
 
-    1. The first request after a pause was refused: nothing was sent at the rate, so it says nothing about it.
-       The next pause is twice as long, and if that recurs, the rate rises a little. (The service is out, or
-       another user has taken the place.)
-    2. The slow start: back to what got through.
-    3. Few, irregular and below the rate that failed: refusals that do not depend on the rate. It is kept.
-    4. Regular: a limit. The rate becomes what got through over the time and the wait that it took.
-    5. Any other lowers the rate, little if it is isolated and much if there are more and more.
+    1. The first request after a pause was refused: nothing was sent at the rate, so it
+       says nothing about it. The next pause is twice as long, and if that recurs, the
+       rate rises a little. (The service is out, or another user has taken the place.)
+       2. The slow start: back to what got through. 3. Few, irregular and below the rate
+       that failed: refusals that do not depend on the rate. It is kept. 4. Regular: a
+       limit. The rate becomes what got through over the time and the wait that it took.
+       5. Any other lowers the rate, little if it is isolated and much if there are more
+       and more.
 
     Args:
         tuning: how fast the rate moves.
-        measure: what was granted before the first refusal.
     """
 
-    def __init__(self, tuning: Tuning = TUNING, measure: Measure | None = None) -> None:
+    def __init__(self, tuning: Tuning = TUNING) -> None:
         self.rate: float | None = None
         self._tuning = tuning
         self._failed = 0.0  # the rate at the last failure
@@ -167,18 +168,7 @@ class AdaptiveRate:
         self._deviation = 0.0  # and their mean distance from it
         self._starts = 0
         self._longest = 1.0  # of the service's waits, in seconds
-        self._search: Search | None = Search(measure or Measure())  # None: it has ended
-
-    def dump(self) -> bytes:
-        """Return the state as bytes, once there is a rate."""
-        return _encode({name: each for name, each in vars(self).items() if name not in _NOT_DUMPED})
-
-    @classmethod
-    def load(cls, state: bytes, tuning: Tuning = TUNING) -> AdaptiveRate:
-        """Return the rate whose state `dump` has returned."""
-        rate = cls(tuning)
-        vars(rate).update(_decode(state))
-        return rate
+        self._search: Search | None = Search()  # None: it has ended
 
     def granted(self, weight: float, now: float, *, waited: bool) -> None:
         """Count a grant, and raise the rate if a request waited for it. Unused speed is never gained."""
@@ -192,8 +182,8 @@ class AdaptiveRate:
             return
         if resumes:  # it waited for the pause, not for the rate
             return
-        # Exponential means over grants, not over time: a bucket that rests learns nothing and forgets
-        # nothing.
+        # Exponential means over grants, not over time: a bucket that rests learns
+        # nothing and forgets nothing.
         self._recent *= 1 - tuning.recent
         self._share *= 1 - tuning.memory
         self._grants += 1
@@ -204,8 +194,8 @@ class AdaptiveRate:
         tuning = self._tuning
         if self._starts < tuning.starts:
             return tuning.start / self._longest
-        # Cubic congestion control has the same shape: slow near the rate that failed, faster on both sides of
-        # it.
+        # Cubic congestion control has the same shape: slow near the rate that failed,
+        # faster on both sides of it.
         above = rate - self._failed
         gain = (tuning.push * above if above > 0 else -tuning.pull * above) + tuning.drift * self._failed
         shortest = tuning.climb_seconds * max(1.0, self._longest / tuning.long_wait) * rate
@@ -233,7 +223,8 @@ class AdaptiveRate:
             self._search = None
             self._longest = max(self._longest, retry_after)
             if not hits_pause:
-                # What got through is measured over the wait too: a limit that is met costs it each time.
+                # What got through is measured over the wait too: a limit that is met
+                # costs it each time.
                 took = retry_after + (0.0 if resumed_at is None else now - resumed_at)
                 self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3))
                 self._grants = 0.0
@@ -280,4 +271,38 @@ class AdaptiveRate:
             self._resumed_at += seconds
 
 
-_NOT_DUMPED = ("_tuning", "_search")
+class Pace:
+    """When this process may send: at a given rate, or at one that is learned."""
+
+    def __init__(self, rate: float | None, burst: float) -> None:
+        self.gcra = GCRA(rate, burst)
+        self.adaptive = AdaptiveRate() if rate is None else None
+
+    @property
+    def rate(self) -> float | None:
+        """Weight per second; None while unpaced."""
+        return self.gcra.rate if self.adaptive is None else self.adaptive.rate
+
+    def grant(self, weight: float, now: float, *, waited: bool) -> None:
+        """Spend `weight`; `waited`: a request waited for it."""
+        self.gcra.spend(weight, now)
+        if self.adaptive is not None:
+            self.adaptive.granted(weight, now, waited=waited)
+            if waited and self.adaptive.rate is not None:
+                self.gcra.change(now, self.adaptive.rate, self.gcra.burst)
+
+    def refuse(self, sent_at: float, now: float, retry_after: float) -> float:
+        """Record a 429 and pause; return for how many seconds."""
+        if self.adaptive is not None:
+            # Where the first request after each pause is refused, the service's wait is
+            # doubled.
+            retry_after = self.adaptive.refused(sent_at, now, retry_after)
+            self.gcra.change(now, self.adaptive.rate, self.gcra.burst)
+        self.gcra.pause(now, now + retry_after)
+        return retry_after
+
+    def shift(self, seconds: float) -> None:
+        """Continue on another loop's clock, which is ahead by `seconds`."""
+        self.gcra.shift(seconds)
+        if self.adaptive is not None:
+            self.adaptive.shift(seconds)

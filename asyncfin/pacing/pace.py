@@ -1,19 +1,22 @@
-"""The arithmetic of pacing, without event loops and futures.
+"""The arithmetic of pacing, without loops, files and servers: every bucket uses it.
 
-`GCRA` decides when a request may be sent: a token bucket in its exact form. `DailyBudget` decides whether to
-send at all today. Times are seconds of the loop's clock, rates are weight per second; only the daily budget
-uses wall time.
+`GCRA` decides when a request may be sent: a token bucket in its exact form. `Allowance`
+decides whether to send at all today. Rates are weight per second, times are seconds: of
+any one clock in `GCRA`, Unix time in `Allowance`. The script of `RedisBucket` is a
+translation of both.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, time, timedelta
 from math import inf
 
+from asyncfin.clock import wall_time
 from asyncfin.errors import AllowanceExhaustedError
 
-# A bucket without a rate restarts after a pause at this pace, which grows with every grant until it
-# no longer matters.
+DAY = 86_400.0
+
+# A bucket without a rate restarts after a pause at this pace, which grows with every
+# grant until it no longer matters.
 _RESTART_RATE = 10.0
 _RESTART_GROWTH = 1.25
 _RESTARTED = 1000.0
@@ -22,8 +25,8 @@ _RESTARTED = 1000.0
 class GCRA:
     """A token bucket: never more than ``burst + rate * time`` in any stretch of time.
 
-    A `rate` of None grants everything at once. `full_at` is when the bucket will be full again, and
-    `paused_until` the moment before which nothing is granted.
+    A `rate` of None grants everything at once. `full_at` is when the bucket will be
+    full again, and `paused_until` the moment before which nothing is granted.
     """
 
     def __init__(self, rate: float | None, burst: float) -> None:
@@ -42,8 +45,8 @@ class GCRA:
     def moment(self, weight: float) -> float:
         """Return the earliest time at which `weight` may be granted.
 
-        A weight above the burst, which was lowered since, is granted by the full bucket, which is then in
-        debt.
+        A weight above the burst, which was lowered since, is granted by the full
+        bucket, which is then in debt.
         """
         if self.rate is None:
             return self.paused_until
@@ -56,7 +59,8 @@ class GCRA:
         """Take `weight` out of the bucket."""
         if self.rate is None:
             return
-        # The whole bucket is this one number: what is spent moves the moment at which it is full again.
+        # The whole bucket is this one number: what is spent moves the moment at which
+        # it is full again.
         self.full_at = (self.full_at if self.full_at > now else now) + weight / self.rate
         if self._restarting:
             self.rate *= _RESTART_GROWTH
@@ -78,7 +82,8 @@ class GCRA:
         if self.paused_until <= now:
             self.paused_until = -inf  # the new rate does not start from what the pause left of the old one
         at = max(now, self.paused_until)
-        # What is held stays the same number of requests, which at another rate is another time.
+        # What is held stays the same number of requests, which at another rate is
+        # another time.
         held = self.held(at)
         # Without a rate nothing is paced, but a restart after a pause is gradual.
         if rate is None and (self._restarting or at > now):
@@ -92,8 +97,8 @@ class GCRA:
     def pause(self, now: float, until: float) -> None:
         """Grant nothing before `until`, and then one by one. Pauses only lengthen.
 
-        One request may go when the pause is over, which the service itself said; not those that the
-        bucket could have saved up in it.
+        One request may go when the pause is over, which the service itself said; not
+        those that the bucket could have saved up in it.
         """
         if until <= max(now, self.paused_until):
             return
@@ -115,73 +120,84 @@ class GCRA:
         self.full_at += seconds
         self.paused_until += seconds
 
+    def clip(self, now: float) -> bool:
+        """Shorten waits that a clock set back has left; return whether a pause was."""
+        is_too_long = self.paused_until > now + DAY
+        if is_too_long:
+            self.paused_until = now + DAY
+        if self.rate is not None:
+            empty = max(now, self.paused_until) + self.burst / self.rate
+            self.full_at = min(self.full_at, empty)
+        return is_too_long
 
-class DailyBudget:
-    """What may still be granted before midnight UTC (spec 8, allowances rule 3).
 
-    `budget` is our own bound on a day's weight, None for no bound. The service's own allowance counts as
-    used up until the moment given to `exhaust`. `now` is wall time, aware UTC; `at` is loop time.
+class Allowance:
+    """What may still be spent before midnight UTC (spec 8, allowances rule 3).
+
+    `budget` is a bound on the weight of a day, or None. `exhausted_until` is the end of
+    a used-up allowance of the service. `day` counts the days since 1970.
     """
 
     def __init__(self, budget: float | None) -> None:
         self.budget = budget
-        self.exhausted_until: datetime | None = None
-        self.date = date.min
-        self.began = -inf  # loop time of the first grant of `date`
-        self.used = 0.0
+        self.day = 0.0
+        self.spent = 0.0
+        self.exhausted_until = 0.0
 
-    def _today(self, now: datetime) -> date:
-        """Return the day that counts: a clock that is set back over midnight does not renew the budget."""
-        return max(now.date(), self.date)
+    def begin_day(self, now: float) -> bool:
+        """Drop what was spent on an earlier day, and return whether the clock jumped.
 
-    def spent(self, now: datetime) -> float:
-        """Return the weight spent today."""
-        return self.used if self._today(now) == self.date else 0.0
+        Spending of tomorrow counts as today's until tomorrow ends: a clock that is set
+        back over midnight does not renew a budget. If the clock was ahead by more, that
+        spending becomes today's.
+        """
+        today = now // DAY
+        jumped = self.day > today + 1 or self.exhausted_until > now + DAY
+        if self.day < today:
+            self.day, self.spent = today, 0.0
+        elif self.day > today + 1:
+            self.day = today
+        self.exhausted_until = min(self.exhausted_until, now + DAY)
+        return jumped
 
-    def spend(self, weight: float, now: datetime, at: float) -> None:
+    def spend(self, weight: float, now: float) -> None:
         """Add `weight` to today's spending."""
-        if (today := self._today(now)) != self.date:
-            self.date, self.began, self.used = today, at, 0.0
-        self.used += weight
+        self.begin_day(now)
+        self.spent += weight
 
-    def unspend(self, weight: float, at: float) -> None:
-        """Undo the `spend` of loop time `at`, unless it was an earlier day's."""
-        if at >= self.began:
-            self.used = max(0.0, self.used - weight)
+    def unspend(self, weight: float, now: float, age: float = 0.0) -> None:
+        """Undo a `spend` of `age` seconds ago, unless that was on an earlier day."""
+        self.begin_day(now)
+        if (now - age) // DAY == now // DAY:
+            self.spent = max(0.0, self.spent - weight)
 
-    def exhaust(self, until: datetime) -> None:
-        """Let nothing through before `until`; a later call can only extend it."""
-        self.exhausted_until = max(until, self.exhausted_until or until)
+    def exhaust(self, now: float, seconds: float) -> None:
+        """Let nothing through for `seconds`, at most a day. It is only ever extended."""
+        self.exhausted_until = max(self.exhausted_until, now + min(seconds, DAY))
 
-    def resume_at(self, weight: float, now: datetime) -> datetime | None:
-        """Return when `weight` can be granted again, or None if it can be now."""
-        if self.exhausted_until is not None and now >= self.exhausted_until:
-            self.exhausted_until = None
-        if self.budget is None or self.spent(now) + weight <= self.budget:
-            return self.exhausted_until
-        midnight = datetime.combine(self._today(now) + timedelta(days=1), time(), UTC)
-        return max(midnight, self.exhausted_until or midnight)
+    def resume_at(self, weight: float, now: float) -> float | None:
+        """Return when `weight` can be spent again, or None if it can be now."""
+        self.begin_day(now)
+        resume_at = self.exhausted_until if self.exhausted_until > now else None
+        if self.budget is None or self.spent + weight <= self.budget:
+            return resume_at
+        midnight = (self.day + 1) * DAY
+        return max(midnight, resume_at or midnight)
 
-    def refusal(self, resume_at: datetime, now: datetime) -> AllowanceExhaustedError:
-        """Return a new error that says when requests are possible again; no request was spent on it."""
-        own = resume_at != self.exhausted_until
-        return allowance_error(self.budget if own else None, resume_at, now)
-
-    def shift(self, seconds: float) -> None:
-        """Continue on another loop's clock, which is ahead by `seconds`."""
-        self.began += seconds
-
-
-def allowance_error(budget: float | None, resume_at: datetime, now: datetime) -> AllowanceExhaustedError:
-    """Return the error for a used-up `budget`; None: it is the service's allowance that is used up."""
-    return AllowanceExhaustedError(
-        status=429,
-        message="the allowance is used up"
-        if budget is None
-        else f"the bucket's daily budget of {budget:g} is used up",
-        at=now,
-        attempts=0,
-        answered=False,
-        retry_after=(resume_at - now).total_seconds(),
-        resume_at=resume_at,
-    )
+    def error(self, weight: float, now: float) -> AllowanceExhaustedError | None:
+        """Return an error that tells when `weight` can be spent, or None if now."""
+        resume_at = self.resume_at(weight, now)
+        if resume_at is None:
+            return None
+        message = "the allowance is used up"
+        if resume_at != self.exhausted_until:
+            message = f"the bucket's daily budget of {self.budget:g} is used up"
+        return AllowanceExhaustedError(
+            status=429,
+            message=message,
+            at=wall_time(now),
+            attempts=0,
+            answered=False,
+            retry_after=resume_at - now,
+            resume_at=wall_time(resume_at),
+        )

@@ -1,222 +1,154 @@
-"""The file of a FileBucket, whose head is the same in every format; the files here are made by hand."""
+"""What is particular to a FileBucket: its file, which can be damaged, full, locked or another's."""
 
 import asyncio
 import os
+import random
+import resource
 import struct
-import zlib
-from contextlib import aclosing
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
-from threading import Thread, get_ident
-from typing import Any
 
 import pytest
 
-from asyncfin import AllowanceExhaustedError, BucketUnavailableError, local
-from tests.shared_buckets import file_bucket, wall_clock
+from asyncfin import ArgumentError, BucketUnavailableError, FileBucket, local
+from tests.shared_buckets import excess, file_bucket, loop_time
 
 pytestmark = pytest.mark.virtual
 
 
-def head(number: int, *, day: int | None = None, spent: float = 0.0, until: float = 0.0) -> bytes:
-    """Return the head of a file, field by field."""
-    today = wall_clock().toordinal() if day is None else day
-    fields = b"AFBK" + number.to_bytes(2, "little") + bytes(2) + today.to_bytes(8, "little", signed=True)
-    fields += struct.pack("<d", spent) + struct.pack("<d", until)
-    assert len(fields) == 32
-    return fields + zlib.crc32(fields).to_bytes(4, "little")
+@contextmanager
+def limited(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size: a write is cut short there, or fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def write(path: Path, content: bytes) -> Path:
-    path.write_bytes(content)
-    path.chmod(0o600)
-    return path
-
-
-def as_other_version(path: Path, weight: float) -> None:
-    """Spend as a version that writes format 999 does: it keeps the head, and writes a rest of its own."""
-    number, day, spent, until = struct.unpack("<4xH2xqdd", path.read_bytes()[:32])
-    assert number == 1
-    path.write_bytes(head(999, day=day, spent=spent + weight, until=until) + b"something else")
-
-
-async def test_the_head_says_what_was_spent(tmp_path: Path) -> None:
-    """On which day, and until when the allowance is used up."""
-    path = tmp_path / "bucket"
-    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
+@pytest.mark.parametrize("size", [0, 50])
+async def test_short_write_is_an_error(size: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Of a full disk too; it is logged once, and nothing that was spent is forgotten."""
+    async with aclosing(file_bucket(tmp_path / "bucket", 1000, 9, daily_budget=4)) as bucket:
         for _ in range(3):
             await bucket.acquire()
-        assert path.read_bytes()[:36] == head(1, spent=3)
-        until = wall_clock().timestamp() + 3600
-        await bucket.exhaust(3600)
-        assert path.read_bytes()[:36] == head(1, spent=3, until=until)
-        assert datetime.fromtimestamp(until, UTC) == bucket.stats().exhausted_until
-
-
-async def test_a_lock_that_another_process_keeps_is_waited_for_and_then_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As of a process that was stopped while it held it; a request that waits goes on when it does."""
-    monkeypatch.setattr("asyncfin.pacing.file._LOCK_POLLS", 50)
-    path, loop = tmp_path / "bucket", asyncio.get_running_loop()
-    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
+        with limited(size):
+            for _ in range(3):
+                with pytest.raises(BucketUnavailableError, match=r"can't be used"):
+                    await bucket.acquire()
+        assert len([each for each in caplog.records if "can't be used" in each.getMessage()]) == 1
         await bucket.acquire()
-        descriptor = os.open(path, os.O_RDWR)
-        assert local.try_lock(descriptor)
-        began = loop.time()
-        with pytest.raises(BucketUnavailableError, match="locked by another process for too long"):
+        assert (await bucket.inspect()).spent_today == 4
+
+
+async def test_short_first_write_is_an_error(tmp_path: Path) -> None:
+    """What was written then is no bucket of another kind."""
+    for size in (3, 50):
+        async with aclosing(file_bucket(tmp_path / f"bucket{size}", 1000, 9)) as bucket:
+            with limited(size), pytest.raises(BucketUnavailableError, match=f"only {size} of 76 bytes"):
+                await bucket.acquire()
             await bucket.acquire()
-        assert loop.time() - began == pytest.approx(0.05, abs=0.002)
-        waiting = asyncio.ensure_future(bucket.acquire())
-        await asyncio.sleep(0.02)
-        assert not waiting.done()
-        os.close(descriptor)
-        assert await waiting - began < 0.08
 
 
-async def test_statistics_in_another_thread_leave_the_file_locked(tmp_path: Path) -> None:
-    """As an exporter of metrics reads them: a lock belongs to the open file, whatever thread releases it."""
-    path = tmp_path / "bucket"
-    own, locked = get_ident(), list[bool]()
-
-    def clock() -> datetime:
-        if get_ident() == own and path.exists():  # within an operation, which has the file locked
-            thread = Thread(target=bucket.stats)
-            thread.start()
-            thread.join()
-            descriptor = local.open_private(path)
-            locked.append(not local.try_lock(descriptor))
-            os.close(descriptor)
-        return datetime(2026, 1, 1, tzinfo=UTC)
-
-    async with aclosing(file_bucket(path, 1000, clock=clock, monotonic=lambda: 0.0)) as bucket:
+async def test_damage_is_survived_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the file contains, a process that used it continues from what it stored."""
+    chance, path = random.Random(3), tmp_path / "bucket"
+    async with aclosing(file_bucket(path, 1000, 100)) as bucket:
         await bucket.acquire()
-        await bucket.unspend(sent_at=0.0)
-        assert bucket.stats().granted == 1
-    assert locked == [True] * 3
-
-
-async def test_another_format_keeps_its_spending_and_the_pace_begins_anew(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The bucket is empty, and one warning names the file and both formats."""
-    path = write(tmp_path / "bucket", head(999, spent=40) + b"what only that version knows")
-    async with aclosing(file_bucket(path, 10, 5, daily_budget=42)) as bucket:
-        seen = await bucket.inspect()
-        assert (seen.spent_today, seen.level) == (40, pytest.approx(0))
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        await bucket.acquire()
-        assert loop.time() - began == pytest.approx(0.1)
-        await bucket.acquire()
-        with pytest.raises(AllowanceExhaustedError, match="daily budget of 42"):
+        whole = path.read_bytes()
+        for number in range(50):
+            spoilt = bytearray(whole)
+            spoilt[chance.randrange(8, len(spoilt))] ^= 1 << chance.randrange(8)
+            path.write_bytes(spoilt[: chance.randrange(len(spoilt))] if number % 3 else spoilt)
             await bucket.acquire()
-    (record,) = caplog.records
-    assert record.getMessage() == (
-        f"{path} has format 999, and this version of asyncfin writes format 1: today's spending is kept, and"
-        " the pace starts over; use one version"
-    )
-
-
-async def test_another_format_keeps_a_used_up_allowance_and_yesterday_counts_no_more(tmp_path: Path) -> None:
-    """As the head says it, without knowing the rest."""
-    until = wall_clock().timestamp() + 60
-    path = write(tmp_path / "used", head(7, spent=1, until=until))
-    async with aclosing(file_bucket(path, 10)) as bucket:
-        with pytest.raises(AllowanceExhaustedError) as caught:
-            await bucket.acquire()
-        assert caught.value.resume_at == datetime.fromtimestamp(until, UTC)
-        await asyncio.sleep(61)
-        await bucket.acquire()
-    path = write(tmp_path / "yesterday", head(7, day=wall_clock().toordinal() - 1, spent=50))
-    async with aclosing(file_bucket(path, 10, daily_budget=50)) as bucket:
-        await bucket.acquire()
-        assert bucket.stats().spent_today == 1
-
-
-async def test_a_learned_rate_begins_anew_with_another_format(tmp_path: Path) -> None:
-    """Nothing but the head is read of it."""
-    path = write(tmp_path / "bucket", head(999, spent=1) + bytes(500))
-    async with aclosing(file_bucket(path)) as bucket:
-        await bucket.acquire()
-        stats = bucket.stats()
-        assert (stats.rate, stats.learned, stats.spent_today) == (None, True, 2)
-
-
-async def test_two_versions_in_turn_keep_a_budget(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Of 50 over two formats 50 are granted, and the warning is given once."""
-    path = tmp_path / "bucket"
-    async with aclosing(file_bucket(path, 1000, daily_budget=50)) as bucket:
-        for _ in range(25):
-            await bucket.acquire()
-            as_other_version(path, 1)
-        with pytest.raises(AllowanceExhaustedError, match="daily budget of 50"):
-            await bucket.acquire()
-    assert len(caplog.records) == 1
-
-
-@pytest.mark.parametrize("magic", [b"AFB1", b"AFB2"])
-@pytest.mark.parametrize("use", ["acquire", "inspect"])
-async def test_a_file_of_before_the_first_release_is_refused(
-    tmp_path: Path, magic: bytes, use: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is not damaged, and stays as it is."""
-    path = write(tmp_path / "bucket", magic + os.urandom(60))
-    before = path.read_bytes()
-    async with aclosing(file_bucket(path, 10)) as bucket:
-        with pytest.raises(BucketUnavailableError, match=str(path)):
-            await getattr(bucket, use)()
-    assert path.read_bytes() == before
-    assert not caplog.records
-
-
-def _wrong_crc(whole: bytes) -> bytes:
-    return whole[:32] + bytes([whole[32] ^ 1]) + whole[33:]
-
-
-def _short_head(whole: bytes) -> bytes:
-    return whole[:35]
-
-
-def _nothing(whole: bytes) -> bytes:
-    return b""
-
-
-@pytest.mark.parametrize("damage", [_wrong_crc, _short_head, _nothing])
-async def test_a_wrong_checksum_or_length_of_the_head_is_damage(
-    tmp_path: Path, damage: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The bucket starts over: what was spent is unknown."""
-    path = tmp_path / "bucket"
-    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
-        await bucket.acquire()
-        path.write_bytes(damage(path.read_bytes()))
-        await bucket.acquire()
-        assert bucket.stats().spent_today == 1
-    (record,) = caplog.records
-    assert record.getMessage() == f"{path} was damaged: state reset; today's spending is unknown"
-
-
-async def test_a_new_file_of_0_bytes_is_a_new_bucket(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = write(tmp_path / "bucket", b"")
-    async with aclosing(file_bucket(path, 10)) as bucket:
-        await bucket.acquire()
-    assert not caplog.records
-
-
-@pytest.mark.parametrize("cut", [36, 41, -1])
-async def test_a_damaged_state_below_a_right_head_keeps_the_spending(
-    tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Only the pace starts over."""
-    path = tmp_path / "bucket"
-    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
-        await bucket.acquire()
-        path.write_bytes(path.read_bytes()[:cut])
-        await bucket.acquire()
-        assert bucket.stats().spent_today == 2
-    assert [each.getMessage() for each in caplog.records] == [
-        f"{path} was damaged: the pace starts over; today's spending is kept"
+        assert bucket.stats().spent_today == 51
+    assert [record.getMessage().partition(")")[2] for record in caplog.records] == [
+        " was damaged: it continues from what this process last stored there"
     ]
+
+
+@pytest.mark.parametrize("text", ["id,name,aliases\n", "AFTER", "x = 1\n" * 1000])
+async def test_file_of_something_else_is_kept(tmp_path: Path, text: str) -> None:
+    """Such as that of names, where the bucket's was meant."""
+    path = tmp_path / "names.csv"
+    path.write_text(text)
+    with pytest.raises(BucketUnavailableError, match="can't be used: it is not a bucket's file"):
+        await FileBucket(path, 5).acquire()
+    assert path.read_text() == text
+
+
+async def test_renamed_file_is_no_second_bucket(tmp_path: Path) -> None:
+    """Processes that used it continue with the file at the path, like those that start later."""
+    path = tmp_path / "bucket"
+    grants: list[float] = []
+    async with aclosing(file_bucket(path, 20)) as first, aclosing(file_bucket(path, 20)) as second:
+        await first.acquire()
+        path.rename(tmp_path / "renamed")
+
+        async def work(bucket: FileBucket) -> None:
+            while loop_time() < 5:
+                grants.append(await bucket.acquire())
+
+        await asyncio.gather(work(first), work(second))
+    assert excess(grants, 20, 1) < 0.1
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_unusable_file_is_an_error(tmp_path: Path) -> None:
+    """No folder, a folder in its place, a link, a file that others may write, or that of another user."""
+    open_to_all, another_users = tmp_path / "open", tmp_path / "another"
+    open_to_all.touch()
+    open_to_all.chmod(0o666)
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    unusable = [tmp_path / "no" / "bucket", tmp_path, tmp_path / "link", open_to_all]
+    if os.geteuid() == 0:  # only root can give files away
+        another_users.touch(0o600)
+        os.chown(another_users, 65534, 65534)
+        unusable.append(another_users)
+    for path in unusable:
+        with pytest.raises(BucketUnavailableError, match="can't be used"):
+            await FileBucket(path, 5).acquire()
+    for wrong in ("", 5, b"bytes", "a\0b"):
+        with pytest.raises(ArgumentError, match="path must be"):
+            FileBucket(wrong)  # type: ignore[arg-type]
+
+
+async def test_inspect_creates_no_file(tmp_path: Path) -> None:
+    """A foreign or damaged file can't be read, and stays as it is."""
+    async with aclosing(file_bucket(tmp_path / "bucket", 10)) as bucket:
+        await bucket.inspect()
+        assert not os.listdir(tmp_path)
+    damaged = struct.pack("<8s68x", b"AFBK\x02\0\0\0")
+    for name, content in (("foreign", b"id,name\n"), ("damaged", damaged), ("no/folder", b"")):
+        if content:
+            (tmp_path / name).write_bytes(content)
+        async with aclosing(file_bucket(tmp_path / name, 10)) as bucket:
+            with pytest.raises(BucketUnavailableError):
+                await bucket.inspect()
+    assert (tmp_path / "damaged").read_bytes() == damaged
+
+
+async def test_lock_of_stopped_process_is_an_error(tmp_path: Path) -> None:
+    """After five seconds; a lock that ends before is waited for."""
+    path = tmp_path / "bucket"
+    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
+        await bucket.acquire()
+        descriptor = local.open_private(path)
+        assert local.try_lock(descriptor)
+        began = loop_time()
+        with pytest.raises(BucketUnavailableError, match="locked it for too long"):
+            await bucket.acquire()
+        assert loop_time() - began == pytest.approx(5, abs=0.1)
+        waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(3)]
+        await asyncio.sleep(1)
+        os.close(descriptor)
+        await asyncio.gather(*waiting)
+
+
+def test_file_bucket_is_rejected_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Windows has no flock."""
+    monkeypatch.setattr("asyncfin.local.SUPPORTED", False)
+    with pytest.raises(ArgumentError, match="Windows"):
+        file_bucket(tmp_path / "bucket")

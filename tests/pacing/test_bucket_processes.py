@@ -1,4 +1,4 @@
-"""Buckets shared by real processes: shares, budgets, forks, and processes that are stopped or killed.
+"""Buckets shared by real processes: shares, budgets, forks, and processes that are killed.
 
 Time is real here, so the bounds are those that hold on a busy machine too.
 """
@@ -6,7 +6,6 @@ Time is real here, so the bounds are those that hold on a busy machine too.
 import asyncio
 import os
 import random
-import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -56,25 +55,26 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("workers", [[1, 4, 8, 16]])
-def test_processes_keep_one_pace_and_have_equal_shares(make: Callable[..., Any], workers: list[int]) -> None:
-    """Never more than burst, rate and two over all; those that are always busy get the same.
+def test_processes_keep_one_pace(make: Callable[..., Any], workers: list[int]) -> None:
+    """Never more than burst and rate over all; those that are always busy get the same.
 
     Shares by worker would be an index of 0.62. On a busy machine one of four may get half of its share: 0.94.
     """
     grants = grants_of_processes(partial(make, rate=100, burst=5), workers, 1.5)
     together = [at for each in grants for at in each]
+    # A grant of Redis is noted once its response is read.
     assert excess(together, 100, 5) <= 2
     shares = [len(each) for each in grants]
     assert sum(shares) ** 2 / (len(shares) * sum(each**2 for each in shares)) >= 0.8
 
 
-def test_a_budget_over_processes_is_spent_exactly(make: Callable[..., Any]) -> None:
+def test_budget_over_processes_is_exact(make: Callable[..., Any]) -> None:
     """Four of them, sixty in all."""
     grants = grants_of_processes(partial(make, rate=500, burst=5, daily_budget=60), [1] * 4, 60)
     assert sum(map(len, grants)) == 60
 
 
-def test_a_bucket_made_before_a_fork_opens_again_in_the_child(make: Callable[..., Any]) -> None:
+def test_bucket_survives_fork(make: Callable[..., Any]) -> None:
     """Parent and child share the state, and no descriptor or connection."""
     bucket = make(rate=1000, burst=10, daily_budget=3)
     asyncio.run(bucket.acquire())
@@ -91,7 +91,7 @@ def test_a_bucket_made_before_a_fork_opens_again_in_the_child(make: Callable[...
         asyncio.run(bucket.acquire())
 
 
-def test_parent_and_child_of_a_fork_spend_one_budget_at_the_same_time(make: Callable[..., Any]) -> None:
+def test_fork_shares_one_budget(make: Callable[..., Any]) -> None:
     """Parent and child of a fork share one budget, and no lock or connection."""
     # Paced, so that neither can spend it all before the other has begun.
     bucket = make(rate=2000, burst=1, daily_budget=800)
@@ -144,14 +144,6 @@ async def holders(
         await asyncio.gather(*(each.wait() for each in started))
 
 
-async def granted(stopped: list[asyncio.subprocess.Process]) -> list[float]:
-    """End the processes, and return when they were granted."""
-    for each in stopped:
-        each.kill()
-    outs = [(await each.communicate())[0] for each in stopped]
-    return [float(line) for out in outs for line in out.splitlines()]
-
-
 def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, Any]:
     """Return where the state of a kind is, and what makes buckets there."""
     if kind == "file":
@@ -161,36 +153,7 @@ def placed(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[s
 
 
 @pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_a_stopped_process_with_a_booking_does_not_block_the_others(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """The moment of a stopped process is lost and the others go on; continued, it books again."""
-    # Seconds of real time: the processes are real ones, and each has a clock of the machine.
-    place, make = placed(kind, tmp_path, request)
-    loop = asyncio.get_running_loop()
-    async with (
-        holders(kind, place, str(tmp_path), 40, 2) as others,
-        aclosing(make(rate=40, burst=2)) as bucket,
-    ):
-        grants = [await bucket.acquire() for _ in range(4)]
-        for each in others:
-            each.send_signal(signal.SIGSTOP)
-        stopped_at = loop.time()
-        async with asyncio.timeout(60):
-            alone = [await bucket.acquire() for _ in range(24)]
-        # What the two had booked is lost, and little more.
-        assert alone[-1] - stopped_at < 10
-        for each in others:
-            each.send_signal(signal.SIGCONT)
-        grants += alone + [await bucket.acquire() for _ in range(8)]
-        theirs = await granted(others)
-        assert not [at for at in theirs if stopped_at + 0.05 < at < alone[-1]]
-        assert [at for at in theirs if at > alone[-1]], "they went on"
-        assert excess([*grants, *theirs], 40, 2) <= 2
-
-
-@pytest.mark.parametrize("kind", ["file", "redis"])
-async def test_a_killed_process_does_not_block_the_others(
+async def test_killed_process_blocks_nobody(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """Three are killed in their work; the state stays whole and the pace holds."""
@@ -210,7 +173,7 @@ async def test_a_killed_process_does_not_block_the_others(
     assert excess(grants, 50, 2) <= 2
 
 
-def test_moves_to_a_new_loop_once_the_old_one_is_closed(make: Callable[..., Any]) -> None:
+def test_bucket_moves_to_next_loop(make: Callable[..., Any]) -> None:
     """The state is not the loop's."""
     bucket = make(rate=1000, burst=5)
     for _ in range(2):

@@ -1,0 +1,425 @@
+"""What processes share, and how one of them uses it, over a file or a server.
+
+The shared state is read, changed and written back as a whole, under a lock or in a
+script. Nothing is reserved in it: the head of a process's lanes asks for a grant when
+its moment comes. Where processes compete, one of those that ask then gets it, and the
+others learn the next moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from abc import abstractmethod
+from collections import deque
+from typing import NamedTuple
+
+from asyncfin.clock import wall_time
+from asyncfin.errors import BucketUnavailableError
+from asyncfin.events import BucketStats
+from asyncfin.model.query import Lane, check_lane
+from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
+from asyncfin.pacing.learned import Pace
+from asyncfin.pacing.pace import DAY, GCRA, Allowance
+from asyncfin.tasks import cancel_and_wait, check_closed, running_loop
+
+# What float arithmetic loses at the size of Unix time.
+EPSILON = 1e-6
+# Waiters with a distant moment ask this often, in seconds: other processes may have
+# changed the state.
+_LOOK = 0.5
+# How many waiters are granted what is free in one operation, which to Redis is a round
+# trip. With more, a process could take a larger burst before the others ask.
+_TOGETHER = 10
+# Waiters ask up to this many seconds after their moment, at random, and sooner if they
+# asked in vain before: so the processes get equal shares.
+_SPREAD = 0.002
+_SPREAD_OF_INTERVAL = 0.05
+
+_log = logging.getLogger("asyncfin")
+
+
+class Fields(NamedTuple):
+    """The shared state as it is stored, in Unix time; 0 is never, or None."""
+
+    full_at: float = 0.0
+    paused_until: float = 0.0
+    exhausted_until: float = 0.0
+    day: float = 0.0
+    spent: float = 0.0
+    # The parameters of the process that was granted something last.
+    rate: float = 0.0
+    burst: float = 0.0
+    daily_budget: float = 0.0
+
+    @property
+    def parameters(self) -> Parameters | None:
+        """The stored parameters, or None before the first grant."""
+        if not self.burst:
+            return None
+        return Parameters(self.rate or None, self.burst, self.daily_budget or None)
+
+
+class Change(NamedTuple):
+    """What `SharedState.change` applies: weights and seconds."""
+
+    unpaced: float = 0.0  # weight to return to the pace
+    spent: float = 0.0  # weight to add to the day's spending, below zero to take it off
+    age: float = 0.0  # how long ago that was spent
+    pause: float = 0.0
+    exhaust: float = 0.0
+    resume: float = 0.0  # 1: end a pause and a used-up allowance
+
+
+class SharedState:
+    """The shared state at a moment, with the parameters of this process."""
+
+    def __init__(self, fields: Fields, parameters: Parameters, now: float) -> None:
+        self.now = now
+        self.parameters = parameters
+        self.gcra = GCRA(parameters.rate, parameters.burst)
+        self.gcra.full_at, self.gcra.paused_until = fields.full_at, fields.paused_until
+        self.allowance = Allowance(parameters.daily_budget)
+        self.allowance.exhausted_until = fields.exhausted_until
+        self.allowance.day, self.allowance.spent = fields.day, fields.spent
+        # A clock that was ahead has left ends that nobody would wait for.
+        is_paused_too_long = self.gcra.clip(now)
+        self.clock_jumped = self.allowance.begin_day(now) or is_paused_too_long
+
+    def fields(self, stored: Parameters | None) -> Fields:
+        """Return what is to be stored, with these parameters."""
+        gcra, allowance = self.gcra, self.allowance
+        times = (gcra.full_at, gcra.paused_until, allowance.exhausted_until)
+        values = (number or 0.0 for number in stored or ())
+        return Fields(*times, allowance.day, allowance.spent, *values)
+
+    def take(self, weight: float, counts: bool, most: int) -> int:
+        """Grant up to `most` requests of this weight now, and return how many."""
+        for granted in range(most):
+            has_no_room = counts and self.allowance.resume_at(weight, self.now) is not None
+            if has_no_room or self.gcra.moment(weight) > self.now + EPSILON:
+                return granted
+            self.gcra.spend(weight, self.now)
+            if counts:
+                self.allowance.spend(weight, self.now)
+        return most
+
+    def change(self, change: Change) -> None:
+        """Return grants, add spending, pause, exhaust or resume."""
+        if change.unpaced:
+            self.gcra.give_back(change.unpaced)
+        if change.spent > 0:
+            self.allowance.spend(change.spent, self.now)
+        elif change.spent:
+            self.allowance.unspend(-change.spent, self.now, change.age)
+        if change.pause:
+            self.gcra.pause(self.now, self.now + min(change.pause, DAY))
+        if change.exhaust:
+            self.allowance.exhaust(self.now, change.exhaust)
+        if change.resume:
+            self.gcra.resume(self.now)
+            self.gcra.paused_until = max(self.gcra.paused_until, 0.0)
+            self.allowance.exhausted_until = 0.0
+
+
+class SharedBucket(Bucket):
+    """A bucket whose state other processes share."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        # Without a rate each process learns for itself, behind the shared pauses.
+        self._pace = Pace(None, parameters.burst) if parameters.rate is None else None
+        self._closed = False
+        self._granted = 0
+        self._refused = 0
+        self._warned: set[str] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._seen: SharedState | None = None  # None: this process has not read it
+        self._seen_at = 0.0  # the loop time at which it was read
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lanes = Lanes()
+        # Serves the waiters; None while no request waits.
+        self._driver: asyncio.Task[None] | None = None
+        self._has_waited = False  # whether the head of the lanes has waited for the learned rate
+        self._lost = 0  # how often it has asked in vain
+        # Grants that no request took, which return to the shared state: weight, and
+        # whether it counts.
+        self._unused: deque[tuple[float, bool]] = deque()
+
+    @abstractmethod
+    async def _take(self, weight: float, counts: bool, most: int) -> tuple[int, SharedState | None]:
+        """Grant up to `most` requests of this weight now, and return how many.
+
+        The state is None while a fallback paces, here and below.
+        """
+
+    @abstractmethod
+    async def _change(self, change: Change) -> SharedState | None: ...
+
+    @abstractmethod
+    async def _look(self) -> SharedState | None:
+        """Read the state with the stored parameters, and change nothing."""
+
+    def _take_now(self, weight: float, counts: bool) -> tuple[int, SharedState] | None:
+        """Take one grant if that needs no waiting, or return None."""
+        return None
+
+    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
+        check_lane(lane)
+        check_weight(weight, self._parameters.burst)
+        loop = self._bind()
+        if self._driver is None and self._wait_for_pace(weight) <= EPSILON:
+            outcome = self._take_now(weight, counts)
+            if outcome is not None:
+                granted, state = outcome
+                self._see(state)
+                if granted:
+                    return self._count(weight)
+                if counts and (error := state.allowance.error(weight, state.now)):
+                    raise error
+        waiter = Waiter(weight, counts, loop.create_future())
+        return await self._lanes.wait(waiter, lane, self._serve, self._return)
+
+    async def give_back(self, weight: float = 1) -> None:
+        self._bind()
+        self._uncount(weight)
+        self._see(await self._change(Change(unpaced=weight, spent=-weight)))
+
+    async def unspend(self, *, sent_at: float) -> None:
+        age = self._bind().time() - sent_at
+        self._see(await self._change(Change(spent=-1.0, age=age)))
+
+    async def refused(self, *, sent_at: float, retry_after: float) -> None:
+        loop = self._bind()
+        self._refused += 1
+        if self._pace is not None:
+            retry_after = self._pace.refuse(sent_at, loop.time(), retry_after)
+        self._see(await self._change(Change(pause=retry_after)))
+
+    async def exhaust(self, seconds: float) -> None:
+        self._bind()
+        state = await self._change(Change(exhaust=seconds))
+        self._see(state)
+        if state is not None:
+            self._reject_waiting(state)
+
+    async def resume(self) -> None:
+        """End a pause and a used-up allowance for all processes.
+
+        For an operator who knows better than the service's Retry-After. Processes in
+        which requests wait notice it within half a second. A daily budget still
+        applies.
+
+        Raises:
+            BucketUnavailableError: the state can't be changed.
+            RuntimeError: the bucket is closed, or in use by another event loop, which
+                is not closed.
+        """
+        loop = self._bind()
+        if self._pace is not None:
+            self._pace.gcra.resume(loop.time())
+        self._see(await self._change(Change(resume=1.0)))
+
+    async def aclose(self) -> None:
+        self._closed = True
+        if self._driver is not None and self._loop is asyncio.get_running_loop():
+            await cancel_and_wait([self._driver])
+
+    def stats(self) -> BucketStats:
+        """Return what the bucket is doing, as far as this process knows.
+
+        `granted`, `refused` and `waiting` are those of this process. The rest is the
+        shared state as this process last read it: `level`, `spent_today` and
+        `exhausted_until` are None if it never did.
+        """
+        seen = self._seen
+        rate, burst, daily_budget = self._parameters if seen is None else seen.parameters
+        paused_until = resume_at = None
+        if seen is not None and self._loop is not None:
+            since = self._loop.time() - self._seen_at
+            if seen.gcra.paused_until > seen.now + since:
+                paused_until = self._seen_at + seen.gcra.paused_until - seen.now
+            resume_at = seen.allowance.resume_at(1, seen.now + since)
+        return BucketStats(
+            rate=self._pace.rate if rate is None and self._pace is not None else rate,
+            burst=burst,
+            learned=rate is None,
+            level=None if seen is None else seen.gcra.held(seen.now),
+            waiting=self._lanes.waiting,
+            granted=self._granted,
+            refused=self._refused,
+            paused_until=paused_until,
+            exhausted_until=None if resume_at is None else wall_time(resume_at),
+            spent_today=None if seen is None else seen.allowance.spent,
+            daily_budget=daily_budget,
+        )
+
+    async def inspect(self) -> BucketStats:
+        """Read the shared state without changing it, and return what `stats` returns.
+
+        Raises:
+            BucketUnavailableError: the state can't be read, and no fallback paces.
+            RuntimeError: the bucket is closed, or in use by another event loop, which
+                is not closed.
+        """
+        self._bind()
+        self._see(await self._look())
+        return self.stats()
+
+    def _see(self, state: SharedState | None) -> None:
+        """Keep the state, and follow a pause that another process began or ended."""
+        if state is None:
+            return
+        assert self._loop is not None
+        now = self._loop.time()
+        self._seen, self._seen_at = state, now
+        if self._pace is not None:
+            remaining = state.gcra.paused_until - state.now
+            if remaining > 0:
+                self._pace.gcra.pause(now, now + remaining)
+            else:
+                self._pace.gcra.resume(now)
+        if state.clock_jumped and self._is_first("clock"):
+            _log.warning(
+                "%r: the clock was set back: waits end within a day, and what was spent is today's",
+                self,
+            )
+
+    def _check_parameters(self, stored: Parameters | None) -> None:
+        if stored not in (None, self._parameters) and self._is_first("parameters"):
+            _log.warning(
+                "%r: another process uses (%s): give all processes of an account the same parameters",
+                *(self, stored),
+            )
+
+    def _is_first(self, kind: str) -> bool:
+        """Return whether a warning of this kind is the first one of this bucket."""
+        is_first = kind not in self._warned
+        self._warned.add(kind)
+        return is_first
+
+    def _bind(self) -> asyncio.AbstractEventLoop:
+        if self._closed:
+            raise RuntimeError(f"this {type(self).__name__} is closed")
+        loop = running_loop()
+        if os.getpid() != self._pid:  # after a fork, the waiters are the parent's
+            self._loop = None
+        if loop is not self._loop:
+            if self._loop is not None:
+                check_closed(self._loop, type(self).__name__, "bucket")
+                if self._pace is not None:
+                    self._pace.shift(loop.time() - self._loop.time())
+            self._loop = loop
+            self._begin()
+        return loop
+
+    def _serve(self) -> None:
+        if self._driver is None and not self._closed:
+            driver = asyncio.get_running_loop().create_task(self._drive())
+            if not driver.done():  # an eager task can have served all waiters
+                self._driver = driver
+
+    def _return(self, weight: float, counts: bool) -> None:
+        self._uncount(weight)
+        self._unused.append((weight, counts))
+
+    def _uncount(self, weight: float) -> None:
+        self._granted -= 1
+        if self._pace is not None:
+            self._pace.gcra.give_back(weight)
+
+    async def _drive(self) -> None:
+        """Grant the waiters of the lanes, one after the other."""
+        error: BaseException | None = None
+        try:
+            while True:
+                # First: the next waiter may wait for what is returned here.
+                while self._unused:
+                    weight, counts = self._unused.popleft()
+                    spent = -weight if counts else 0.0
+                    self._see(await self._change(Change(unpaced=weight, spent=spent)))
+                queue = self._lanes.next()
+                if queue is None:
+                    # Nothing is awaited from here on: the next waiter finds no driver,
+                    # and starts one.
+                    return
+                await asyncio.sleep(await self._advance(queue))
+        except asyncio.CancelledError:
+            error = RuntimeError(f"this {type(self).__name__} is closed")
+            raise
+        except Exception as failure:  # noqa: BLE001  the waiters get it, whatever it is
+            error = failure
+        finally:
+            self._driver = None
+            if error is not None:  # no driver is left to serve the waiters
+                # A separate error each: one object raised in many tasks mixes
+                # tracebacks.
+                copied = isinstance(error, BucketUnavailableError)
+                self._lanes.reject(lambda _: type(error)(*error.args) if copied else error)
+
+    async def _advance(self, queue: deque[Waiter]) -> float:
+        """Grant what the head of the lanes can have now, and return how long to wait."""
+        assert self._loop is not None
+        weight, counts = queue[0].weight, queue[0].counts
+        most = self._lanes.alike(queue, _TOGETHER)
+        wait = self._wait_for_pace(weight)
+        if wait > EPSILON:
+            self._has_waited = True
+            return min(wait, _LOOK)
+        if self._pace is not None and self._pace.gcra.rate is not None:
+            most = 1
+        granted, state = await self._take(weight, counts, most)
+        self._see(state)
+        for _ in range(granted):
+            self._hand_over(weight, counts)
+        if granted or state is None:
+            self._lost = 0
+            return 0.0
+        if counts and state.allowance.resume_at(weight, state.now) is not None:
+            self._reject_waiting(state)
+            return 0.0
+        wait = max(state.gcra.moment(weight) - state.now, 0.0)
+        rate = state.gcra.rate
+        spread = _SPREAD if rate is None else min(_SPREAD, _SPREAD_OF_INTERVAL / rate)
+        self._lost += 1
+        late = random.uniform(0.0, spread / self._lost)  # noqa: S311  no secret
+        return min(wait + late, _LOOK)
+
+    def _hand_over(self, weight: float, counts: bool) -> None:
+        """Give a grant to the head of the lanes, or return it if that has changed."""
+        queue = self._lanes.next()
+        if queue is None or (queue[0].weight, queue[0].counts) != (weight, counts):
+            self._unused.append((weight, counts))
+            return
+        waiter = queue[0]
+        self._lanes.pop(queue)
+        waiter.outcome.set_result(self._count(weight))
+
+    def _count(self, weight: float) -> float:
+        """Count a grant, and return its loop time."""
+        assert self._loop is not None
+        now = self._loop.time()
+        self._granted += 1
+        if self._pace is not None:
+            self._pace.grant(weight, now, waited=self._has_waited)
+            self._has_waited = False
+        return now
+
+    def _wait_for_pace(self, weight: float) -> float:
+        """Return for how many seconds the learned rate still demands to wait."""
+        if self._pace is None or self._loop is None:
+            return 0.0
+        gcra, now = self._pace.gcra, self._loop.time()
+        # A pause is over when the shared state says so: somebody can have ended it.
+        return 0.0 if gcra.paused_until > now else gcra.moment(weight) - now
+
+    def _reject_waiting(self, state: SharedState) -> None:
+        """Reject the waiters whose requests the allowance has no room for."""
+        self._lanes.reject(
+            lambda waiter: state.allowance.error(waiter.weight, state.now) if waiter.counts else None
+        )

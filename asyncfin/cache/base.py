@@ -193,17 +193,10 @@ class Memory:
             self._put(key, kept)
 
     def clear(self, entity_id: str | None) -> None:
-        self._drop(lambda account, entity: entity_id in (None, entity))
-
-    def drop_account(self, account: bytes) -> None:
-        """Drop all that is kept of an account."""
-        self._drop(lambda each, entity: each == account)
-
-    def _drop(self, is_dropped: Callable[[bytes, str], bool]) -> None:
         with self._lock:
-            for key in [key for key in self._kept if is_dropped(*key[:2])]:
+            for key in [key for key in self._kept if entity_id in (None, key[1])]:
                 self._kept.pop(key)
-            for entity in [key for key in self._records if is_dropped(*key)]:
+            for entity in [key for key in self._records if entity_id in (None, key[1])]:
                 self._records.pop(entity)
 
     def held(self) -> tuple[int, int]:

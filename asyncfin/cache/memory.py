@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import datetime
 from hashlib import blake2b
 from types import MethodType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from attrs import frozen
-
 from asyncfin import checks
 from asyncfin.cache.base import (
     CATALOGUE,
+    LeastRecentlyUsed,
     MemoryRecords,
     MiB,
     ProcessCache,
     check_entity_id_or_none,
 )
-from asyncfin.cache.store import CacheStats, Partition, partition_key
+from asyncfin.cache.store import Partition, partition_key
 from asyncfin.clock import utc_now
-from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
+
+_MAX_CALLABLES = 1_000
 
 
 class MemoryCache(ProcessCache):
@@ -43,7 +41,7 @@ class MemoryCache(ProcessCache):
             current are evicted first, then what was used least recently.
         account: the name of the account: clients with the same base URL and account share what is read.
             None: clients with the same token share it, also one after the other; or those with the same
-            token callable, by identity: what was read is dropped with the callable, which is kept weakly.
+            token callable, by identity. The last 1,000 callables are kept.
         clock: returns the wall time, aware UTC; for tests.
 
     Raises:
@@ -61,11 +59,9 @@ class MemoryCache(ProcessCache):
         self._account = checks.text().optional()("account", account)
         self._secret = secrets.token_bytes(32)
         self._partitions: WeakValueDictionary[bytes, _MemoryPartition] = WeakValueDictionary()
-        # By the ids of the objects that a callable is, of which one weak reference each is kept.
-        self._callables: dict[tuple[int, ...], _Callable] = {}
-        # The accounts of callables that are no more. A weak reference can end at any moment, also where the
-        # memory is locked.
-        self._lost: deque[bytes] = deque()
+        # Token callables by the ids of their objects, which stay alive meanwhile, and a name for each.
+        self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
+        self._callables = LeastRecentlyUsed(_MAX_CALLABLES)
 
     def __repr__(self) -> str:
         stats = self.stats()
@@ -75,51 +71,25 @@ class MemoryCache(ProcessCache):
         raise TypeError("a MemoryCache cannot be pickled: it belongs to its process")
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
-        self._drop_lost()
         if self._account is not None:
             key = partition_key(base_url, "account", self._account.encode())
         elif isinstance(token, str):
             # Keyed by what only this process knows: the digest reveals nothing where it is printed.
             key = partition_key(base_url, "token", blake2b(token.encode(), key=self._secret).digest())
         else:
-            # By the callable itself: what it will return is not known, and may change.
-            found = self._callable(token)
-            key = partition_key(base_url, "callable", found.name)
-            found.accounts.add(key)
-        if (partition := self._partitions.get(key)) is None:
-            partition = self._partitions[key] = _MemoryPartition(self, key)
-        return partition
+            key = partition_key(base_url, "callable", self._callable_name(token))
+        return self._partitions.setdefault(key, _MemoryPartition(self, key))
 
-    def stats(self) -> CacheStats:
-        self._drop_lost()
-        return super().stats()
-
-    def _callable(self, token: Callable[[], Any]) -> _Callable:
+    def _callable_name(self, token: Callable[[], Any]) -> bytes:
+        """Return a name for a token callable. What it will return is not known, and may change."""
         # A bound method is a new object whenever it is read.
         parts = (token.__self__, token.__func__) if isinstance(token, MethodType) else (token,)
         ids = tuple(map(id, parts))
-        if ids not in self._callables:
-            accounts: set[bytes] = set()
-            known, lost = self._callables, self._lost
-
-            def end(_: object) -> None:
-                known.pop(ids, None)
-                lost.extend(accounts)
-
-            try:
-                references = [weakref.ref(part, end) for part in parts]
-            except TypeError:
-                raise ArgumentError(
-                    "account must name the account of a token callable that allows no weak reference:"
-                    " MemoryCache(account=...)"
-                ) from None
-            self._callables[ids] = _Callable(secrets.token_bytes(16), accounts, references)
-        return self._callables[ids]
-
-    def _drop_lost(self) -> None:
-        with suppress(IndexError):
-            while True:
-                self._memory.drop_account(self._lost.popleft())
+        entry = self._callables.get(ids)
+        if entry is None:
+            entry = parts, secrets.token_bytes(16)
+            self._callables.put(ids, entry)
+        return entry[1]
 
     async def clear(self, entity_id: str | None = None) -> None:
         check_entity_id_or_none(entity_id)
@@ -127,15 +97,6 @@ class MemoryCache(ProcessCache):
 
     async def aclose(self) -> None:
         self._memory.clear(None)
-
-
-@frozen
-class _Callable:
-    """A token callable whose data is kept for as long as it exists."""
-
-    name: bytes
-    accounts: set[bytes]  # the keys of its data
-    references: list[weakref.ref[Any]]
 
 
 class _MemoryPartition(MemoryRecords):

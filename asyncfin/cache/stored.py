@@ -17,6 +17,7 @@ from typing import TypeVar
 from asyncfin.cache.base import (
     CATALOGUE,
     MAX_RECORDS,
+    EntityKey,
     Key,
     LeastRecentlyUsed,
     MemoryRecords,
@@ -72,11 +73,6 @@ class StoredPartition(MemoryRecords):
         self._store = cache._store
         self._derive: Callable[[], bytes] | None = account
         self._account_name = ""
-        # Records as they were last read, by their bytes.
-        self._decoded: LeastRecentlyUsed[str, tuple[bytes, EntityRecord | None]]
-        self._decoded = LeastRecentlyUsed(MAX_RECORDS)
-        # Observations that could not be stored, and apply in this process.
-        self._unstored: LeastRecentlyUsed[str, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
 
     async def _name(self) -> str:
         """Return the name of the account in the store."""
@@ -91,49 +87,37 @@ class StoredPartition(MemoryRecords):
 
     async def record(self, entity_id: str) -> EntityRecord | None:
         key, now = (self._account, entity_id), self._clock()
-        row = await self._cache._run(partial(self._record_row, entity_id))
-        if row is None:  # the store is away, so this process goes by its memory
+        rows = await self._cache._run(partial(self._read_record, entity_id))
+        if rows is None:  # the store is away, so this process goes by its memory
             return later(None, self._memory.record(key), now)
-        stored = self._decode_record(entity_id, *row)
-        record = later(stored, self._unstored.get(entity_id), now)
+        record = later(rows[0], self._cache._unstored.get(key), now)
         self._memory.set_record(key, record)  # memory evicts by it
         return record
 
-    async def _record_row(self, entity_id: str) -> tuple[str, bytes | None]:
+    async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
         key = f"{await self._entity(entity_id)}/{_RECORD}"
-        return key, (await self._store.get([key]))[0]
-
-    def _decode_record(self, entity_id: str, key: str, row: bytes | None) -> EntityRecord | None:
+        (row,) = await self._store.get([key])
         if row is None:
-            return None
-        last = self._decoded.get(entity_id)
-        if last is not None and last[0] == row:
-            return last[1]
+            return (None,)
         record = decode_record(key, row)
-        self._cache._broken += record is None
-        self._decoded.put(entity_id, (row, record))
-        return record
+        if record is None:
+            self._cache._broken += 1
+            await self._store.drop([key])
+        return (record,)
 
     async def observe(self, entity_id: str, record: EntityRecord) -> None:
-        known = await self.record(entity_id)
-        if later(known, record, self._clock()) is not record:
+        key = (self._account, entity_id)
+        if later(await self.record(entity_id), record, self._clock()) is not record:
             return
-        self._memory.set_record((self._account, entity_id), record)
+        self._memory.set_record(key, record)
         if await self._cache._run(partial(self._put_record, entity_id, record)) is None:
-            self._unstored.put(entity_id, record)
+            self._cache._unstored.put(key, record)
         else:
-            self._unstored.pop(entity_id)
+            self._cache._unstored.pop(key)
 
     async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
         key = f"{await self._entity(entity_id)}/{_RECORD}"
         return await self._store.put_if_later(key, encode_record(key, record), record.sent)
-
-    def clear(self, entity_id: str | None) -> None:
-        """Drop the records of an entity, or all, from memory."""
-        for records in (self._decoded, self._unstored):
-            for name in records:
-                if entity_id in (None, name):
-                    records.pop(name)
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)
@@ -293,6 +277,8 @@ class StoredCache(ProcessCache):
         self._place = place
         self._ttl = ttl
         self._partitions: dict[bytes, StoredPartition] = {}
+        # Observations that could not be stored, and apply in this process.
+        self._unstored: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
         self._away_since = -inf
         self._warned_at = -inf
 
@@ -326,8 +312,9 @@ class StoredCache(ProcessCache):
             await self._outright(clear(), "cleared")
         finally:
             self._memory.clear(entity_id)
-            for partition in self._partitions.values():
-                partition.clear(entity_id)
+            for key in self._unstored:
+                if entity_id in (None, key[1]):
+                    self._unstored.pop(key)
 
     async def _outright(self, work: Awaitable[T], done: str) -> T:
         """Return the result of an operation whose failure is an OSError."""

@@ -72,22 +72,6 @@ async def test_a_stream_counts_what_was_at_hand() -> None:
     assert cache.stats().hits == before + 150
 
 
-class Slotted:
-    """A token callable that allows no weak reference."""
-
-    __slots__ = ()
-
-    async def __call__(self) -> str:
-        return "token"
-
-
-def test_a_token_callable_without_weak_references_needs_a_named_account() -> None:
-    """The error says what would do."""
-    with pytest.raises(ArgumentError, match=r"account must name .* no weak reference"):
-        Client("https://example.org", Slotted(), cache=MemoryCache())
-    Client("https://example.org", Slotted(), cache=MemoryCache(account="named"))
-
-
 @pytest.mark.parametrize("options", [{"bucket": TokenBucket}, {"cache": MemoryCache}], ids=str)
 def test_a_class_is_not_taken_for_an_instance(options: dict[str, type]) -> None:
     """The parentheses are easily forgotten."""

@@ -290,32 +290,18 @@ async def test_a_token_callable_is_an_account_by_identity_in_memory() -> None:
     assert "s3cr3t" not in repr(vars(cache))
 
 
-async def test_memory_drops_what_only_a_callable_that_is_no_more_can_reach() -> None:
-    """Of 1,000 closed clients nothing is left; data of a token that is a text is found again."""
+async def test_callables_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last ones are kept, so that none of them is taken for one that is gone."""
+    monkeypatch.setattr("asyncfin.cache.memory._MAX_CALLABLES", 2)
     cache = MemoryCache()
-    kept = cache.partition(URL, "a-token")
-    await kept.put_blocks(ENTITY, DATASET, "original", blocks(1))
-    await kept.observe(ENTITY, EntityRecord(AT, DATASET))
-    held = cache.stats()
-    callables: list[weakref.ref[Account]] = []
-    for number in range(1_000):
-        account = Account()
-        token = account.token if number % 2 else account
-        for url in (URL, f"{URL}/other"):
-            part = cache.partition(url, token)
-            await part.put_blocks(ENTITY, DATASET, "original", blocks(1))
-            await part.put_catalogue(catalogue())
-            await part.observe(ENTITY, EntityRecord(AT, DATASET))
-        callables.append(weakref.ref(account))
-    del account, token, part, kept
+    accounts = [Account() for _ in range(3)]
+    first = weakref.ref(accounts[0])
+    parts = [cache.partition(URL, account.token) for account in accounts]
+    assert cache.partition(URL, accounts[1].token) is parts[1]
+    del accounts[0]
     gc.collect()
-    assert [each() for each in callables] == [None] * 1_000
-    assert cache.stats() == held
-    assert (len(cache._partitions), len(cache._callables)) == (0, 0)
-    assert len(list(cache._memory._records)) == 1
-    again = cache.partition(URL, "a-token")
-    assert content(await again.blocks(ENTITY, DATASET, "original")) == content(blocks(1))
-    assert await current(again, ENTITY) == DATASET
+    assert first() is None
+    assert cache.partition(URL, Account().token) not in parts
 
 
 @no_redis

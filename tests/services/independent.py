@@ -391,6 +391,8 @@ class Judge:
         self.service = service
         # For each entity: (when an answer ended, since when its publication was current at the earliest).
         self.confirmed: dict[str, list[tuple[float, float]]] = {}
+        # When the questions began and ended that were answered after a request of their own.
+        self.allowed: dict[str, list[tuple[float, float]]] = {}
         # When the 403s of each entity were raised.
         self.denied: dict[str, list[float]] = {}
         self.right = self.errors = 0
@@ -429,6 +431,8 @@ class Judge:
                 if all(end < newest for _, end in spans):
                     return f"publication {number} after a newer one was confirmed"
                 self.confirmed.setdefault(answer.entity_id, []).append((answer.ended, spans[0][0]))
+                if answer.max_age == 0:  # a request was sent after it began
+                    self.allowed.setdefault(answer.entity_id, []).append((answer.began, answer.ended))
                 self.right += 1
                 return ""
         return f"a publication that was not current within {answer.max_age} s"
@@ -441,8 +445,15 @@ class Judge:
         self.errors += 1
         if answer.error == "PermissionDeniedError":
             self.denied.setdefault(answer.entity_id, []).append(answer.ended)
-            refused = any(answer.began <= at <= answer.ended for at in entity.refused)
-            return "" if refused else "a 403 that was not sent during the question"
+            # Within max_age an earlier one counts too, unless a later request has lifted it.
+            since = answer.began - answer.max_age
+            refused = [at for at in entity.refused if since <= at <= answer.ended]
+            lifted = [
+                began for began, ended in self.allowed.get(answer.entity_id, ()) if ended < answer.began
+            ]
+            if not refused:
+                return "a 403 that was not sent during the question, or within max_age"
+            return "" if max(refused) > max(lifted, default=0.0) else "a 403 that was lifted"
         if answer.error == "SelectionError":
             unknown = [
                 number

@@ -26,13 +26,9 @@ from asyncfin.errors import (
 from asyncfin.events import OutageBegan, OutageEnded, next_serial
 from asyncfin.wire.observers import Announcer
 from asyncfin.wire.protocol import Request
-from asyncfin.wire.retry import LASTING_STATUSES
+from asyncfin.wire.retry import LASTING_STATUSES, growing_wait
 
 _FAILURES = 8
-# Seconds from the opening to the first request that is sent, and from its end to the next one. The
-# last wait repeats, and is what visitors and assistants are told to wait.
-PROBE_EVERY = 30.0
-_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, PROBE_EVERY)
 # Seconds after which a request that is given up without a byte counts as a failure.
 PATIENCE = 2.0
 _EARLY = 0.001  # a timer may fire so much earlier
@@ -159,7 +155,7 @@ class Breaker:
             return
         place.key = None
         if place.due is None:
-            place.due = self._time() + _WAITS[min(place.count, len(_WAITS) - 1)]
+            place.due = self._time() + growing_wait(place.count)
         self._serve()
 
     def _serve(self) -> None:
@@ -235,7 +231,7 @@ class Breaker:
             row.entities.add(entity_id)
         if not self.is_open and row.failures >= _FAILURES and len(row.entities) > 1:
             self.is_open = True
-            self._place = _Place(due=self._time() + _WAITS[0])
+            self._place = _Place(due=self._time() + growing_wait(0))
             self._outage = OutageBegan(
                 sent.request.operation,
                 entity_id,

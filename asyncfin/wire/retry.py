@@ -17,6 +17,13 @@ from asyncfin.errors import (
 
 # Not Implemented, and HTTP Version Not Supported: a retry does not change them.
 LASTING_STATUSES = (501, 505)
+# Seconds until what was rejected, or fails, is tried again; the last one repeats.
+GROWING_WAITS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+
+
+def growing_wait(count: int) -> float:
+    """Return the seconds to wait after so many tries without success."""
+    return GROWING_WAITS[min(count, len(GROWING_WAITS) - 1)]
 
 
 @frozen(kw_only=True)

@@ -60,6 +60,8 @@ RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
 _REQUEST_ERRORS = (ServiceError, TransportError, MalformedAnswerError)
 # Seconds that a caller with `Patience` waits for one of the client's slots, if all are in use.
 _SLOT_PATIENCE = 0.9
+# Seconds after which the token callable is called again while only a rejected token is there.
+_TOKEN_WAIT = 1.0
 
 
 class Sender:
@@ -251,7 +253,7 @@ class _Sending:
         self._began_closed = not shared.breaker.is_open and patience is None
         self.attempts = 0  # how often it was sent
         self._probes = 0  # how many of these were sent while the breaker was open
-        self._renewed = 0  # how often it was sent again with another token after a 401; at most once
+        self._renewed = 0  # how often it was sent again with another token after a 401
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
         self._sent_at = 0.0  # the loop time of the last attempt's grant
         self._retry_after: float | None = None  # seconds that the last response asked to wait
@@ -328,19 +330,16 @@ class _Sending:
     async def _attempt(self) -> Response | None:
         """Send the request once, and return its 2xx response or raise an error.
 
-        None: it was not sent, because the breaker has opened.
+        None: it was not sent, because the breaker has opened, or the token was rejected meanwhile.
         """
-        tokens = self._sender.tokens
         try:
             with (
                 error_context(self._request.operation, self._request.entity_id, self),
                 self._sender.wait(self._request) as wait,
             ):
-                # First before the slots: however few there are, all waiting requests share a call for
-                # the token. Which one is sent is decided last, since it can be rejected meanwhile.
-                if tokens.held is None:
-                    wait.reason = "token"
-                    await tokens.current()
+                # Before the slots: however few there are, all waiting requests share a call for the
+                # token. Which one is sent is decided last, since it can be rejected meanwhile.
+                await self._have_token(wait)
                 wait.reason = "connection"
                 async with self._shared.slots:
                     token = await self._granted(wait)
@@ -348,24 +347,39 @@ class _Sending:
         finally:
             self._breaker.leave(self)
 
+    async def _have_token(self, wait: Wait) -> None:
+        """Wait until there is a token that may be sent, or raise the error of one that was rejected."""
+        tokens = self._sender.tokens
+        if tokens.held is not None and tokens.not_sent(self._time()) is None:
+            return
+        wait.reason = "token"
+        waits = tokens.renewable and self._limit is not None
+        token = tokens.held
+        while True:
+            await tokens.replace(token)
+            if (error := tokens.not_sent(self._time())) is None:
+                return
+            if not waits or self._elapsed >= self._sender.retry.max_elapsed:
+                raise self.error if isinstance(self.error, AuthenticationError) else error
+            token = tokens.held
+            await asyncio.sleep(_TOKEN_WAIT)
+            self._elapsed += _TOKEN_WAIT
+
     async def _granted(self, wait: Wait) -> Secret | None:
-        """Wait for the bucket's grant, and return the token to send; None: the breaker has opened."""
+        """Wait for the bucket's grant, and return the token to send; None: it must not be sent."""
         sender, request, breaker = self._sender, self._request, self._breaker
-        while breaker.allows(self, request):
-            # The grant is last, so that a granted request is sent at once: the pace is that of the
-            # requests, not only of the grants.
-            if sender.tokens.held is None:
-                wait.reason = "token"
-                await sender.tokens.current()
-            wait.reason = "bucket"
-            self._sent_at = await sender.bucket.acquire(lane=sender.lane, counts=request.counts)
-            token, may_send = sender.tokens.held, breaker.allows(self, request)
-            if token is not None and may_send and not sender.transport.is_closed:
-                return token
-            # The token was rejected, the breaker has opened, or the client was closed during the wait.
-            await self._give_back()
-            if sender.transport.is_closed:
-                raise RuntimeError(CLOSED)
+        if not breaker.allows(self, request):
+            return None
+        # The grant is last, so that a granted request is sent at once: the pace is that of the
+        # requests, not only of the grants.
+        wait.reason = "bucket"
+        self._sent_at = await sender.bucket.acquire(lane=sender.lane, counts=request.counts)
+        is_closed, may_send = sender.transport.is_closed, breaker.allows(self, request)
+        if may_send and not is_closed and (token := sender.tokens.take(self._time())) is not None:
+            return token
+        await self._give_back()
+        if is_closed:
+            raise RuntimeError(CLOSED)
         return None
 
     async def _give_back(self) -> None:
@@ -389,8 +403,8 @@ class _Sending:
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed token.
                 response = sender.tokens.redact(outcome)
-                sender.tokens.record(token, response.status)
                 error = _error_of(request, response)
+                sender.tokens.record(token, error, self._sent_at, self._time())
             else:
                 error = outcome  # whose traceback begins here
         except BaseException as failed:  # a cancellation too: what has started must be seen to end
@@ -476,11 +490,17 @@ class _Sending:
     async def _prepare_retry(self, error: RequestError) -> None:
         """Return when the request may be sent again after a failed attempt, or raise its error."""
         sender, retry, breaker = self._sender, self._sender.retry, self._breaker
-        # 1. The token was rejected (401): retry at once with another one. It happens once, and does not
-        #    count for `Retry.attempts`. Without `answered` the token callable has failed.
+        # 1. The token was rejected (401): retry at once with another one, which does not count for
+        #    `Retry.attempts`. It happens once, or where requests wait, within `max_elapsed`. Without
+        #    `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
-        if is_rejected and sender.tokens.renewable and not self._renewed and self._may_go_on():
-            self._renewed = 1
+        if is_rejected and sender.tokens.renewable:
+            waits = self._limit is not None and self._elapsed < retry.max_elapsed
+            may_renew = waits or not self._renewed
+        else:
+            may_renew = False
+        if may_renew and self._may_go_on():
+            self._renewed += 1
             self._announce_retry(error, 0.0)
             return
 

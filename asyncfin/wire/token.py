@@ -9,16 +9,18 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
+from copy import copy
 from functools import partial
 from hashlib import blake2b
 from typing import NoReturn, TypeAlias
 
-from attrs import evolve
+from attrs import define, evolve
 
 from asyncfin.checks import instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.tasks import SingleFlight
 from asyncfin.wire.protocol import Response
+from asyncfin.wire.retry import growing_wait
 
 AskToken: TypeAlias = Callable[[], Awaitable[str]]
 TokenSource: TypeAlias = str | AskToken
@@ -43,8 +45,8 @@ _MAX_TRIES = 1_000
 def token_file(path: str | os.PathLike[str]) -> AskToken:
     """Return a `token` for `Client`: an async callable that reads the first line of a file at each call.
 
-    The client calls it at its first request, and again after the service has refused the token: so a file
-    that something else renews need not be watched.
+    The client calls it at its first request, and again after the service has rejected the token: so a
+    file that something else renews need not be watched.
 
     Raises:
         ArgumentError: `path` is not a path.
@@ -104,11 +106,22 @@ class Secret:
         raise TypeError("a Secret cannot be pickled or copied")
 
 
+@define(eq=False)
+class _Rejection:
+    """That the service has rejected a token (401)."""
+
+    error: AuthenticationError  # the last one
+    seen_at: float  # loop time
+    until: float = 0.0  # loop time until which it is not sent
+    count: int = 0  # how often it was rejected in a row
+
+
 class Tokens:
     """The token of a client: a fixed one, or what an async callable returned last.
 
-    The callable is called at first use, and again after the service has refused its token: once for all
-    waiting requests, and it is cancelled when no waiter is left.
+    The callable is called at first use, and again after the service has rejected its token: once for all
+    waiting requests, and it is cancelled when no waiter is left. The same token is not sent again for 1, 2,
+    4, 8, 16 and then 30 seconds; then one request tries it.
 
     A token of any length is sent. One of less than 8 characters is not redacted in responses: it may be a
     word, and redacting it would alter texts and data.
@@ -119,7 +132,8 @@ class Tokens:
         self._ask = None if isinstance(token, str) else token
         self._remembered: deque[Secret] = deque(maxlen=_REMEMBERED)
         self.held: Secret | None = None  # the token to send; None: the callable has to be called
-        self.refused = False  # whether the service refused the token last sent, and has accepted none since
+        self.refused = False  # whether the service rejected the token last sent, and has accepted none since
+        self._rejections: dict[str, _Rejection] = {}  # by the token's digest
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
@@ -136,22 +150,65 @@ class Tokens:
 
     @property
     def renewable(self) -> bool:
-        """Whether a refused token can be replaced."""
+        """Whether a rejected token can be replaced."""
         return self._ask is not None
 
-    def record(self, token: Secret, status: int) -> None:
-        """Record what the status of a response shows of the token that was sent.
+    def record(self, token: Secret, error: Exception | None, sent_at: float, now: float) -> None:
+        """Record what a response shows of the token that was sent with it, at a loop time.
 
-        Only of the token held now: a late response says nothing about its successor.
+        The token held now is replaced only if it is the one: a late response says nothing about its
+        successor.
         """
-        if token is not self.held:
+        if isinstance(error, AuthenticationError):
+            self._reject(token, error, sent_at, now)
+        elif error is None or getattr(error, "has_error_object", False):  # the service has accepted it
+            if self._rejections:
+                self._rejections.pop(token.digest(), None)
+            if token is self.held:
+                self.refused = False
+
+    def _reject(self, token: Secret, error: AuthenticationError, sent_at: float, now: float) -> None:
+        rejection = self._rejections.get(token.digest())
+        if rejection is None:
+            rejection = self._rejections[token.digest()] = _Rejection(error, now)
+            if len(self._rejections) > _REMEMBERED:
+                del self._rejections[next(iter(self._rejections))]
+        elif sent_at < rejection.seen_at:  # sent together with the one before it
             return
-        if status < 300:
-            self.refused = False
-        elif status == 401:  # another one is obtained
+        rejection.error, rejection.seen_at = error, now
+        rejection.until = now + growing_wait(rejection.count)
+        rejection.count += 1
+        if token is self.held:
             self.refused = True
-            # A new object, so that later responses to the old one are recognized.
-            self.held = None if self.renewable else Secret(token._text)
+            # Another one is obtained, if that is possible.
+            self.held = None if self.renewable else self.held
+
+    def not_sent(self, now: float) -> AuthenticationError | None:
+        """Return the error for a request with the token held, or None if that may be sent."""
+        if not self._rejections or self.held is None:
+            return None
+        rejection = self._rejections.get(self.held.digest())
+        if rejection is None or now >= rejection.until:
+            return None
+        error = copy(rejection.error)
+        error.answered = error.has_error_object = False
+        error.__dict__.pop("__notes__", None)
+        error.add_note("not sent: the service has rejected this token")
+        return error
+
+    def take(self, now: float) -> Secret | None:
+        """Return the token to send now; None: there is none, or it was rejected."""
+        if self.held is None or self.not_sent(now) is not None:
+            return None
+        if self._rejections and (rejection := self._rejections.get(self.held.digest())) is not None:
+            rejection.until = now + growing_wait(rejection.count)  # one request tries it
+        return self.held
+
+    async def replace(self, token: Secret | None) -> None:
+        """Call the callable, if there is one, unless another caller has replaced the token."""
+        if self.renewable and self.held is token:
+            self.held = None
+        await self.current()
 
     async def current(self) -> Secret:
         """Return the token to send; AuthenticationError: the callable raised, or returned no token."""

@@ -126,9 +126,9 @@ async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
     issuer = Issuer()
     tokens = Tokens(issuer)
     first = await tokens.current()
-    tokens.record(first, 401)
+    tokens.record(first, AuthenticationError(status=401), 0.0, 1.0)
     second = await tokens.current()
-    tokens.record(first, 401)
+    tokens.record(first, AuthenticationError(status=401), 0.0, 1.0)
     assert await tokens.current() is second
     assert issuer.asked == 2
 

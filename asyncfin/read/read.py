@@ -327,6 +327,9 @@ class Read:
 
     async def current_publication(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is cached."""
+        if self.successor is None and not self.restarts:
+            # Here, as reads of another `max_age` share what follows.
+            await self.check_rejection()
         if self.keeps:
             publication, sent = await self.publications.pending_catalogues.share(
                 self.entity_id, self._read_publication_once
@@ -357,8 +360,6 @@ class Read:
             return await self._keep(catalogue), sent
         stale = await self._stale_publication()
         current, self.successor = self.successor, None
-        if current is None and not self.restarts:
-            await self.check_rejection()
         try:
             current = current or await self.metadata(soon=stale is not None)
         except AsyncfinError as error:

@@ -58,7 +58,7 @@ def test_equal_questions_at_once_are_answered_with_each_bucket_and_cache(
                 assert (await client.query(DATASET.entity_id, Select(), FiscalRange())).requests == 1
                 grants = await asyncio.gather(*(bucket.acquire() for _ in range(20)))
                 assert len(grants) == 20
-            kept = client._reads.publications.kept.values()
+            kept = client._publications.kept.values()
             assert kept
             assert not any(pending for each in kept for pending in each._pending.values())
 

@@ -53,7 +53,7 @@ async def warm(entities: int, **options: Any) -> AsyncIterator[tuple[Figures, Cl
     ):
         # The wall time is the loop's.
         clock = lambda: datetime.fromtimestamp(time(), UTC)  # noqa: E731
-        client._transport.clock = client._reads.publications.clock = clock
+        client._transport.clock = client._publications.clock = clock
         for number in range(entities):
             await client.query(entity(number), Select(), RULE)
         await asyncio.sleep(10)

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from copy import copy
+from math import inf
 from typing import TYPE_CHECKING, NoReturn, cast
 from urllib.parse import quote
 
@@ -21,7 +22,7 @@ from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.pacing.bucket import Bucket, Parameters
 from asyncfin.pacing.pace import Allowance
-from asyncfin.pacing.shared import EPSILON, Change, Fields, SharedBucket, SharedState
+from asyncfin.pacing.shared import EPSILON, Change, Outcome, SharedBucket, SharedState
 from asyncfin.redis import RedisClients
 from asyncfin.tasks import cancel_and_wait, unless_silent
 
@@ -104,7 +105,7 @@ elseif op == 'change' then
 end
 
 local values = {full_at, paused_until, exhausted_until, day, spent, unpack(stored, 6, 8)}
-if op == 'take' then values[6], values[7], values[8] = rate, burst, budget end
+if granted > 0 then values[6], values[7], values[8] = rate, burst, budget end
 local reply, pairs_of = {tostring(granted), jumped and '1' or '0', string.format('%.17g', now)}, {}
 for index = 1, #NAMES do
   local text = string.format('%.17g', values[index])
@@ -173,10 +174,13 @@ class RedisBucket(SharedBucket):
         self._has_connected = False
         # Loop time at which the server stopped responding, or None while it responds.
         self._away_since: float | None = None
-        self._retry_at = 0.0
-        self._retry: asyncio.Task[None] | None = None
         # What the fallback has granted today, to be added to the shared spending.
         self._owed = Allowance(None)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._retry_at = -inf
+        self._retry: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
         # Without the URL, which may contain a password.
@@ -185,12 +189,21 @@ class RedisBucket(SharedBucket):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a RedisBucket cannot be pickled: its URL may contain a password")
 
-    async def _take(self, weight: float, counts: bool, most: int) -> tuple[int, SharedState | None]:
-        if (outcome := await self._try("take", weight, float(counts), most)) is not None:
-            return outcome
-        assert self._fallback is not None
+    async def _run(self, operation: str, *arguments: float) -> Outcome:
+        if self._fallback is not None and operation == "change":
+            await self._change_fallback(self._fallback, Change(*arguments))
+        if self._is_usable():
+            try:
+                return await self._evaluate(operation, *arguments)
+            except BucketUnavailableError as error:
+                self._begin_outage(error)
+        if self._fallback is not None and operation == "take":
+            return await self._take_from(self._fallback, arguments[0], bool(arguments[1]))
+        return 0, None
+
+    async def _take_from(self, fallback: Bucket, weight: float, counts: bool) -> Outcome:
         try:
-            await self._fallback.acquire(weight, counts=counts)
+            await fallback.acquire(weight, counts=counts)
         except AllowanceExhaustedError as error:
             rejection = error
             self._lanes.reject(lambda waiter: copy(rejection) if waiter.counts else None)
@@ -199,30 +212,18 @@ class RedisBucket(SharedBucket):
             self._owed.spend(weight, utc_now().timestamp())
         return 1, None
 
-    async def _change(self, change: Change) -> SharedState | None:
-        if self._fallback is not None:
-            await self._change_fallback(change)
-        outcome = await self._try("change", *change)
-        if outcome is None:
-            self._owed.unspend(max(0.0, -change.spent), utc_now().timestamp(), change.age)
-            return None
-        return outcome[1]
-
-    async def _change_fallback(self, change: Change) -> None:
+    async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
         """Let the fallback pace as the server would, whether or not it paces now."""
-        assert self._fallback is not None
         if change.pause:
             now = asyncio.get_running_loop().time()
-            await self._fallback.refused(sent_at=now, retry_after=change.pause)
+            await fallback.refused(sent_at=now, retry_after=change.pause)
         if change.exhaust:
-            await self._fallback.exhaust(change.exhaust)
+            await fallback.exhaust(change.exhaust)
         # A user's own bucket need not have this.
-        if change.resume and (resume := getattr(self._fallback, "resume", None)) is not None:
+        if change.resume and (resume := getattr(fallback, "resume", None)) is not None:
             await resume()
-
-    async def _look(self) -> SharedState | None:
-        outcome = await self._try("look")
-        return None if outcome is None else outcome[1]
+        if self._away_since is not None and change.spent < 0:
+            self._owed.unspend(-change.spent, utc_now().timestamp(), change.age)
 
     def stats(self) -> BucketStats:
         stats = super().stats()
@@ -232,27 +233,27 @@ class RedisBucket(SharedBucket):
 
     async def aclose(self) -> None:
         await super().aclose()
-        if self._retry is not None and self._retry.get_loop() is asyncio.get_running_loop():
+        if self._retry is not None and self._loop is asyncio.get_running_loop():
             await cancel_and_wait([self._retry])
         await self._clients.aclose()
 
-    async def _try(self, operation: str, *arguments: float) -> tuple[int, SharedState] | None:
-        """Run an operation on the server, or return None while a fallback paces."""
+    def _is_usable(self) -> bool:
+        """Return whether the server was there last; if not, contact it now and then."""
         loop = asyncio.get_running_loop()
-        if self._away_since is None:
-            try:
-                return await self._run(operation, *arguments)
-            except BucketUnavailableError as error:
-                if self._fallback is None:
-                    raise
-                if self._away_since is None:
-                    _log.warning("%s: the fallback paces for now", error)
-                    self._away_since = loop.time()
-                    self._retry_at = loop.time() + _AWAY
-        elif loop.time() >= self._retry_at and (self._retry is None or self._retry.done()):
+        is_pending = self._retry is not None and not self._retry.done()
+        if self._away_since is not None and loop.time() >= self._retry_at and not is_pending:
             # In the background: no request waits for it.
             self._retry = loop.create_task(self._return_to_server())
-        return None
+        return self._away_since is None
+
+    def _begin_outage(self, error: BucketUnavailableError) -> None:
+        """Let the fallback pace from now on, or raise the error."""
+        if self._fallback is None:
+            raise error
+        if self._away_since is None:
+            _log.warning("%s: the fallback paces for now", error)
+            self._away_since = asyncio.get_running_loop().time()
+            self._retry_at = self._away_since + _AWAY
 
     async def _return_to_server(self) -> None:
         """Add what the fallback has granted today, if the server responds."""
@@ -260,7 +261,7 @@ class RedisBucket(SharedBucket):
         self._owed.begin_day(utc_now().timestamp())
         spent = self._owed.spent
         try:
-            await self._run("change", *Change(spent=spent))
+            await self._evaluate("change", *Change(spent=spent))
         except BucketUnavailableError:
             self._retry_at = loop.time() + _AWAY
             return
@@ -272,25 +273,19 @@ class RedisBucket(SharedBucket):
         )
         self._away_since = None
 
-    async def _run(self, operation: str, *arguments: float) -> tuple[int, SharedState]:
+    async def _evaluate(self, operation: str, *arguments: float) -> tuple[int, SharedState]:
         """Run the script, and return how many requests were granted, and the state."""
         clock = "" if self._microseconds is None else repr(self._microseconds() / 1e6)
         numbers = (*(number or 0.0 for number in self._parameters), *arguments)
-        reply = await self._evaluate(
-            [operation, repr(EPSILON), clock, *(repr(float(number)) for number in numbers)]
-        )
-        granted, jumped, now, *values = map(float, reply)
-        fields = Fields(*values)
-        parameters = self._parameters
+        texts = [operation, repr(EPSILON), clock, *(repr(float(number)) for number in numbers)]
+        granted, jumped, now, *values = map(float, await self._reply(texts))
+        state = SharedState(values, self._parameters, now)
         if operation == "look":
-            parameters = fields.parameters or parameters
-        elif operation == "take":
-            self._check_parameters(fields.parameters)
-        state = SharedState(fields, parameters, now)
+            state = SharedState(values, state.stored or self._parameters, now)
         state.clock_jumped = bool(jumped)
         return int(granted), state
 
-    async def _evaluate(self, arguments: list[str]) -> list[bytes]:
+    async def _reply(self, texts: list[str]) -> list[bytes]:
         from redis.exceptions import RedisError
 
         client = await self._clients.get()
@@ -300,7 +295,7 @@ class RedisBucket(SharedBucket):
         script = client.register_script(_SCRIPT)
         try:
             async with unless_silent(limit):
-                reply = await script(keys=[self._key], args=arguments)
+                reply = await script(keys=[self._key], args=texts)
         except TimeoutError as error:
             raise self._unavailable(str(error)) from None
         except (RedisError, OSError) as error:

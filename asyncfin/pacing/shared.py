@@ -14,7 +14,8 @@ import os
 import random
 from abc import abstractmethod
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
 
 from asyncfin.clock import wall_time
 from asyncfin.errors import BucketUnavailableError
@@ -38,28 +39,10 @@ _TOGETHER = 10
 _SPREAD = 0.002
 _SPREAD_OF_INTERVAL = 0.05
 
+# How many numbers the shared state is.
+NUMBERS = 8
+
 _log = logging.getLogger("asyncfin")
-
-
-class Fields(NamedTuple):
-    """The shared state as it is stored, in Unix time; 0 is never, or None."""
-
-    full_at: float = 0.0
-    paused_until: float = 0.0
-    exhausted_until: float = 0.0
-    day: float = 0.0
-    spent: float = 0.0
-    # The parameters of the process that was granted something last.
-    rate: float = 0.0
-    burst: float = 0.0
-    daily_budget: float = 0.0
-
-    @property
-    def parameters(self) -> Parameters | None:
-        """The stored parameters, or None before the first grant."""
-        if not self.burst:
-            return None
-        return Parameters(self.rate or None, self.burst, self.daily_budget or None)
 
 
 class Change(NamedTuple):
@@ -74,26 +57,41 @@ class Change(NamedTuple):
 
 
 class SharedState:
-    """The shared state at a moment, with the parameters of this process."""
+    """The shared state at a moment, with the parameters of this process.
 
-    def __init__(self, fields: Fields, parameters: Parameters, now: float) -> None:
+    It is stored as `NUMBERS` numbers in Unix time, where 0 is never, or None. The last
+    three are the parameters of the process that was granted something last.
+    """
+
+    def __init__(self, numbers: Sequence[float], parameters: Parameters, now: float) -> None:
+        full_at, paused_until, exhausted_until, day, spent, rate, burst, budget = numbers
         self.now = now
         self.parameters = parameters
+        self.stored = Parameters(rate or None, burst, budget or None) if burst else None
         self.gcra = GCRA(parameters.rate, parameters.burst)
-        self.gcra.full_at, self.gcra.paused_until = fields.full_at, fields.paused_until
+        self.gcra.full_at, self.gcra.paused_until = full_at, paused_until
         self.allowance = Allowance(parameters.daily_budget)
-        self.allowance.exhausted_until = fields.exhausted_until
-        self.allowance.day, self.allowance.spent = fields.day, fields.spent
+        self.allowance.exhausted_until = exhausted_until
+        self.allowance.day, self.allowance.spent = day, spent
         # A clock that was ahead has left ends that nobody would wait for.
         is_paused_too_long = self.gcra.clip(now)
         self.clock_jumped = self.allowance.begin_day(now) or is_paused_too_long
 
-    def fields(self, stored: Parameters | None) -> Fields:
-        """Return what is to be stored, with these parameters."""
+    def numbers(self, stored: Parameters | None) -> tuple[float, ...]:
+        """Return what to store, with these parameters."""
         gcra, allowance = self.gcra, self.allowance
         times = (gcra.full_at, gcra.paused_until, allowance.exhausted_until)
-        values = (number or 0.0 for number in stored or ())
-        return Fields(*times, allowance.day, allowance.spent, *values)
+        parameters = (number or 0.0 for number in stored or (None, None, None))
+        return (*times, allowance.day, allowance.spent, *parameters)
+
+    def run(self, operation: str, arguments: Sequence[float]) -> int:
+        """Apply an operation, and return how many requests it has granted."""
+        if operation == "take":
+            weight, counts, most = arguments
+            return self.take(weight, bool(counts), int(most))
+        if operation == "change":
+            self.change(Change(*arguments))
+        return 0
 
     def take(self, weight: float, counts: bool, most: int) -> int:
         """Grant up to `most` requests of this weight now, and return how many."""
@@ -124,6 +122,10 @@ class SharedState:
             self.allowance.exhausted_until = 0.0
 
 
+# How many requests were granted, and the state, or None while a fallback paces.
+Outcome: TypeAlias = tuple[int, SharedState | None]
+
+
 class SharedBucket(Bucket):
     """A bucket whose state other processes share."""
 
@@ -136,12 +138,13 @@ class SharedBucket(Bucket):
         self._refused = 0
         self._warned: set[str] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._seen: SharedState | None = None  # None: this process has not read it
-        self._seen_at = 0.0  # the loop time at which it was read
         self._begin()
 
     def _begin(self) -> None:
+        """Forget what belongs to an earlier event loop or process."""
         self._pid = os.getpid()
+        self._seen: SharedState | None = None  # None: this process has not read it
+        self._seen_at = 0.0  # the loop time at which it was read
         self._lanes = Lanes()
         # Serves the waiters; None while no request waits.
         self._driver: asyncio.Task[None] | None = None
@@ -152,32 +155,30 @@ class SharedBucket(Bucket):
         self._unused: deque[tuple[float, bool]] = deque()
 
     @abstractmethod
-    async def _take(self, weight: float, counts: bool, most: int) -> tuple[int, SharedState | None]:
-        """Grant up to `most` requests of this weight now, and return how many.
+    async def _run(self, operation: str, *arguments: float) -> Outcome:
+        """Apply an operation of `SharedState.run` to the shared state.
 
-        The state is None while a fallback paces, here and below.
+        "look" reads it with the stored parameters.
         """
 
-    @abstractmethod
-    async def _change(self, change: Change) -> SharedState | None: ...
-
-    @abstractmethod
-    async def _look(self) -> SharedState | None:
-        """Read the state with the stored parameters, and change nothing."""
-
-    def _take_now(self, weight: float, counts: bool) -> tuple[int, SharedState] | None:
-        """Take one grant if that needs no waiting, or return None."""
+    def _run_now(self, operation: str, *arguments: float) -> tuple[int, SharedState] | None:
+        """Do what `_run` does if that needs no waiting, or return None."""
         return None
+
+    async def _change(self, **changes: float) -> SharedState | None:
+        _, state = await self._run("change", *Change(**changes))
+        self._see(state)
+        return state
 
     async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
         check_lane(lane)
         check_weight(weight, self._parameters.burst)
         loop = self._bind()
         if self._driver is None and self._wait_for_pace(weight) <= EPSILON:
-            outcome = self._take_now(weight, counts)
+            outcome = self._run_now("take", weight, counts, 1)
             if outcome is not None:
                 granted, state = outcome
-                self._see(state)
+                self._see(state, takes=True)
                 if granted:
                     return self._count(weight)
                 if counts and (error := state.allowance.error(weight, state.now)):
@@ -188,23 +189,22 @@ class SharedBucket(Bucket):
     async def give_back(self, weight: float = 1) -> None:
         self._bind()
         self._uncount(weight)
-        self._see(await self._change(Change(unpaced=weight, spent=-weight)))
+        await self._change(unpaced=weight, spent=-weight)
 
     async def unspend(self, *, sent_at: float) -> None:
         age = self._bind().time() - sent_at
-        self._see(await self._change(Change(spent=-1.0, age=age)))
+        await self._change(spent=-1.0, age=age)
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         loop = self._bind()
         self._refused += 1
         if self._pace is not None:
             retry_after = self._pace.refuse(sent_at, loop.time(), retry_after)
-        self._see(await self._change(Change(pause=retry_after)))
+        await self._change(pause=retry_after)
 
     async def exhaust(self, seconds: float) -> None:
         self._bind()
-        state = await self._change(Change(exhaust=seconds))
-        self._see(state)
+        state = await self._change(exhaust=seconds)
         if state is not None:
             self._reject_waiting(state)
 
@@ -223,7 +223,7 @@ class SharedBucket(Bucket):
         loop = self._bind()
         if self._pace is not None:
             self._pace.gcra.resume(loop.time())
-        self._see(await self._change(Change(resume=1.0)))
+        await self._change(resume=1.0)
 
     async def aclose(self) -> None:
         self._closed = True
@@ -268,10 +268,11 @@ class SharedBucket(Bucket):
                 is not closed.
         """
         self._bind()
-        self._see(await self._look())
+        _, state = await self._run("look")
+        self._see(state)
         return self.stats()
 
-    def _see(self, state: SharedState | None) -> None:
+    def _see(self, state: SharedState | None, *, takes: bool = False) -> None:
         """Keep the state, and follow a pause that another process began or ended."""
         if state is None:
             return
@@ -289,12 +290,10 @@ class SharedBucket(Bucket):
                 "%r: the clock was set back: waits end within a day, and what was spent is today's",
                 self,
             )
-
-    def _check_parameters(self, stored: Parameters | None) -> None:
-        if stored not in (None, self._parameters) and self._is_first("parameters"):
+        if takes and state.stored not in (None, self._parameters) and self._is_first("parameters"):
             _log.warning(
                 "%r: another process uses (%s): give all processes of an account the same parameters",
-                *(self, stored),
+                *(self, state.stored),
             )
 
     def _is_first(self, kind: str) -> bool:
@@ -342,7 +341,7 @@ class SharedBucket(Bucket):
                 while self._unused:
                     weight, counts = self._unused.popleft()
                     spent = -weight if counts else 0.0
-                    self._see(await self._change(Change(unpaced=weight, spent=spent)))
+                    await self._change(unpaced=weight, spent=spent)
                 queue = self._lanes.next()
                 if queue is None:
                     # Nothing is awaited from here on: the next waiter finds no driver,
@@ -373,8 +372,8 @@ class SharedBucket(Bucket):
             return min(wait, _LOOK)
         if self._pace is not None and self._pace.gcra.rate is not None:
             most = 1
-        granted, state = await self._take(weight, counts, most)
-        self._see(state)
+        granted, state = await self._run("take", weight, counts, most)
+        self._see(state, takes=True)
         for _ in range(granted):
             self._hand_over(weight, counts)
         if granted or state is None:

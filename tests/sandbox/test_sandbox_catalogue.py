@@ -29,17 +29,6 @@ def test_a_catalogue_holds_everything_the_dataset_does(desk: Desk) -> None:
     assert "next_cursor" not in page
 
 
-def test_pages_count_series_and_a_group_can_be_on_several(desk: Desk) -> None:
-    """Spec 4.2 rules 1 and 2: the cursor leads on to the end."""
-    _, first = desk.catalogue(limit=2)
-    _, second = desk.catalogue(limit=2, cursor=first["next_cursor"])
-    _, third = desk.catalogue(limit=2, cursor=second["next_cursor"])
-    assert _ids(first) == [("annual", ["A-sales", "A-profit"])]
-    assert _ids(second) == [("annual", ["A-empty"]), ("quarterly", ["Q-sales"])]
-    assert _ids(third) == [("quarterly", ["Q-cloud"])]
-    assert "next_cursor" not in third
-
-
 def test_a_last_page_that_is_full_has_no_cursor(desk: Desk) -> None:
     """Spec 2.3: absent when there are no further pages."""
     assert "next_cursor" not in desk.catalogue(limit=5)[1]
@@ -52,18 +41,6 @@ def test_the_default_page_has_25_series(publication: Publication) -> None:
     desk = Desk(evolve(publication, groups=({**GROUPS[0], "series": many},)))
     assert len(desk.catalogue()[1]["groups"][0]["series"]) == 25
     desk.store.close()
-
-
-@pytest.mark.parametrize("pin", [FIRST, FIRST.upper()])
-def test_a_pin_of_the_current_publication_passes(desk: Desk, pin: str) -> None:
-    """Spec 4.2: a UUID is the same in either case."""
-    assert desk.catalogue(expected_dataset_id=pin)[0] == 200
-
-
-def test_another_pin_is_409(desk: Desk) -> None:
-    """Spec 4.2 rule 3."""
-    status, body = desk.catalogue(expected_dataset_id=SECOND)
-    assert (status, body["error"]["code"]) == (409, "dataset_changed")
 
 
 def test_a_cursor_of_the_old_publication_is_409_with_or_without_a_pin(desk: Desk, later: Publication) -> None:

@@ -156,6 +156,20 @@ def expected(
     return chosen, texts
 
 
+def select_periods(periods: list[Key], selection: dict[str, Any], rows: list[dict[Key, float]]) -> set[Key]:
+    """Return the periods that a selection matches (spec 4.3). A trailing window ends at the last value."""
+    ends = {period: period[0] * 12 + period[1] for period in periods}
+    match selection["mode"]:
+        case "exact":
+            return {_key(period) for period in selection["exact"]}
+        case "fiscal_range":
+            first, last = (_end_month(selection[bound]) for bound in ("from", "to"))
+        case "trailing":
+            last = max((ends[period] for row in rows for period in row), default=0)
+            first = last - selection["months"] + 1
+    return {period for period, end in ends.items() if first <= end <= last}
+
+
 @dataclass
 class Entity:
     """What is current, and since when: (wall time, publication number), (wall time, allowed)."""
@@ -296,23 +310,18 @@ class Service:
         if not caps or not set(metrics) <= known or not all(path in all_paths for path in paths):
             raise _refusal(web.HTTPBadRequest, "validation_failed")
         version = body.get("value_version", "original")
-        selection = body["periods"]
-        if selection["mode"] == "exact":
-            wanted = {_key(each) for each in selection["exact"]}
-        else:
-            assert selection["mode"] == "fiscal_range", "a trailing window is cut by the client"
-            first, last = _key(selection["from"])[:2], _key(selection["to"])[:2]
-            wanted = {each for each in publication.periods if first <= each[:2] <= last}
-        rows = []
-        for each in publication.series:
-            if (
-                each["metric_id"] in metrics
-                and each["scopes"] in paths
-                and (groups is None or each["reporting_group_id"] in groups)
-            ):
-                row = publication.values[version].get(each["series_id"], {})
-                if self.lists_empty or any(period in wanted for period in row):
-                    rows.append((each, row))
+        selected = [
+            each
+            for each in publication.series
+            if each["metric_id"] in metrics
+            and each["scopes"] in paths
+            and (groups is None or each["reporting_group_id"] in groups)
+        ]
+        values = publication.values[version]
+        rows = [(each, values.get(each["series_id"], {})) for each in selected]
+        wanted = select_periods(publication.periods, body["periods"], [row for _, row in rows])
+        if not self.lists_empty:
+            rows = [(each, row) for each, row in rows if wanted & row.keys()]
         limit, at = body.get("limit", 25), _place(body.get("cursor"))
         page = rows[at : at + limit]
         # Each page lists its own periods, in another order.
@@ -357,6 +366,10 @@ def _period(key: Key) -> dict[str, int]:
 
 def _key(period: dict[str, int]) -> Key:
     return period["year"], period["end_month"], period["duration_months"]
+
+
+def _end_month(period: dict[str, int]) -> int:
+    return period["year"] * 12 + period["end_month"]
 
 
 def _cursor(at: int) -> str:

@@ -93,10 +93,12 @@ class LeastRecentlyUsed(Generic[K, V]):
     def put(self, key: K, value: V) -> None:
         """Store the value of a key, in place of the one it had."""
         with self._lock:
+            # Before anything changes: it may raise.
+            size = max(1, self._size(value))  # so that no number of empty ones stays
             if key in self._values:
                 self.pop(key)
+            self._sizes[key] = size
             self._values[key] = value
-            size = self._sizes[key] = max(1, self._size(value))  # so that no number of empty ones stays
             self.total += size
             if self.total > self._bound:
                 self._evict()

@@ -84,6 +84,10 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
         return body
     if name not in _CODINGS:
         raise UnreadableError(MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}"))
+    if body.lstrip()[:1] in (b"{", b"["):
+        raise UnreadableError(
+            MalformedAnswerError(f"the body is JSON, and not {name}, as its Content-Encoding says")
+        )
     steps = _inflate(body, _CODINGS[name], limit)
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:

@@ -237,7 +237,12 @@ def excessive_wait(response: Response) -> str | None:
 
 
 def _stated_wait(response: Response) -> float | None:
-    text = response.headers.get("retry-after", "").strip()
+    lines = response.headers.get("retry-after", "").splitlines()
+    waits = [_stated_seconds(line.strip(), response) for line in lines]
+    return max((wait for wait in waits if wait is not None), default=None)
+
+
+def _stated_seconds(text: str, response: Response) -> float | None:
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         return float(text)
     # Without a Date header, the time at which the response was received.

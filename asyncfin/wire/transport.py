@@ -41,6 +41,14 @@ from asyncfin.wire.retry import Timeouts
 
 CLOSED = "the client is closed"
 _INLINE_BYTES = 256 * 1024
+# What the headers of a response may be.
+_MAX_HEADER_BYTES = 64 * 1024
+_MAX_HEADERS = 1_000
+# How aiohttp's errors of larger ones begin.
+_TOO_MANY = ("Too many headers", "Got more than")
+# OpenSSL's codes of certificates whose authority is not known: self-signed, also within the chain, and
+# without the issuer's.
+_UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 
 class _LoopState(NamedTuple):
@@ -161,10 +169,7 @@ class Transport:
                     # The spec names no redirect, and one could lead the token to another host.
                     allow_redirects=False,
                 ) as response:
-                    received = {
-                        name.decode().lower(): value.decode(errors="replace")
-                        for name, value in response.raw_headers
-                    }
+                    received = _headers_of(response)
                     status, at = response.status, self.clock()
                     if sent is not None:
                         sent.is_silent = False
@@ -233,6 +238,9 @@ class Transport:
             request_class=LateHeadersRequest,
             # The service sets none, and those of anything in front of it are not sent back.
             cookie_jar=aiohttp.DummyCookieJar(),
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
+            max_headers=_MAX_HEADERS,
             # Done by `inflated`, which bounds the size of the decompressed body.
             auto_decompress=False,
             middlewares=(without_resending,),
@@ -282,8 +290,11 @@ class Transport:
             case TimeoutError():
                 return RequestTimeoutError(f"no complete response from {self.base_url} in {limits.total:g} s")
             case aiohttp.ClientConnectorCertificateError():
+                reason = _certificate_problem(error.certificate_error)
                 return ConnectionFailedError(
-                    f"the certificate of {self.base_url} does not verify", sent=False, retryable=False
+                    f"the certificate of {self.base_url} does not verify{reason}",
+                    sent=False,
+                    retryable=False,
                 )
             case aiohttp.ClientConnectorError(os_error=cause):
                 where = (
@@ -299,6 +310,36 @@ class Transport:
                     sent=False,
                     retryable=error.status >= 500,
                 )
+            case aiohttp.ClientResponseError() if error.message.startswith(_TOO_MANY):
+                return MalformedAnswerError(
+                    f"the response has more than {_MAX_HEADERS:,} headers, or one of more than"
+                    f" {_MAX_HEADER_BYTES:,} bytes"
+                )
             case aiohttp.ClientResponseError():
                 return ConnectionFailedError(f"the response of {self.base_url} is not HTTP")
         return ConnectionFailedError(f"the connection to {self.base_url} was closed before a response began")
+
+
+def _headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """Return the headers of a response, by names in lower case.
+
+    Of several with one name it is the last one; those of Retry-After are all there, one a line.
+    """
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.raw_headers:
+        name, value = raw_name.decode().lower(), raw_value.decode(errors="replace")
+        if name == "retry-after" and name in headers:
+            value = f"{headers[name]}\n{value}"
+        headers[name] = value
+    return headers
+
+
+def _certificate_problem(error: Exception) -> str:
+    """Return what OpenSSL says of a certificate, with the remedy for an unknown authority."""
+    message = getattr(error, "verify_message", "")
+    if getattr(error, "verify_code", 0) not in _UNKNOWN_AUTHORITY:
+        return f": {message}" if message else ""
+    return (
+        f": {message}; if you trust its authority, pass"
+        " ssl=ssl.create_default_context(cafile=...) with the authority's certificate"
+    )

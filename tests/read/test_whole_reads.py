@@ -74,6 +74,21 @@ def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
     assert publications.kept.get("b") is not None
 
 
+def test_size_that_raises_changes_nothing() -> None:
+    """The value that was there stays, and the bound holds afterwards."""
+    kept: LeastRecentlyUsed[str, int] = LeastRecentlyUsed(10, lambda size: 10 // size)
+    kept.put("a", 5)
+    with pytest.raises(ZeroDivisionError):
+        kept.put("a", 0)
+    with pytest.raises(ZeroDivisionError):
+        kept.put("b", 0)
+    assert kept.get("a") == 5
+    assert kept.get("b") is None
+    assert kept.total == 2
+    kept.pop("a")
+    assert kept.total == 0
+
+
 def test_a_value_put_again_counts_once() -> None:
     """The size of what it replaces is freed."""
     kept: LeastRecentlyUsed[str, int] = LeastRecentlyUsed(10, lambda size: size)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from attrs import evolve, field, frozen
 
+from asyncfin.checks import short_repr
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.mcp.handles import Handles, Meaning, is_handle
 from asyncfin.mcp.results import company_names
@@ -31,6 +33,7 @@ from asyncfin.table.panel import Panel
 # How many scope paths of a metric are read, and scopes of a group are named.
 MAX_PATHS = 12
 # How many periods of each rule a word names, besides the latest one and all.
+_YEAR = re.compile(r"\d{4}", re.ASCII)
 _COUNTS = {"annual": (5, 10), "quarterly": (4, 8), "half-yearly": (4,)}
 
 
@@ -132,22 +135,27 @@ class Question:
         ]
 
 
-def selection_of(periods: str) -> PeriodSelection:
-    """Return the periods that one of the words of `PERIODS` means, or labels separated by commas.
+def selection_of(periods: Sequence[str | int] | str | int) -> PeriodSelection:
+    """Return the periods that one of the words of `PERIODS` means, or labels.
+
+    A year means its fiscal year, and not its quarters: 2024 is FY2024.
 
     Raises:
-        SelectionError: it is neither.
+        SelectionError: it is neither a word nor labels.
     """
-    if (known := PERIODS.get(periods.strip().casefold())) is not None:
-        return known
-    labels = [label.strip() for label in periods.split(",")]
+    texts = [periods] if isinstance(periods, str | int) else periods
+    labels = [label.strip() for text in texts for label in str(text).split(",")]
+    if len(labels) == 1 and (word := labels[0].casefold()) in PERIODS:
+        return PERIODS[word]
+    years = (f"FY{label}" if _YEAR.fullmatch(label) else label for label in labels)
+    labels = list(dict.fromkeys(years))
     try:
         return Exact(labels)
     except SelectionError:
         raise SelectionError(
             f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or FY2024-Q3, not"
-            f" {periods[:100]!r}",
-            instead=intended_selection(labels if len(labels) > 1 else periods),
+            f" {short_repr(periods)}",
+            instead=intended_selection(labels if len(labels) > 1 else labels[0]),
         ) from None
 
 

@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from itertools import islice
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp.types import CallToolResult, ToolAnnotations
-from pydantic import Field
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.types import CallToolResult, InputRequiredResult, ToolAnnotations
+from pydantic import Field, ValidationError
 
 from asyncfin import checks
 from asyncfin.client import Client, publications_of
@@ -85,12 +86,13 @@ SeriesNames = Annotated[
     list[str] | str, Field(description="handles from find_series, or metric ids (the whole company)")
 ]
 # The words are in the schema and not in the type: any other text is then an error like all others.
-_LABEL = r"^\s*(FY\d{4}|(FY)?\d{4}-(Q[1-4]|H[12]|9M|\d\d-\d{2,10}M))(\s*,.*)?$"
+_LABEL = r"^\s*((FY)?\d{4}|(FY)?\d{4}-(Q[1-4]|H[12]|9M|\d\d-\d{2,10}M))(\s*,.*)?$"
+_ONE_PERIOD = [{"enum": list(PERIODS)}, {"type": "string", "pattern": _LABEL}, {"type": "integer"}]
 Periods = Annotated[
-    str,
+    list[str | int] | str | int,
     Field(
-        description="a word, or labels such as FY2023, FY2024-Q3 separated by commas",
-        json_schema_extra={"anyOf": [{"enum": list(PERIODS)}, {"pattern": _LABEL}]},
+        description="a word, a fiscal year, or labels such as FY2023, FY2024-Q3 (a list, or with commas)",
+        json_schema_extra={"anyOf": [*_ONE_PERIOD, {"type": "array", "items": {"anyOf": _ONE_PERIOD}}]},
     ),
 ]
 Restated = Annotated[bool, Field(description="values as last restated, not as first reported")]
@@ -123,7 +125,7 @@ def server(
     tools = _Tools(client, names, max_requests)
     handlers, level = logging.root.handlers[:], logging.root.level
     # Only errors: hosts show their users what a server writes to standard error.
-    made = MCPServer(
+    made = _Server(
         "asyncfin", version=own_version(), instructions=_INSTRUCTIONS, log_level="ERROR", lifespan=_sessions
     )
     # The SDK has configured the root logger, which belongs to the application.
@@ -132,6 +134,28 @@ def server(
     for tool in (tools.list_entities, tools.find_series, tools.plan_cost, tools.query):
         made.add_tool(tool, annotations=_READ_ONLY)
     return made
+
+
+class _Server(MCPServer):
+    """A server whose errors about arguments are results like all other errors."""
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context | None = None
+    ) -> CallToolResult | InputRequiredResult:
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            mistakes = error.__cause__.errors(include_url=False)
+        # The mistake itself: the SDK would repeat all arguments, of whatever length.
+        mistake = mistakes[0]
+        argument = mistake["loc"][0]
+        problem = f"{argument}: {mistake['msg'][:1].lower()}{mistake['msg'][1:]}"
+        if mistake["type"] != "missing":
+            problem += f", not {checks.short_repr(arguments.get(str(argument)))}"
+        wrong = SelectionError(problem)
+        return error_result(wrong, in_words(wrong))
 
 
 @asynccontextmanager
@@ -272,7 +296,12 @@ class _Tools:
         return result(head, rows, notes, "use more words", rows_as="series")
 
     async def _plan_cost(
-        self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str, restated: bool
+        self,
+        call: _Call,
+        entities: list[str] | str,
+        series: list[str] | str,
+        periods: Periods,
+        restated: bool,
     ) -> CallToolResult:
         question = await self._question(call, entities, series, periods)
         needed, both = await self._cost(question, restated)
@@ -284,7 +313,12 @@ class _Tools:
         return result(head, [], notes, "", requests=requests, max_requests=call.limit)
 
     async def _query(
-        self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str, restated: bool
+        self,
+        call: _Call,
+        entities: list[str] | str,
+        series: list[str] | str,
+        periods: Periods,
+        restated: bool,
     ) -> CallToolResult:
         question = await self._question(call, entities, series, periods)
         while True:
@@ -366,7 +400,7 @@ class _Tools:
         return [*each.found.values()], notes
 
     async def _question(
-        self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: str
+        self, call: _Call, entities: list[str] | str, series: list[str] | str, periods: Periods
     ) -> Question:
         """Return the question, resolved over the catalogues of the companies.
 

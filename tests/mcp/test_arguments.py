@@ -91,6 +91,41 @@ async def test_mistaken_periods_say_what_to_write(sandbox: Sandbox, periods: str
     assert not sandbox.log
 
 
+@pytest.mark.parametrize(
+    "periods", [2024, "2024", ["FY2024"], [2024], "FY2024", ["2024", "FY2024"], " 2024 ,FY2024"]
+)
+async def test_year_means_its_fiscal_year(sandbox: Sandbox, periods: Any) -> None:
+    """As a number, a text or in a list of labels; its quarters are other periods."""
+    async with assistant(sandbox) as call:
+        result = await call("query", entities=sandbox.entities[:1], series=["NetIncome"], periods=periods)
+    (row,) = result.structured_content["rows"]
+    assert list(row["values"]) == ["FY2024"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "problem"),
+    [
+        ("query", {"entities": 5, "series": ["Revenue"]}, "entities: "),
+        ("query", {"entities": ["Apple"]}, "series: field required"),
+        ("query", {"entities": ["Apple"], "series": ["Revenue"], "restated": "maybe"}, "restated: "),
+        ("query", {"entities": ["Apple"], "series": ["x" * 100_000, 5]}, "series: "),
+        ("find_series", {"entities": ["Apple"], "words": ["revenue"]}, "words: "),
+    ],
+)
+async def test_wrong_types_are_structured_errors(
+    sandbox: Sandbox, tool: str, arguments: dict[str, Any], problem: str
+) -> None:
+    """Like all other errors, in a few words, before a request."""
+    async with assistant(sandbox) as call:
+        result = await call(tool, **arguments)
+    assert result.is_error
+    content = result.structured_content
+    assert (content["error"], content["retry_after_seconds"]) == ("SelectionError", None)
+    assert content["message"].startswith(problem)
+    assert len(text_of(result)) < 1_000
+    assert not sandbox.log
+
+
 async def test_the_schemas_list_periods_and_results(sandbox: Sandbox) -> None:
     """Four read-only tools, each with the schema of its structured content, of a server with a version."""
     async with (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
@@ -42,8 +42,16 @@ from asyncfin.read.query import (
 from asyncfin.read.read import Read, everything
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import AsyncBlock, bounded
+from asyncfin.wire.codec import encode
 from asyncfin.wire.pages import catalogue_pages, query_pages
-from asyncfin.wire.protocol import limits_request, read_json, usage_request, usage_windows
+from asyncfin.wire.protocol import (
+    Response,
+    limits_request,
+    raw_request,
+    read_json,
+    usage_request,
+    usage_windows,
+)
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.token import TokenSource
@@ -561,6 +569,26 @@ class Client:
         """
         request = limits_request()
         return read_json(request, await self._sender.send(request))
+
+    async def request(
+        self, method: str, path: str, *, params: Mapping[str, str] = {}, json: object = None
+    ) -> Response:
+        """Return the service's 2xx response to any request as it is, for what no other method decodes.
+
+        It is authorized, paced, retried and observed like every other request. Nothing is cached.
+
+        Args:
+            method: the HTTP method.
+            path: the path below the base URL, percent-encoded, such as ``"/v1/limits"``.
+            params: the query parameters, not encoded.
+            json: what is sent as the body, in JSON; None: no body.
+
+        Raises:
+            ServiceError, TransportError: as of the other methods.
+            ArgumentError: `path` does not begin with a slash.
+        """
+        body = None if json is None else encode(json)
+        return await self._sender.send(raw_request(method, path, params, body))
 
 
 def publications_of(client: Client) -> Publications:

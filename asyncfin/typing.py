@@ -24,6 +24,7 @@ from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
 from asyncfin.table.panel import Cut
 from asyncfin.table.show import Shown
+from asyncfin.wire.protocol import Response
 from asyncfin.wire.token import AskToken, TokenSource
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Partition",
     "PeriodSelection",
     "Resolved",
+    "Response",
     "Rule",
     "ScopePath",
     "SearchResult",

@@ -1,6 +1,7 @@
-"""What response bodies contain besides what is decoded: unknown fields, and words of open sets.
+"""Response bodies as a check reads them: strict in what numbers depend on, lenient in all else.
 
-It reads plain JSON values, so that a body which decoding refuses is described as well.
+The classes are those of the spec. What they do not name, or what a body does not state, is found in plain
+JSON, so that a body which cannot be decoded is described as well.
 """
 
 from __future__ import annotations
@@ -9,37 +10,133 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
-import attrs
 from attrs import define, field
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from asyncfin.model.catalogue import CataloguePage, Dataset
-from asyncfin.model.scope import ScopeRef, format_path
-from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries
-from asyncfin.model.value import Value
+from asyncfin import Period, ScopeRef
+
+
+class Head(Struct, kw_only=True):
+    """The metadata of a publication (spec 2.2)."""
+
+    entity_id: str
+    name: str | None = None
+    dataset_id: Annotated[str, Meta(min_length=1)]
+    created_timestamp: str
+
+
+class Scope(Struct):
+    """A company scope (spec 2.3)."""
+
+    scope_id: str
+    name: str | None = None
+    description: str | None = None
+    role: str | None = None
+    aliases: tuple[str, ...] | None = None
+    active_start: Period | None = None
+    active_end: Period | None = None
+
+
+class ScopeGroup(Struct, kw_only=True):
+    """A group of company scopes (spec 2.3)."""
+
+    scope_group_id: str
+    name: str | None = None
+    description: str | None = None
+    scopes: tuple[Scope, ...]
+
+
+class Series(Struct, kw_only=True):
+    """What catalogue and query state of a series (spec 2.3, 2.4)."""
+
+    series_id: str
+    reporting_group_id: str
+    metric_id: str
+    label: str | None = None
+    basis: str | None = None
+    scopes: tuple[ScopeRef, ...]
+    number_format: str | None = None
+    period_meaning: str | None = None
+
+
+class CatalogueSeries(Series, kw_only=True):
+    """A series of a catalogue (spec 2.3)."""
+
+    description: str | None = None
+
+
+class Group(Struct, kw_only=True):
+    """A reporting group (spec 2.3)."""
+
+    reporting_group_id: str
+    name: str | None = None
+    description: str | None = None
+    basis: str | None = None
+    cadence: str | None = None
+    series: tuple[CatalogueSeries, ...]
+
+
+class CataloguePage(Head, kw_only=True):
+    """A page of a catalogue (spec 2.3)."""
+
+    periods: tuple[Period, ...]
+    scope_groups: tuple[ScopeGroup, ...]
+    groups: tuple[Group, ...]
+    next_cursor: str | None = None
+
+
+class Source(Struct):
+    """Where a value comes from (spec 2.4)."""
+
+    item_id: str
+    row_index: int | None = None
+    column_index: int | None = None
+
+
+class Value(Struct, kw_only=True):
+    """A value (spec 2.4)."""
+
+    number: int | float
+    text: str | None = None
+    number_format: str | None = None
+    fill_type: str | None = None
+    value_version: str
+    report_period: Period | None = None
+    sources: tuple[Source, ...] | None = None
+
+
+class QuerySeries(Series, kw_only=True):
+    """A series of a query (spec 2.4)."""
+
+    values: tuple[Value | None, ...]
+
+
+class QueryPage(Head, kw_only=True):
+    """A page of a query (spec 2.4)."""
+
+    periods: tuple[Period, ...]
+    series: tuple[QuerySeries, ...]
+    next_cursor: str | None = None
+
+
+IDENTITY = ("metric_id", "reporting_group_id", "scopes")
+DESCRIPTIVE = ("label", "basis", "number_format", "period_meaning")
 
 
 def _fields_of(kind: Any) -> Any:
-    """Return the fields of a class of the model with theirs, as dicts; None: the type has no class."""
-    if isinstance(kind, type) and (attrs.has(kind) or issubclass(kind, Struct)):
+    """Return the fields of a class with theirs, as dicts, or None if the type has no class."""
+    if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind)
-        return {name: _fields_of(hints[name]) for name in hints}
+        return {name: _fields_of(hints[name]) for name in kind.__struct_fields__}
     return next(filter(None, map(_fields_of, get_args(kind))), None)
 
 
-DATASET: Mapping[str, Any] = _fields_of(Dataset)
+DATASET: Mapping[str, Any] = _fields_of(Head)
 CATALOGUE: Mapping[str, Any] = _fields_of(CataloguePage)
-_SERIES = _fields_of(CatalogueSeries)
-QUERY: Mapping[str, Any] = {
-    **DATASET,
-    "next_cursor": None,
-    "periods": CATALOGUE["periods"],
-    "series": {name: _SERIES[name] for name in PAGE_FIELDS} | {"values": _fields_of(Value)},
-}
-
-# What a response may leave out: it is empty or None then.
+QUERY: Mapping[str, Any] = _fields_of(QueryPage)
+# What a response may leave out, with a finding.
 _OPTIONAL = (
     *("name", "description", "role", "label", "basis", "cadence", "number_format", "period_meaning"),
     *("text", "fill_type", "aliases", "sources", "report_period", "row_index", "column_index"),
@@ -95,7 +192,7 @@ def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
         for part in page.scope_groups:
             things.append(("$.scope_groups[*]", part.scope_group_id, part))
             for scope in part.scopes:
-                path = format_path([ScopeRef(part.scope_group_id, scope.scope_id)])
+                path = str(ScopeRef(part.scope_group_id, scope.scope_id))
                 things.append(("$.scope_groups[*].scopes[*]", path, scope))
         for place, thing_id, thing in things:
             for name in _REPEATED:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from asyncfin import checks
+from asyncfin import Client, checks
 from asyncfin.checks import check_entity_id
-from asyncfin.client import Client, publications_of
 from asyncfin.conformance.probes import Probe
 from asyncfin.conformance.report import CheckReport
-from asyncfin.wire.protocol import Request, Response
 
 
 async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> CheckReport:
@@ -23,7 +19,7 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     Metadata, or a first page of the catalogue, that cannot be decoded end the report: a break names the JSON
     path, and `complete` is False.
 
-    Requests: at most `max_requests`, retries included; about 25 and one for each 100 series.
+    Requests: at most `max_requests`, and the retries of the last one; about 25 and one for each 100 series.
 
     Args:
         client: the client.
@@ -51,9 +47,4 @@ async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> Ch
     checks.instance_of(Client)("client", client)
     check_entity_id(entity_id)
     checks.positive_int("max_requests", max_requests)
-    sender = publications_of(client).sender
-
-    async def send(request: Request, on_attempt: Callable[[], None]) -> Response:
-        return await sender.send(request, on_attempt=on_attempt)
-
-    return await Probe(send, entity_id, max_requests).report()
+    return await Probe(client, entity_id, max_requests).report()

@@ -4,46 +4,49 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 from attrs import define, evolve, field
 
+from asyncfin import (
+    Annual,
+    Catalogue,
+    CatalogueSeries as ModelSeries,
+    Exact,
+    FiscalRange,
+    HalfYearly,
+    Period,
+    Quarterly,
+    Query,
+    ReportingGroup,
+    Select,
+    Trailing,
+)
 from asyncfin.clock import utc_now
-from asyncfin.conformance.bodies import CATALOGUE, DATASET, differences
-from asyncfin.conformance.reader import IncompleteError, Reader, Rows, is_refusal
+from asyncfin.conformance.bodies import (
+    CATALOGUE,
+    DATASET,
+    IDENTITY,
+    CataloguePage,
+    CatalogueSeries,
+    Head,
+    differences,
+)
+from asyncfin.conformance.reader import IncompleteError, Reader, Request, Rows, is_refusal, moment_of
 from asyncfin.conformance.report import CheckReport
-from asyncfin.errors import (
-    DatasetChangedError,
-    ServiceError,
-    TransportError,
-    ValidationFailedError,
-)
-from asyncfin.model.catalogue import Catalogue, CataloguePage, join_pages
-from asyncfin.model.period import Period, period_ending
-from asyncfin.model.query import MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS, Query
-from asyncfin.model.select import Select
-from asyncfin.model.selection import RULES, Exact, FiscalRange, Trailing, class_names
-from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted
-from asyncfin.plan.plan import Batch, plan
-from asyncfin.plan.question import Question
-from asyncfin.wire.codec import read_catalogue_page
-from asyncfin.wire.protocol import (
-    Request,
-    Response,
-    catalogue_request,
-    check_publication,
-    dataset_request,
-    limits_request,
-    read_dataset,
-    usage_request,
-)
+from asyncfin.errors import DatasetChangedError, ServiceError, ValidationFailedError
 
+if TYPE_CHECKING:
+    from asyncfin import Batch
+    from asyncfin.typing import Response
+
+# The caps of a query (spec 8).
+_CAPS = {"metric_ids": 50, "scope_combinations": 50}
 # Pages of the catalogue may take this share of the requests; the queries need the others.
 _CATALOGUE_SHARE = 0.5
 # Shorter than a year, so that a window of whole periods differs from one of fiscal ends.
@@ -98,19 +101,16 @@ class Probe(Reader):
         return True
 
     async def _read_metadata(self) -> None:
-        request = dataset_request(self._entity_id)
-        try:
-            response = await self._send(request, self._count)
-        except IncompleteError:  # its retries have used up the requests
-            raise TransportError(f"the metadata could not be read in {self._max_requests} requests") from None
+        response = await self._send(Request("4.1", "GET", self._path))
         body = self._inspect(response, DATASET)
         if not self._is_object(response, "4.1", "the request for the metadata"):
             raise IncompleteError
-        with self._decoding("2.2", response):
-            self._dataset = read_dataset(request, response)
+        if hasattr(self, "_dataset"):  # the publication may be another now
+            del self._dataset
+        self._dataset = self._decode(response, Head, "2.2")
         # The service's clock may differ from this one's.
         now = _date_of(response) or response.at
-        if self._dataset.created_timestamp > now + _FUTURE:
+        if moment_of(self._dataset) > now + _FUTURE:
             self._find("reading", "2.2", "created_timestamp is in the future", shown_by=response)
         self._find_absences(body, DATASET, "2.2", response)
 
@@ -122,7 +122,7 @@ class Probe(Reader):
                 self._find(
                     "limit",
                     "4.2",
-                    f"the catalogue has more than {counted(pages, 'page')}; the others were not read",
+                    f"the catalogue has more than {pages:,} pages; the others were not read",
                 )
                 raise IncompleteError
             count, cursor = await self._catalogue_page(100, cursor)
@@ -146,7 +146,7 @@ class Probe(Reader):
         if count > 1 or (count == 1 and len(self._series) > 1 and cursor is None):
             self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
         await self._expect_refusal(
-            catalogue_request(self._entity_id, expected_dataset_id=str(uuid4()), page_size=1, cursor=None),
+            self._catalogue_request(1, None, pin=str(uuid4())),
             409,
             "dataset_changed",
             "4.2 rule 3",
@@ -162,12 +162,10 @@ class Probe(Reader):
                 break
             await self._read_metadata()
             found = await self._response(self._catalogue_request(limit, cursor))
-        if not isinstance(found, Response):
+        if isinstance(found, ServiceError):
             raise self._failed(found, "4.2")
         body = self._inspect(found, CATALOGUE)
-        with self._decoding("2.3", found):
-            page = read_catalogue_page(found.body)
-            check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
+        page = self._decode(found, CataloguePage, "2.3")
         series = [each for group in page.groups for each in group.series]
         if limit == 100:
             self._find_absences(body, CATALOGUE, "2.3", found)
@@ -177,24 +175,39 @@ class Probe(Reader):
                 self._find("break", "4.2 rule 1", "a series is listed twice", repeated)
             self._pages.append(page)
             self._periods = tuple(sorted({*self._periods, *page.periods}))
-        return len(series), page.next_cursor
+        return len(series), page.next_cursor or None
 
     def _join(self) -> None:
-        """Join the pages of the catalogue as the client does; what they state differently is a finding."""
-        self._catalogue = join_pages(self._dataset, self._pages)
+        """Join the pages of the catalogue for the planner; what they state differently is a finding."""
+        members: dict[str, list[ModelSeries]] = {}
+        for series in self._series.values():
+            ids = {name: getattr(series, name) for name in ("series_id", *IDENTITY)}
+            members.setdefault(series.reporting_group_id, []).append(ModelSeries(**ids))
+        head = self._dataset
+        self._catalogue = Catalogue(
+            head.entity_id,
+            head.name or "",
+            head.dataset_id,
+            moment_of(head),
+            self._periods,
+            (),
+            tuple(ReportingGroup(reporting_group_id=id, series=tuple(of)) for id, of in members.items()),
+        )
         for path, count in Counter(differences(self._pages)).items():
             self._find("differs", "4.2", f"{path} differs between pages", count)
 
-    def _catalogue_request(self, limit: int, cursor: str | None) -> Request:
-        pin = self._dataset.dataset_id
-        return catalogue_request(self._entity_id, expected_dataset_id=pin, page_size=limit, cursor=cursor)
+    def _catalogue_request(self, limit: int, cursor: str | None, *, pin: str = "") -> Request:
+        params = {"expected_dataset_id": pin or self._dataset.dataset_id, "limit": str(limit)}
+        if cursor is not None:
+            params["cursor"] = cursor
+        return Request("4.2", "GET", f"{self._path}/catalogue", params)
 
     def _describe_periods(self) -> None:
         instants = sum(not each.duration_months for each in self._periods)
         if instants:
-            what = f"periods have duration_months 0: {class_names(word='and')} do not contain them"
+            what = "periods have duration_months 0: Annual, Quarterly and HalfYearly do not contain them"
             self._find("reading", "2.1", what, instants, len(self._periods))
-        for rule in RULES:
+        for rule in (Annual, Quarterly, HalfYearly):
             ends = {each.end_month for each in self._periods if each.duration_months == rule.months}
             if ends and rule.end_month not in {None, *ends}:
                 months = ", ".join(map(str, sorted(ends)))
@@ -250,7 +263,7 @@ class Probe(Reader):
             found = await self._response(self._request(query))
         if is_refusal(found):
             found = refusal
-        elif isinstance(found, Response) and is_refusal(refusal):
+        elif not isinstance(found, ServiceError) and is_refusal(refusal):
             limit = f"fiscal_range refuses {self._months} months, and accepts {months}"
             self._find("limit", "4.3", limit, shown_by=refusal)
             self._range = self._newest(months)
@@ -265,7 +278,7 @@ class Probe(Reader):
     def _newest(self, months: int) -> FiscalRange:
         """Return the range of the last months of the catalogue's span."""
         end = self._periods[-1].fiscal_end
-        return FiscalRange(period_ending(end - months + 1), period_ending(end))
+        return FiscalRange(_ending(end - months + 1), _ending(end))
 
     async def _read_exact(self) -> tuple[Rows, Exact] | None:
         """Read all periods as exact ones, or fewer if so many are refused: the spec states no cap."""
@@ -381,10 +394,7 @@ class Probe(Reader):
             self._find("reading", "4.3", f"{what}: {more} more and {fewer} fewer periods")
 
     async def _check_caps(self) -> None:
-        for name, side, cap in (
-            ("metric_ids", 0, MAX_METRIC_IDS),
-            ("scope_combinations", 1, MAX_SCOPE_COMBINATIONS),
-        ):
+        for side, (name, cap) in enumerate(_CAPS.items()):
             ids, others = self._together(side, cap)
             if len(ids) < cap:
                 if self._has_all_series:
@@ -395,12 +405,12 @@ class Probe(Reader):
             found = await self._response(self._request(query))
             if isinstance(found, ValidationFailedError):
                 fewer = await self._response(self._request(self._crossing(side, ids[: cap - 1], others)))
-                if isinstance(fewer, Response) and self._is_object(fewer, "8", f"{cap - 1} {name}"):
+                if not isinstance(fewer, ServiceError) and self._is_object(fewer, "8", f"{cap - 1} {name}"):
                     self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
             elif is_refusal(found):
                 what = f"a query of {_size(query)} is refused as too large"
                 self._find("limit", "8", what, shown_by=found)
-            elif not isinstance(found, Response):
+            elif isinstance(found, ServiceError):
                 raise self._failed(found, "8")
             else:
                 self._is_object(found, "8", f"{cap} {name}")
@@ -410,11 +420,11 @@ class Probe(Reader):
     async def _check_beyond_cap(self, name: str, query: Query, further: Any) -> None:
         """Send one id more than allowed."""
         request = self._request(query)
-        body = json.loads(request.body or b"")
-        body[name].append(msgspec.to_builtins(further))
+        body = dict(request.body or {})
+        body[name] = [*body[name], msgspec.to_builtins(further)]
         count = len(body[name])
-        found = await self._response(evolve(request, body=json.dumps(body).encode()))
-        if isinstance(found, Response):
+        found = await self._response(evolve(request, body=body))
+        if not isinstance(found, ServiceError):
             if self._is_object(found, "8", f"{count} {name}"):
                 self._find("limit", "8", f"{count} {name} are accepted")
         elif not is_refusal(found):
@@ -429,7 +439,7 @@ class Probe(Reader):
         ids: dict[Any, None] = {}
         others: list[Any] = []
         for other in sorted(on, key=lambda other: -len(on[other])):
-            if len(ids) > cap or len(others) == min(MAX_METRIC_IDS, MAX_SCOPE_COMBINATIONS):
+            if len(ids) > cap or len(others) == min(_CAPS.values()):
                 break
             if not on[other].keys() <= ids.keys():
                 ids |= on[other]
@@ -484,11 +494,12 @@ class Probe(Reader):
         """Read the first batch of everything as `query` sends it, and what it leaves out again, alone."""
         if self._catalogue is None:
             return
-        batch = self._batch(self._catalogue.series)
-        listed = await self._read_batch(batch)
-        if listed is None or not (left := batch.matched - listed):
+        batch = await self._batch(Select())
+        listed = await self._read_batch(batch) if batch is not None else None
+        if batch is None or listed is None or not (left := batch.matched - listed):
             return
-        alone = self._batch([each for each in self._catalogue.series if each.series_id in left])
+        if (alone := await self._batch(Select(series_ids=sorted(left)))) is None:
+            return
         found = await self._response(self._request(alone))
         read = self._rows(found, alone, "series that were left out")
         again = {one for one, row in read[0].items() if row} if read is not None else set()
@@ -497,11 +508,16 @@ class Probe(Reader):
             what = "a query leaves out series that another one lists"
             self._find("break", "4.3", what, len(lost), len(batch.matched))
 
-    def _batch(self, series: Iterable[CatalogueSeries]) -> Batch:
-        """Return the first batch of the plan for some series, over the range that is accepted."""
+    async def _batch(self, select: Select) -> Batch | None:
+        """Return the first batch of the plan for some series, over the range that is accepted.
+
+        None if the client's cache has them all.
+        """
         assert self._catalogue is not None
-        question = Question(self._catalogue, Select(), FiscalRange())
-        first = plan(question, self._catalogue, series).batches[0]
+        plan = await self._client.plan(self._catalogue, select, FiscalRange())
+        if not plan.batches:
+            return None
+        first = plan.batches[0]
         return first if self._range is None else evolve(first, periods=self._range)
 
     async def _read_batch(self, batch: Batch) -> set[str] | None:
@@ -539,7 +555,7 @@ class Probe(Reader):
             found = await self._response(
                 self._request(evolve(smaller, reporting_group_ids=batch.reporting_group_ids))
             )
-            if not isinstance(found, Response):
+            if isinstance(found, ServiceError):
                 if not is_refusal(found):
                     raise self._failed(found, "4.3")
             elif self._is_object(found, "4.3", "a part of the first query"):
@@ -565,17 +581,16 @@ class Probe(Reader):
 
     async def _check_account(self) -> None:
         today = utc_now().date()
-        for spec, request in (
-            ("4.4", usage_request(today - timedelta(days=6), today)),
-            ("4.5", limits_request()),
-        ):
+        days = {"start_date": str(today - timedelta(days=6)), "end_date": str(today)}
+        for request in (Request("4.4", "GET", "/v1/usage", days), Request("4.5", "GET", "/v1/limits")):
+            spec = request.spec
             try:
                 found = await self._response(request)
             except ServiceError as error:
                 if not error.answered:
                     raise
                 found = error  # the token was accepted for the dataset, and all else has been checked
-            if isinstance(found, Response):
+            if not isinstance(found, ServiceError):
                 try:
                     json.loads(found.body)
                 except (ValueError, RecursionError):
@@ -584,6 +599,12 @@ class Probe(Reader):
                 self._find("limit", spec, f"the token has no permission for {request.path}", shown_by=found)
             else:
                 self._find("break", spec, f"{request.path} gives status {found.status}", shown_by=found)
+
+
+def _ending(fiscal_end: int) -> Period:
+    """Return the end of a range, from its month as `Period.fiscal_end` counts it."""
+    year, index = divmod(fiscal_end - 1, 12)
+    return Period(year, index + 1, 0)
 
 
 def _width(periods: FiscalRange) -> int:

@@ -5,46 +5,60 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeAlias, TypeGuard
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from urllib.parse import quote
 
-from attrs import define, evolve, field
+import msgspec
+from attrs import define, evolve, field, frozen
 
-from asyncfin.conformance.bodies import QUERY, Words, absences, unknown_fields
+from asyncfin import Exact, FiscalRange, Period, Query
+from asyncfin.conformance.bodies import (
+    DESCRIPTIVE,
+    IDENTITY,
+    QUERY,
+    CatalogueSeries,
+    Head,
+    QueryPage,
+    QuerySeries,
+    Words,
+    absences,
+    unknown_fields,
+)
 from asyncfin.conformance.report import KINDS, Finding, Kind
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
     DatasetChangedError,
-    MalformedAnswerError,
     ServiceError,
     TransportError,
     ValidationFailedError,
     ends_all,
 )
-from asyncfin.model.catalogue import Dataset
-from asyncfin.model.period import Period
-from asyncfin.model.query import Query
-from asyncfin.model.scope import ScopePath
-from asyncfin.model.selection import Exact, FiscalRange, Resolved, resolve
-from asyncfin.model.series import IDENTITY, PAGE_FIELDS, CatalogueSeries
-from asyncfin.wire.protocol import (
-    Request,
-    Response,
-    check_publication,
-    query_request,
-)
-from asyncfin.wire.values import read_query_page
 
-Send: TypeAlias = Callable[[Request, Callable[[], None]], Awaitable[Response]]
+if TYPE_CHECKING:
+    from asyncfin import Client
+    from asyncfin.typing import Resolved, Response, ScopePath
+
+T = TypeVar("T", bound=Head)
 # The numbers of a page, by series and period.
 Rows: TypeAlias = dict[str, dict[Period, Any]]
-_SECTIONS = {"dataset": "4.1", "catalogue": "4.2", "query": "4.3", "usage": "4.4", "limits": "4.5"}
 _MAX_FINDINGS = 200
 _TOO_LARGE = 413
 _HEAD = {"entity_id", "name", "dataset_id", "created_timestamp", "periods", "series", "groups"}
-_DESCRIPTIVE = tuple(name for name in PAGE_FIELDS if name not in ("series_id", *IDENTITY))
+
+
+@frozen
+class Request:
+    """One request of a check, by the section of the spec that it is about."""
+
+    spec: str
+    method: str
+    path: str
+    params: Mapping[str, str] = field(factory=dict)
+    body: dict[str, Any] | None = None
 
 
 class IncompleteError(Exception):
@@ -56,19 +70,19 @@ class Reader:
     """The requests of a check so far, and what their responses have shown.
 
     Args:
-        send: sends a request, and calls its second argument at each attempt.
+        client: sends the requests.
         entity_id: the entity whose dataset is read.
         max_requests: how many requests may be sent, retries included.
     """
 
-    _send: Send
+    _client: Client
     _entity_id: str
     _max_requests: int
     _spent: int = 0
     _found: dict[tuple[Kind, str, str], Finding] = field(factory=dict)
     _words: Words = field(factory=Words)
     _extras: Counter[tuple[str, str]] = field(factory=Counter)
-    _dataset: Dataset = field(init=False)
+    _dataset: Head = field(init=False)
     _series: dict[str, CatalogueSeries] = field(factory=dict)
     _has_all_series: bool = False
     _periods: tuple[Period, ...] = ()
@@ -114,23 +128,29 @@ class Reader:
 
     # --- requests
 
-    def _count(self) -> None:
+    async def _send(self, request: Request) -> Response:
+        """Return a response, and count its attempts. Errors are those of `Client.request`."""
         if self._spent >= self._max_requests:
             raise IncompleteError
-        self._spent += 1
+        try:
+            response = await self._client.request(
+                request.method, request.path, params=request.params, json=request.body
+            )
+        except AsyncfinError as error:
+            self._spent += error.attempts or 0
+            raise
+        self._spent += response.attempts
+        return response
 
     async def _response(self, request: Request) -> Response | ServiceError:
-        """Return a response, or the service's refusal of this request.
+        """Return a response, or the service's rejection of this request.
 
         Raises:
-            IncompleteError: it cannot be sent, or says nothing about the service.
-            AsyncfinError: nothing can be sent, or a request without an entity was refused (401, 403, 404).
+            IncompleteError: it cannot be sent, or shows nothing of the service.
+            AsyncfinError: nothing can be sent, or a request without an entity was rejected (401, 403, 404).
         """
-        if self._spent >= self._max_requests:
-            raise IncompleteError
-        section = _SECTIONS[request.operation]
         try:
-            return await self._send(request, self._count)
+            return await self._send(request)
         except AllowanceExhaustedError as error:
             self._find("limit", "8", "the request allowance was used up during the check", shown_by=error)
         except AsyncfinError as error:
@@ -139,9 +159,9 @@ class Reader:
             if isinstance(error, ServiceError):
                 return error
             if isinstance(error, TransportError):
-                self._find("break", section, f"no complete response ({type(error).__name__})")
+                self._find("break", request.spec, f"no complete response ({type(error).__name__})")
             else:
-                self._find("break", section, "the body is too large, or in an unknown coding")
+                self._find("break", request.spec, "the body is too large, or in an unknown coding")
         raise IncompleteError
 
     def _inspect(self, response: Response, known: Mapping[str, Any]) -> Any:
@@ -166,13 +186,35 @@ class Reader:
 
     @contextmanager
     def _decoding(self, spec: str, response: Response) -> Iterator[None]:
-        """Report what cannot be decoded as a break, without its values."""
+        """Record what cannot be decoded as a break, without its values."""
         try:
             yield
-        except MalformedAnswerError as error:
-            for problem in error.problems:
-                self._find("break", spec, _harmless(problem), shown_by=response)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            self._find("break", spec, _harmless(str(error)), shown_by=response)
             raise IncompleteError from None
+
+    def _decode(self, response: Response, kind: type[T], spec: str) -> T:
+        """Return a body as a class of the spec, of the entity and the publication that are checked."""
+        with self._decoding(spec, response):
+            page = msgspec.json.decode(response.body.removeprefix(b"\xef\xbb\xbf"), type=kind)
+            moment_of(page)
+        is_other = page.dataset_id.lower() != self._dataset_id.lower() if self._dataset_id else False
+        for name, differs in (("entity_id", page.entity_id != self._entity_id), ("dataset_id", is_other)):
+            if differs:
+                self._find("break", spec, f"$.{name} is not the requested one", shown_by=response)
+                raise IncompleteError
+        for name in ("periods", "series"):
+            entries = getattr(page, name, ())
+            keys = [getattr(entry, "series_id", entry) for entry in entries]
+            if len(set(keys)) < len(keys):
+                self._find("break", spec, f"$.{name} has an entry twice", shown_by=response)
+                raise IncompleteError
+        return page
+
+    @property
+    def _dataset_id(self) -> str:
+        """The publication that is checked, or "" before it is known."""
+        return self._dataset.dataset_id if hasattr(self, "_dataset") else ""
 
     def _query(
         self,
@@ -189,8 +231,8 @@ class Reader:
             metrics, paths: None: those of the series, or one that goes with the others.
         """
         listed = list(self._series.values())
-        span = self._range or resolve(FiscalRange(), self._periods)
-        assert span is not None  # there are periods
+        first, last = (Period(end.year, end.end_month, 0) for end in (self._periods[0], self._periods[-1]))
+        span = self._range or FiscalRange(first, last)
         if metrics is not None and paths is None:
             chosen = [each for each in listed if each.metric_id == metrics[0]][:1]
         elif paths is not None and metrics is None:
@@ -205,8 +247,31 @@ class Reader:
             expected_dataset_id=self._dataset.dataset_id,
         )
 
+    @property
+    def _path(self) -> str:
+        return f"/v1/entities/{quote(self._entity_id, safe='')}/dataset"
+
     def _request(self, query: Query, *, limit: int = 100, cursor: str | None = None) -> Request:
-        return query_request(self._entity_id, query, page_size=limit, cursor=cursor)
+        periods: dict[str, Any]
+        match query.periods:
+            case Exact(periods=exact):
+                periods = {"mode": "exact", "exact": exact}
+            case FiscalRange(start=start, end=end):
+                periods = {"mode": "fiscal_range", "from": start, "to": end}
+            case trailing:
+                periods = {"mode": "trailing", "months": trailing.months}
+        body = {
+            "metric_ids": query.metric_ids,
+            "scope_combinations": query.scope_combinations,
+            "periods": periods,
+            "reporting_group_ids": query.reporting_group_ids,
+            "expected_dataset_id": query.expected_dataset_id,
+            "value_version": query.value_version,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        stated = {name: value for name, value in body.items() if value is not None}
+        return Request("4.3", "POST", f"{self._path}/query", body=msgspec.to_builtins(stated))
 
     async def _read(
         self, query: Query, what: str, *, limit: int = 100, cursor: str | None = None
@@ -223,7 +288,7 @@ class Reader:
         self, found: Response | ServiceError, query: Query, what: str
     ) -> tuple[Rows, str | None] | None:
         """Return what `_read` returns, from the response."""
-        if not isinstance(found, Response):
+        if isinstance(found, ServiceError):
             if is_refusal(found):
                 self._find("break", "4.3", f"a valid query is refused: {what}", shown_by=found)
                 return None
@@ -232,20 +297,24 @@ class Reader:
         if not self._is_object(found, "4.3", f"a valid query ({what})"):
             return None
         try:
-            with self._decoding("2.4", found):
-                page = read_query_page(found.body, query.value_version)
-                check_publication(page, entity_id=self._entity_id, dataset_id=self._dataset.dataset_id)
-                rows = {
-                    each.series_id: {period: value.number for period, value in each.observations()}
-                    for each in page.series
-                }
+            page = self._decode(found, QueryPage, "2.4")
         except IncompleteError:
             return None
+        if any(len(series.values) != len(page.periods) for series in page.series):
+            self._find("break", "4.3 rule 2", "a values array is not aligned with periods", shown_by=found)
+            return None
         self._find_absences(body, QUERY, "2.4", found)
-        for each in page.series:
-            self._compare_series(each, query, found)
-            labels = {value.value_version for _, value in each.observations()}
-            self._has_restated = self._has_restated or "latest_restated" in labels
+        rows: Rows = {}
+        for series in page.series:
+            self._compare_series(series, query, found)
+            cells = zip(page.periods, series.values, strict=True)
+            values = {period: value for period, value in cells if value is not None}
+            rows[series.series_id] = {period: value.number for period, value in values.items()}
+            if "latest_restated" in {value.value_version for value in values.values()}:
+                self._has_restated = True
+                if query.value_version == "original":
+                    labelled = "original values are labelled latest_restated"
+                    self._find("break", "9.3", labelled, shown_by=found)
         if isinstance(query.periods, Exact):
             periods = [period for row in rows.values() for period in row]
             if outside := sum(each not in query.periods.periods for each in periods):
@@ -259,9 +328,9 @@ class Reader:
             self._find(
                 "break", "4.3", f"numbers differ between two queries ({what})", different, shown_by=found
             )
-        return rows, page.next_cursor
+        return rows, page.next_cursor or None
 
-    def _compare_series(self, series: Any, query: Query, found: Response) -> None:
+    def _compare_series(self, series: QuerySeries, query: Query, found: Response) -> None:
         """Compare a series of a query with the catalogue and with the selections."""
         listed = self._series.get(series.series_id)
         if listed is None:
@@ -273,7 +342,7 @@ class Reader:
         for name in IDENTITY:
             if getattr(series, name) != getattr(listed, name):
                 self._find("break", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
-        for name in _DESCRIPTIVE:
+        for name in DESCRIPTIVE:
             theirs, ours = getattr(series, name), getattr(listed, name)
             if theirs and ours and theirs != ours:
                 self._find("differs", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
@@ -282,7 +351,7 @@ class Reader:
         found = await self._response(request)
         if isinstance(found, DatasetChangedError) and status != found.status:
             raise self._failed(found, spec)
-        if isinstance(found, Response):
+        if not isinstance(found, ServiceError):
             if self._is_object(found, spec, what):
                 self._find("break", spec, f"{what} is accepted", shown_by=found)
         elif found.status != status or found.code != code:
@@ -294,7 +363,7 @@ class Reader:
         found = await self._response(request)
         if isinstance(found, DatasetChangedError):
             raise self._failed(found, spec)
-        if isinstance(found, Response):
+        if not isinstance(found, ServiceError):
             if self._is_object(found, spec, what):
                 self._find("reading", spec, accepted)
         elif isinstance(found, ValidationFailedError):
@@ -331,16 +400,30 @@ def is_refusal(found: Response | ServiceError) -> TypeGuard[ServiceError]:
     )
 
 
+def moment_of(head: Head) -> datetime:
+    """Return when a publication was created; ValueError: it is no ISO 8601 text."""
+    try:
+        moment = datetime.fromisoformat(head.created_timestamp.upper())
+    except ValueError:
+        raise ValueError("Expected a timestamp - at `$.created_timestamp`") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
 # The messages of decoders that contain nothing of the body.
-_KIND = "(?:int|float|str|bool|array|object|null)"
-_EXPECTED = re.compile(rf"[Ee]xpected {_KIND}(?: \| {_KIND})*, got {_KIND}|a required field is missing")
+_KIND = "`?(?:int|float|str|bool|array|object|null)`?"
+_EXPECTED = re.compile(rf"Expected {_KIND}(?: \| {_KIND})*, got {_KIND}")
+_MISSING = re.compile(r"Object missing required field `(\w{1,50})`")
 
 
 def _harmless(problem: str) -> str:
     """Return a decoding problem without what the body contains: the kinds, and the path without indexes."""
-    message, _, path = problem.rpartition(" @ ")
-    expected = _EXPECTED.match(message)
-    # The path of a value contains the id of its series in parentheses.
-    place = re.sub(r"\[[^\]]*\]", "[*]", re.sub(r" \(.*\)", "", path)) if path.startswith("$") else "$"
-    place = place if re.fullmatch(r"[$\w.\[\]*]{1,100}", place) else "$"
-    return f"{place} cannot be read" + (f": {expected[0]}" if expected else "")
+    message, _, path = problem.partition(" - at `")
+    place = re.sub(r"\[[^\]]*\]", "[*]", path.removesuffix("`") or "$")
+    if missing := _MISSING.fullmatch(message):
+        place += f".{missing[1]}"
+    if not re.fullmatch(r"[$\w.\[\]*]{1,100}", place):
+        place = "$"
+    why = "a required field is missing" if missing else ""
+    if expected := _EXPECTED.match(message):
+        why = expected[0].replace("`", "")
+    return f"{place} cannot be read" + (f": {why}" if why else "")

@@ -7,8 +7,6 @@ from typing import Literal, TypeAlias
 
 from attrs import asdict, frozen
 
-from asyncfin.model.words import counted
-
 Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
@@ -77,16 +75,20 @@ class CheckReport:
         return json.dumps(asdict(self), ensure_ascii=False)
 
     def __str__(self) -> str:
-        lines = [f"{self.entity_id}: {counted(self.requests, 'request')}, {self._verdict}"]
+        lines = [f"{self.entity_id}: {_counted(self.requests, 'request')}, {self._verdict}"]
         for kind, meaning in KINDS.items():
             found = [each for each in self.findings if each.kind == kind]
             if found:
                 lines += ["", f"{kind}: {meaning}", *(f"  {each}" for each in found)]
         if self.omitted:
-            lines += ["", counted(self.omitted, "more finding")]
+            lines += ["", _counted(self.omitted, "more finding")]
         return "\n".join(lines)
 
     @property
     def _verdict(self) -> str:
-        verdict = counted(len(self.breaks), "break") if self.breaks else "no break of the spec"
+        verdict = _counted(len(self.breaks), "break") if self.breaks else "no break of the spec"
         return verdict if self.complete else f"{verdict}; not all checks were made"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -230,6 +230,9 @@ def decode_error(body: bytes) -> ErrorObject | None:
     return ErrorObject(code, message, request_id, error)
 
 
+encode = msgspec.json.encode
+
+
 def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
     """Return the body of a query request (spec 4.3); without the fields that are None."""
     periods: dict[str, Any]

@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from attrs import field, frozen
 
@@ -121,6 +121,20 @@ def usage_request(start_date: date, end_date: date) -> Request:
 def limits_request() -> Request:
     """Return the request for the account's limits (spec 4.5)."""
     return Request("limits", "GET", "/v1/limits", counts=False)
+
+
+_OPERATION = re.compile(r"/v1/(?:entities/([^/]+)/)?(dataset|usage|limits|dataset/(catalogue|query))")
+
+
+def raw_request(method: str, path: str, params: Mapping[str, str], body: bytes | None) -> Request:
+    """Return a request for any path of the service; those of the spec are observed as what they are."""
+    if not path.startswith("/"):  # it is appended to the base URL, whose host must not become another
+        raise errors.ArgumentError(f"path must begin with a slash, not be {path!r}")
+    entity_id, operation = None, "request"
+    if (match := _OPERATION.fullmatch(path)) is not None:
+        entity_id, operation = match[1] and unquote(match[1]), match[3] or match[2]
+    counts = operation not in ("usage", "limits")
+    return Request(operation, method, path, tuple(params.items()), body, entity_id, counts)
 
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:

@@ -145,6 +145,7 @@ from asyncfin.typing import (
     Partition,
     PeriodSelection,
     Resolved,
+    Response,
     Rule,
     ScopePath,
     SearchResult,
@@ -376,6 +377,7 @@ async def reads(client: Client) -> None:
     usage = await client.usage(date(2024, 1, 1), "2024-03-31")
     assert_type(usage, tuple[UsageWindow, ...])
     assert_type(await client.limits(), Any)
+    assert_type(await client.request("GET", "/v1/limits"), Response)
     stats = client.stats()
     assert_type(stats, Stats)
     assert_type(stats.by_operation, Mapping[str, Counts])

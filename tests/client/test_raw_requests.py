@@ -1,0 +1,80 @@
+"""`Client.request`: any request of the service, with its response as it is."""
+
+import json
+
+import pytest
+
+from asyncfin import ArgumentError, Client, NotFoundError, Retry, TokenBucket
+from asyncfin.events import RequestStarted
+from asyncfin.typing import Observer
+from tests.services.raw import Received, answer, judged, refusal, scripted
+
+pytestmark = pytest.mark.virtual
+ENTITY = "O-" + "a/" * 16
+
+
+async def test_raw_response_is_returned_as_it_is() -> None:
+    """The request has the token, the parameters and the body; nothing of the response is decoded."""
+    seen: list[Received] = []
+
+    def respond(request: Received) -> bytes:
+        seen.append(request)
+        return answer(body=b'{"new": 1 }', **{"X-Request-Id": "r-1"})
+
+    async with judged(respond) as server, Client(server.base_url, "secret") as client:
+        found = await client.request("POST", "/v1/future", params={"a": "x y"}, json={"b": [1, None]})
+    assert (found.status, found.body, found.request_id, found.attempts) == (200, b'{"new": 1 }', "r-1", 1)
+    (request,) = seen
+    assert (request.method, request.token) == ("POST", "secret")
+    assert request.target in ("/v1/future?a=x+y", "/v1/future?a=x%20y")
+    assert json.loads(request.body) == {"b": [1, None]}
+
+
+async def test_raw_request_is_retried_and_fails_alike() -> None:
+    """A 503 is sent again; an error of the service is that of every other method."""
+    steps = (refusal(503), answer(body=b"{}"), refusal(404))
+    async with (
+        scripted(*steps) as server,
+        Client(server.base_url, "token", retry=Retry(attempts=2)) as client,
+    ):
+        assert (await client.request("GET", "/v1/future")).attempts == 2
+        with pytest.raises(NotFoundError):
+            await client.request("GET", "/v1/future")
+
+
+@pytest.mark.parametrize(
+    ("path", "operation", "entity_id", "spent"),
+    [
+        ("/v1/limits", "limits", None, 0),
+        ("/v1/future", "request", None, 1),
+        (f"/v1/entities/{ENTITY.replace('/', '%2F')}/dataset", "dataset", ENTITY, 1),
+        (f"/v1/entities/{ENTITY.replace('/', '%2F')}/dataset/query", "query", ENTITY, 1),
+    ],
+)
+async def test_raw_request_is_observed_as_what_it_is(
+    path: str, operation: str, entity_id: str | None, spent: int
+) -> None:
+    """Usage and limits do not count against the allowance (spec 8)."""
+    started: list[RequestStarted] = []
+    note: Observer = lambda event: started.append(event) if isinstance(event, RequestStarted) else None  # noqa: E731
+    bucket = TokenBucket(daily_budget=5)
+    async with (
+        judged(lambda request: answer()) as server,
+        Client(server.base_url, "token", bucket=bucket, observers=[note]) as client,
+    ):
+        await client.request("GET", path)
+        left = bucket.stats().left_today
+    assert [(event.operation, event.entity_id) for event in started] == [(operation, entity_id)]
+    assert left == 5 - spent
+
+
+@pytest.mark.parametrize("path", ["@other.example/v1", "v1/limits", "", "//other.example/v1"])
+async def test_raw_path_begins_with_a_slash(path: str) -> None:
+    """It is appended to the base URL: another beginning would send the token to another host."""
+    async with judged(lambda request: answer()) as server, Client(server.base_url, "token") as client:
+        if path.startswith("//"):
+            await client.request("GET", path)
+            assert server.requests[0].target == path
+        else:
+            with pytest.raises(ArgumentError, match="must begin with a slash"):
+                await client.request("GET", path)

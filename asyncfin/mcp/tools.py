@@ -87,12 +87,13 @@ SeriesNames = Annotated[
 ]
 # The words are in the schema and not in the type: any other text is then an error like all others.
 _LABEL = r"^\s*((FY)?\d{4}|(FY)?\d{4}-(Q[1-4]|H[12]|9M|\d\d-\d{2,10}M))(\s*,.*)?$"
-_ONE_PERIOD = [{"enum": list(PERIODS)}, {"type": "string", "pattern": _LABEL}, {"type": "integer"}]
 Periods = Annotated[
     list[str | int] | str | int,
     Field(
         description="a word, a fiscal year, or labels such as FY2023, FY2024-Q3 (a list, or with commas)",
-        json_schema_extra={"anyOf": [*_ONE_PERIOD, {"type": "array", "items": {"anyOf": _ONE_PERIOD}}]},
+        json_schema_extra={
+            "anyOf": [{"enum": list(PERIODS)}, {"pattern": _LABEL}, {"type": ["integer", "array"]}]
+        },
     ),
 ]
 Restated = Annotated[bool, Field(description="values as last restated, not as first reported")]

@@ -19,7 +19,6 @@ from asyncfin.cache.base import (
     MemoryRecords,
     MiB,
     ProcessCache,
-    check_entity_id_or_none,
 )
 from asyncfin.cache.store import Partition, partition_key
 from asyncfin.clock import utc_now
@@ -91,10 +90,6 @@ class MemoryCache(ProcessCache):
             self._callables.put(ids, entry)
         return entry[1]
 
-    async def clear(self, entity_id: str | None = None) -> None:
-        check_entity_id_or_none(entity_id)
-        self._memory.clear(entity_id)
-
     async def aclose(self) -> None:
         self._memory.clear(None)
 
@@ -105,7 +100,7 @@ class _MemoryPartition(MemoryRecords):
         self._cache = cache
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
-        return self._memory.catalogue(self._key(entity_id, dataset_id, CATALOGUE))
+        return self._memory.get(self._key(entity_id, dataset_id, CATALOGUE)).catalogue
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
         self._memory.put_catalogue(self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE), catalogue)
@@ -113,7 +108,7 @@ class _MemoryPartition(MemoryRecords):
     async def blocks(
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
-        return self._memory.blocks(self._key(entity_id, dataset_id, value_version))
+        return self._memory.get(self._key(entity_id, dataset_id, value_version)).blocks
 
     async def put_blocks(
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]

@@ -23,8 +23,8 @@ from asyncfin.cache.base import (
     MemoryRecords,
     MiB,
     ProcessCache,
-    check_entity_id_or_none,
     distinct,
+    drop_entity,
 )
 from asyncfin.cache.checksum import sealed, verified
 from asyncfin.cache.codec import (
@@ -89,9 +89,12 @@ class StoredPartition(MemoryRecords):
         key, now = (self._account, entity_id), self._clock()
         rows = await self._cache._run(partial(self._read_record, entity_id))
         if rows is None:  # the store is away, so this process goes by its memory
-            return later(None, self._memory.record(key), now)
+            return later(None, self._memory.records.get(key), now)
         record = later(rows[0], self._cache._unstored.get(key), now)
-        self._memory.set_record(key, record)  # memory evicts by it
+        if record is None:
+            self._memory.records.pop(key)
+        else:
+            self._memory.records.put(key, record)  # memory evicts by it
         return record
 
     async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
@@ -109,7 +112,7 @@ class StoredPartition(MemoryRecords):
         key = (self._account, entity_id)
         if later(await self.record(entity_id), record, self._clock()) is not record:
             return
-        self._memory.set_record(key, record)
+        self._memory.records.put(key, record)
         if await self._cache._run(partial(self._put_record, entity_id, record)) is None:
             self._cache._unstored.put(key, record)
         else:
@@ -121,7 +124,7 @@ class StoredPartition(MemoryRecords):
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)
-        if (catalogue := self._memory.catalogue(key)) is not None:
+        if (catalogue := self._memory.get(key).catalogue) is not None:
             return catalogue
         for catalogue in (await self._read(key, (), decode_catalogue)).values():
             self._memory.put_catalogue(key, catalogue)
@@ -137,12 +140,12 @@ class StoredPartition(MemoryRecords):
         self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
     ) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
+        entry = self._memory.get(key)
         # Series never change within a publication, so those in memory need no look at the store.
-        if wanted is not None and self._memory.has(key, wanted):
-            return self._memory.blocks(key)
-        blocks = self._memory.blocks(key)
-        series_ids = {series_id for block in blocks for series_id in block.series_ids}
-        parts = await self._read(key, self._memory.parts(key), decode_blocks)
+        if wanted is not None and entry.series_ids.issuperset(wanted):
+            return entry.blocks
+        blocks, series_ids = entry.blocks, set(entry.series_ids)
+        parts = await self._read(key, entry.parts, decode_blocks)
         for part, stored in parts.items():
             others = distinct(stored, series_ids)
             # Also where nothing is new: see `Memory.put_blocks`.
@@ -154,7 +157,7 @@ class StoredPartition(MemoryRecords):
         self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
-        others = distinct(blocks, self._memory.series_ids(key))
+        others = distinct(blocks, set(self._memory.get(key).series_ids))
         if not others:
             return
         stored = await asyncio.to_thread(compressed, others)
@@ -227,7 +230,7 @@ class StoredPartition(MemoryRecords):
                 lock = self._store.lock(await self._entity(entity_id), LOCK_SECONDS)
                 await claim.enter_async_context(lock)
 
-            await self._cache._run(enter, seconds=LOCK_SECONDS + STORE_SECONDS)
+            await self._cache._run(enter, waiting=LOCK_SECONDS)
             yield
 
     def count(self, *, hits: int, misses: int) -> None:
@@ -302,7 +305,8 @@ class StoredCache(ProcessCache):
         return CacheStats(series, size, self._hits, self._misses, self._broken)
 
     async def clear(self, entity_id: str | None = None) -> None:
-        check_entity_id_or_none(entity_id)
+        await super().clear(entity_id)
+        drop_entity(self._unstored, entity_id)
         prefix = "" if entity_id is None else entity_prefix(entity_id)
 
         async def clear() -> None:
@@ -311,10 +315,7 @@ class StoredCache(ProcessCache):
         try:
             await self._outright(clear(), "cleared")
         finally:
-            self._memory.clear(entity_id)
-            for key in self._unstored:
-                if entity_id in (None, key[1]):
-                    self._unstored.pop(key)
+            self._memory.clear(entity_id)  # read again meanwhile
 
     async def _outright(self, work: Awaitable[T], done: str) -> T:
         """Return the result of an operation whose failure is an OSError."""
@@ -332,8 +333,10 @@ class StoredCache(ProcessCache):
         # Not `now < until`: an event loop can have another clock than the last one.
         return 0 <= asyncio.get_running_loop().time() - self._away_since < _AWAY_SECONDS
 
-    async def _run(self, work: Callable[[], Awaitable[T]], *, seconds: float = STORE_SECONDS) -> T | None:
+    async def _run(self, work: Callable[[], Awaitable[T]], *, waiting: float = 0.0) -> T | None:
         """Return the result of an operation on the store, or None if it fails or takes too long.
+
+        `waiting` is how long it may wait for another process.
 
         Raises:
             ArgumentError: the store is not one that may be used.
@@ -341,7 +344,7 @@ class StoredCache(ProcessCache):
         if self._is_away():
             return None
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(STORE_SECONDS + waiting):
                 return await work()
         except ArgumentError:
             raise

@@ -1,5 +1,6 @@
 """A company that is gone or forbidden: within `max_age` that costs no further request."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -130,3 +131,16 @@ async def test_forbidden_counts_for_its_token_only(service: tuple[Sandbox, Make]
     with pytest.raises(AsyncfinError):
         await other.query(ENTITY, Select(), Annual())
     assert len(sandbox.log) == 2
+
+
+async def test_equal_max_age_decides_for_each_question(service: tuple[Sandbox, Make]) -> None:
+    """One that is pending with another `max_age` shares no rejection that it would not take itself."""
+    sandbox, make = service
+    client = make(max_age=60)
+    await visit(client, GONE, NotFoundError)
+    spent = len(sandbox.log)
+    questions = [client.query(GONE, Select(), Annual(), max_age=age) for age in (60, 0, 60, 0)]
+    results = await asyncio.gather(*questions, return_exceptions=True)
+    assert [type(result) for result in results] == [NotFoundError] * 4
+    assert [result.attempts for result in results] == [0, 1, 0, 1]  # type: ignore[union-attr]
+    assert len(sandbox.log) > spent

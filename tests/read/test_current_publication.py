@@ -11,12 +11,12 @@ import pytest
 from asyncfin import (
     Annual,
     AsyncfinError,
-    AuthenticationError,
     Catalogue,
     Client,
     FileCache,
     FiscalRange,
     MemoryCache,
+    NotFoundError,
     Panel,
     PermissionDeniedError,
     RedisCache,
@@ -65,7 +65,7 @@ async def pieces(client: Client, source: str | Catalogue) -> list[Panel]:
         return [piece async for piece in stream]
 
 
-@pytest.mark.parametrize(("status", "error"), [(401, AuthenticationError), (403, PermissionDeniedError)])
+@pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (404, NotFoundError)])
 async def test_a_catalogue_as_the_source_gives_nothing_after_a_refusal(
     shared: tuple[Sandbox, Make], status: int, error: type[Exception]
 ) -> None:

@@ -277,14 +277,18 @@ class SharedBucket(Bucket):
         if state is None:
             return
         assert self._loop is not None
-        now = self._loop.time()
+        now, last = self._loop.time(), self._seen
         self._seen, self._seen_at = state, now
         if self._pace is not None:
-            remaining = state.gcra.paused_until - state.now
-            if remaining > 0:
-                self._pace.gcra.pause(now, now + remaining)
-            else:
-                self._pace.gcra.resume(now)
+            gcra, until = self._pace.gcra, state.gcra.paused_until
+            if until <= state.now:
+                gcra.resume(now)
+            elif last is None or until > last.gcra.paused_until:
+                remaining = until - state.now
+                if gcra.paused_until <= now:
+                    # Of another process: the rate of all has failed, so this one's too.
+                    self._pace.refuse(now, now, remaining)
+                gcra.pause(now, now + remaining)
         if state.clock_jumped and self._is_first("clock"):
             _log.warning(
                 "%r: the clock was set back: waits end within a day, and what was spent is today's",

@@ -107,11 +107,14 @@ async def test_pause_is_shared_without_herd(make: Make) -> None:
 
 
 async def test_each_process_learns_for_itself(make: Make) -> None:
-    """Behind the pause, which all share."""
-    async with aclosing(make()) as first, aclosing(make()) as second:
+    """Behind the pause, which all share: one that was served nothing has measured nothing."""
+    async with aclosing(make()) as first, aclosing(make()) as second, aclosing(make()) as third:
         sent = [await first.acquire() for _ in range(5)]
         await second.acquire()
+        for _ in range(9):
+            await third.acquire()
         await first.refused(sent_at=sent[-1], retry_after=3)
+        assert (await third.inspect()).rate == pytest.approx(8 / 3, rel=0.1), "the rate of all has failed"
         began = loop_time()
         assert await second.acquire() - began == pytest.approx(3, abs=0.01)
         assert (first.stats().rate, second.stats().rate) == (pytest.approx(4 / 3, rel=0.1), None)

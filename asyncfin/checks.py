@@ -161,8 +161,15 @@ def check_entity_id(entity_id: str) -> None:
         )
 
 
+def expand_user(path: str) -> str:
+    """Return a path with the home folder in place of ``~``; the ``~`` of an unknown user stays."""
+    return os.path.expanduser(path)
+
+
 def local_path(name: str, kind: str, path: object, advice: str) -> str:
-    """Return the path of a file or folder of this machine as text; ArgumentError: it is something else.
+    """Return the path of a file or folder of this machine as text, with ``~`` expanded.
+
+    ArgumentError: it is something else.
 
     The text of a URL is not shown, since it can contain a password; `advice` says what takes one.
     """
@@ -172,7 +179,7 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
         raise ArgumentError(f"{wanted} {short_repr(path)}")
     if ":/" in given[2:]:  # after the drive of a path such as C:/x
         raise ArgumentError(f"{wanted} a URL; {advice}")
-    return given
+    return expand_user(given)
 
 
 def without_password(place: str) -> str:

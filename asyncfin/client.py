@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
@@ -232,6 +232,11 @@ class Client:
     def max_in_flight(self) -> int:
         """How many requests may be in flight at once."""
         return self._transport.max_in_flight
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """Returns the wall time, aware UTC, by which the client dates what it receives."""
+        return self._transport.clock
 
     def stats(self) -> Stats:
         """Return what the client's requests have cost so far, in total and by operation."""

@@ -6,8 +6,8 @@ from asyncfin.client import ClientOptions
 from asyncfin.errors import Concern
 from asyncfin.events import Observer
 from asyncfin.extraction.as_of import Moment
+from asyncfin.extraction.entity import AskedVersion
 from asyncfin.extraction.progress import OnProgress
-from asyncfin.extraction.question import AskedVersion
 from asyncfin.extraction.report import EntityState, Outcome
 from asyncfin.extraction.run import OnError
 from asyncfin.extraction.workers import MakeClient, MakeExecutor

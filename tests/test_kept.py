@@ -22,6 +22,7 @@ from asyncfin import (
 )
 from asyncfin.cache.codec import FORMAT
 from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import clocked
 from tests.kept.__main__ import (
     BUDGET,
     COLUMNS,
@@ -75,9 +76,8 @@ async def test_a_folder_and_its_feed_are_continued(kept: Path) -> None:
                 content = dict(NIGHTS[2]) | {REVENUE: {"FY2020": Cell(10)}}
                 created = BEGIN + timedelta(days=number)
                 sandbox.publish(publication(content, number=number, of=ID, created=created))
-            report = await extract(
-                client, [ID], Select(), FiscalRange(), to=to, clock=partial(moment, number)
-            )
+            clocked(client, partial(moment, number))
+            report = await extract(client, [ID], Select(), FiscalRange(), to=to)
             assert [(each.state, each.requests) for each in report.entities] == [expected]
     (change,) = read_changes(to, last=True).to_pylist()
     assert (change["change"], change["before_text"], change["text"]) == ("restated", "9 filed", "10 filed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -54,8 +54,6 @@ class Snapshot:
             publication.
         asked: the resolved periods of the question. None: all that the question admits.
         listed: the periods of the catalogue.
-        absent: for each row, which of the compared columns its file does not have (`absent_columns`), since
-            an earlier version of the library wrote it. None: each file has all.
     """
 
     table: Any
@@ -63,7 +61,6 @@ class Snapshot:
     ambiguous: frozenset[SeriesKey] = frozenset()
     asked: frozenset[Period] | None = None
     listed: frozenset[Period] = frozenset()
-    absent: Any = None
 
     @classmethod
     @cache
@@ -160,11 +157,6 @@ def _same_series(old: Snapshot, new: Snapshot) -> Any:
     return pa.array([number_of[head] for head in heads], pa.int64()).take(numbers)
 
 
-def absent_columns(names: Collection[str]) -> int:
-    """Return which of the compared columns a file of these columns does not have, a bit for each."""
-    return sum(1 << at for at, name in enumerate(COMPARED) if name not in names)
-
-
 def _altered(old: Snapshot, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
     """Return which of these rows of the new table have another number, and which only another label."""
 
@@ -175,12 +167,8 @@ def _altered(old: Snapshot, new: Any, rows: Any, before: Any) -> tuple[Any, Any]
         return compute.or_(unequal, compute.xor(compute.is_null(now), compute.is_null(then)))
 
     number, label = differs("number"), pa.repeat(pa.scalar(False), len(rows))
-    for at, name in enumerate(COMPARED):
-        found = differs(name)
-        if old.absent is not None:
-            absent = compute.bit_wise_and(old.absent.take(before), 1 << at)
-            found = compute.and_(found, compute.equal(absent, 0))
-        label = compute.or_(label, found)
+    for name in COMPARED:
+        label = compute.or_(label, differs(name))
     return rows.filter(number), rows.filter(compute.and_not(label, number))
 
 

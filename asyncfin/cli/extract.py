@@ -1,6 +1,8 @@
 """`asyncfin extract`: many entities to Parquet files, with progress, or an estimate of the requests."""
 
+import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,13 +11,17 @@ from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
 from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import UsageError, prefix_errors
+from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import STDIN, AsJson, entity_group, refuse_bytes, require_place
 from asyncfin.cli.question import Periods, Selection
 from asyncfin.cli.service import Pace, Service
 
 if TYPE_CHECKING:
-    from asyncfin.extraction.question import AskedVersion
+    from asyncfin.extraction.entity import AskedVersion
+
+
+# Seconds: a run with --wait outlasts any outage.
+_NO_END = 1e9
 
 
 @Parameter(name="*")
@@ -25,6 +31,13 @@ class Run:
 
     refresh: Annotated[bool, Parameter(help="Read unchanged entities again.")] = False
     replace: Annotated[bool, Parameter(help="Delete the folder's files of another question first.")] = False
+    fresh_for: Annotated[
+        str | None,
+        Parameter(help="Do not ask for entities confirmed less than so long ago, such as 20h, 90m or 3d."),
+    ] = None
+    allow_missing: Annotated[
+        bool, Parameter(help="Accept names that no entity has, or that few have.", negative="")
+    ] = False
     wait: Annotated[
         bool,
         Parameter(
@@ -41,7 +54,7 @@ class Run:
     grace: Annotated[
         float,
         Parameter(
-            help="After SIGTERM, drop what is still in progress after so many seconds. [20]",
+            help="After SIGTERM, cancel what is still in progress after so many seconds. [20]",
             validator=Number(gte=0),
         ),
     ] = 20.0
@@ -67,20 +80,39 @@ class Run:
             "lock": not self.no_lock,
             "history": self.history or None,
             "prune": self.prune,
-            **({} if self.max_outage is None else {"max_outage": self.max_outage}),
+            "allow_missing": self.allow_missing,
+            "fresh_for": None if self.fresh_for is None else _duration(self.fresh_for),
         }
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds an outage of the service is waited for."""
+        if self.wait:
+            return _NO_END
+        return 900.0 if self.max_outage is None else self.max_outage
+
+
+def _duration(text: str) -> timedelta:
+    """Return a duration such as 20h."""
+    if (parts := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)) is None:
+        raise UsageError(f"--fresh-for must be a number with s, m, h or d, such as 20h, not {text!r}")
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    return timedelta(**{units[parts[2]]: float(parts[1])})
 
 
 def _folder(_: Any, tokens: Sequence[Token]) -> str:
     """Return the folder that --into names; refuse, in the words of the option, where no files can be put."""
-    from asyncfin.extraction.files import place_of
+    from asyncfin.errors import ArgumentError
+    from asyncfin.extraction.places import place_of
 
     text = tokens[-1].value
     refuse_bytes("--into", text)
     if not text:  # as a path it would be the current folder
         raise UsageError("--into must be the path of a folder, not ''")
-    with prefix_errors("--into"):
+    try:
         place_of(text)
+    except ArgumentError as error:
+        raise UsageError(f"--into{str(error).removeprefix('to')}") from None
     return text
 
 
@@ -89,7 +121,6 @@ def extract(
     into: Annotated[str, Parameter(converter=_folder)],
     ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
     dry_run: bool = False,
-    read_catalogues: bool = False,
     failed_of_last: bool = False,
     run: Run = Run(),
     restated: bool = False,
@@ -117,14 +148,11 @@ def extract(
         into: The folder for the files, or a URL such as s3://bucket/prefix; the lock is next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only estimate the cost.
-        read_catalogues: With --dry-run: read the catalogues instead of guessing.
         failed_of_last: Read only the entities that failed in the last run of --into.
         restated: The latest restated values instead of the original ones.
         both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
-    if read_catalogues and not dry_run:
-        raise UsageError("--read-catalogues goes with --dry-run: add it")
     if run.wait and dry_run:
         raise UsageError("--wait is not for a --dry-run, which waits for nothing: leave out one of them")
     if ids == service.token_file == STDIN:
@@ -149,9 +177,9 @@ def extract(
     from asyncfin.extraction.question import SharedQuestion
 
     question = SharedQuestion(select, chosen, version)
-    extraction = Extraction(question, into, service, pace, names, quiet=quiet, json=json)
+    extraction = Extraction(question, into, service, pace, names, run.patience, quiet=quiet, json=json)
     if dry_run:
-        extraction.estimate(entities, options, read_catalogues=read_catalogues)
+        extraction.estimate(entities, options)
     elif failed_of_last:
         extraction.run_failed(options, run.grace)
     else:

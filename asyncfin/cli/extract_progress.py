@@ -10,6 +10,7 @@ from rich.text import Text
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.output import progress_console
+from asyncfin.clock import utc_now
 from asyncfin.extraction.progress import ExtractProgress, OnProgress
 from asyncfin.model.words import counted
 
@@ -32,10 +33,11 @@ def shown_progress(names: Names, *, quiet: bool) -> Iterator[OnProgress | None]:
             yield bar
 
 
-def print_failure(progress: ExtractProgress, console: Console, names: Names) -> None:
-    """Print a line for the entity that has just failed, if one has."""
-    if (ended := progress.ended) and (failure := ended.failure):
-        console.print(f"{names.named(ended.entity_id)} failed: {failure.error}: {failure.message}")
+def describe_failure(progress: ExtractProgress, names: Names) -> str:
+    """Return a line for the entity that has just failed, or nothing if none has."""
+    if progress.ended is None or (failure := progress.ended.failure) is None:
+        return ""
+    return f"{names.named(progress.ended.entity_id)} failed: {failure.error}: {failure.message}"
 
 
 def _ended(progress: ExtractProgress) -> int:
@@ -57,18 +59,26 @@ def _waiting(progress: ExtractProgress, before: str) -> str:
 
 
 class _Lines:
-    """Prints a line every ten seconds, and one for each failure."""
+    """Prints a line when the run begins, one every ten seconds, and one for each failure, with the time."""
 
     def __init__(self, console: Console, names: Names) -> None:
-        self._console, self._names, self._next = console, names, _LINE_SECONDS
+        self._console, self._names = console, names
+        self._next: float | None = None
 
     def __call__(self, progress: ExtractProgress) -> None:
-        print_failure(progress, self._console, self._names)
+        of = counted(progress.entities, "entity", "entities")
+        if self._next is None:
+            self._next = progress.seconds + _LINE_SECONDS
+            self._print(f"begins: {of}, {progress.files:,} with a file")
+        if failed := describe_failure(progress, self._names):
+            self._print(failed)
         # Ten seconds after this one and not on a grid: after a pause there would be several at once.
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
-            of = counted(progress.entities, "entity", "entities")
-            self._console.print(f"{_ended(progress):,} of {of}, {cost(progress)}{_waiting(progress, ', ')}")
+            self._print(f"{_ended(progress):,} of {of}, {cost(progress)}{_waiting(progress, ', ')}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} {line}")
 
 
 class _Bar:
@@ -90,7 +100,8 @@ class _Bar:
         self._task = self._bar.add_task("", total=None)
 
     def __call__(self, progress: ExtractProgress) -> None:
-        print_failure(progress, self._console, self._names)
+        if failed := describe_failure(progress, self._names):
+            self._console.print(failed)
         self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
         self._below.plain = cost(progress) + _waiting(progress, "\n")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import asdict, evolve, frozen
 
+from asyncfin import Retry
 from asyncfin.cli.entities import Names
 from asyncfin.cli.environment import shared_place
 from asyncfin.cli.exits import EntitiesFailedError, InterruptedRunError, UsageError
@@ -21,8 +22,8 @@ from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.cost import ExtractCost, extract_cost
 from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.extract import extract
-from asyncfin.extraction.files import place_of
 from asyncfin.extraction.last import Stop, failures_by_class, read_last
+from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
 from asyncfin.model.words import counted
@@ -35,40 +36,35 @@ _OF_BOTH = ("refresh", "replace")
 
 @frozen
 class Extraction:
-    """A question to many entities for one place, and how its progress and its report are shown."""
+    """A question to many entities for one place, and how its progress and its report are shown.
+
+    `patience` is for how many seconds an outage of the service is waited for.
+    """
 
     question: SharedQuestion
     into: str
     service: Service
     pace: Pace
     names: Names
+    patience: float
     quiet: bool
     json: bool
 
-    def estimate(
-        self, entity_ids: Sequence[str], options: Mapping[str, Any], *, read_catalogues: bool
-    ) -> None:
+    def estimate(self, entity_ids: Sequence[str], options: Mapping[str, Any]) -> None:
         """Print what a run with these options of `asyncfin.extract` would cost."""
         of_both = {name: options[name] for name in _OF_BOTH}
-        arguments = {**self._arguments(entity_ids), **of_both, "read_catalogues": read_catalogues}
-        cost = asyncio.run(self._cost(arguments))
+        cost = asyncio.run(self._cost({**self._arguments(entity_ids), **of_both}))
         if self.json:
-            print_json({**asdict(cost), "seconds": cost.seconds, "fits": cost.fits})
+            print_json({**asdict(cost), "fits": cost.fits})
         else:
             screen().print(self.names.add_names(str(cost)))
-        raise_failed(cost.failed, cost.entities)
 
-    def run(
-        self, entity_ids: Iterable[str], options: Mapping[str, Any], grace: float, of: str | None = None
-    ) -> None:
+    def run(self, entity_ids: Iterable[str], options: Mapping[str, Any], grace: float) -> None:
         """Run the extraction with these options of `asyncfin.extract`, and print its report.
 
-        Args:
-            grace: how many seconds after SIGTERM what is in progress is dropped.
-            of: when the run began whose failed entities these are.
+        What is in progress is cancelled `grace` seconds after SIGTERM.
         """
         stop = Stop()
-        stop.of = of
         collect_rarely()
         arguments = {**self._arguments(entity_ids), **options}
         self._end(asyncio.run(self._report(arguments, stop, grace)), stop)
@@ -78,7 +74,7 @@ class Extraction:
         last = self._last()
         failed = [each for of_class in last["failures"].values() for each in of_class["entity_ids"]]
         if failed:
-            self.run(failed, options, grace, of=str(last["began"]))
+            self.run(failed, options, grace)
         else:
             screen().print(f"none failed in the run that ended {last['ended']}")
 
@@ -101,11 +97,13 @@ class Extraction:
     async def _report(self, arguments: dict[str, Any], stop: Stop, grace: float) -> ExtractReport:
         with shown_progress(self.names, quiet=self.quiet) as show:
             async with (
-                client_of(self.service, **asdict(self.pace)) as client,
-                interruptible(stop, grace) as drop,
+                client_of(
+                    self.service, lane="bulk", retry=Retry(max_outage=self.patience), **asdict(self.pace)
+                ) as client,
+                interruptible(stop, grace),
             ):
                 try:
-                    return await extract(client, **arguments, stop=stop, drop=drop, progress=show)
+                    return await extract(client, **arguments, stop=stop, progress=show)
                 except UnknownToAllError as error:
                     return error.extract_report  # it is printed first; `_end` raises the error
 
@@ -134,7 +132,7 @@ class Extraction:
             if own and self.pace.daily_budget is not None and not report.done and not report.unchanged:
                 raise UsageError(
                     f"no entity could be finished within --daily-budget {self.pace.daily_budget}: give more,"
-                    " as --dry-run --read-catalogues says how much one takes"
+                    " as --dry-run says how much one takes"
                 )
             raise stopped
         if report.left and not report.unknown:
@@ -146,25 +144,32 @@ class Extraction:
 
 
 @asynccontextmanager
-async def interruptible(stop: Stop, grace: float) -> AsyncIterator[asyncio.Event]:
-    """Let the first Ctrl-C or SIGTERM set `stop`, and the second end the command; yield `drop`.
+async def interruptible(stop: Stop, grace: float) -> AsyncIterator[None]:
+    """Let the first Ctrl-C or SIGTERM set `stop`, and the second end the command.
 
-    SIGTERM sets `drop` after `grace` seconds.
+    SIGTERM ends it after `grace` seconds.
     """
-    drop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
     ended = False
 
-    def interrupt(received: signal.Signals) -> None:
+    def end() -> None:
         nonlocal ended
         # Kept in a flag: other code may cancel the task too, and that is not a signal.
-        if stop.is_set() and task is not None:
+        if task is not None:
             ended = True
-            drop.set()  # for what is done in threads, which can't be cancelled
             task.cancel()
+
+    def end_after_grace() -> None:
+        print_error("asyncfin: ended by SIGTERM; the same command goes on from there")
+        end()
+
+    def interrupt(received: signal.Signals) -> None:
+        if stop.is_set():
+            end()
             return
         if received == signal.SIGTERM:
             stop.exit_code = Exit.TERMINATED
-            loop.call_later(grace, drop.set)
+            loop.call_later(grace, end_after_grace)
         stop.set()
         again = "Ctrl-C again" if received == signal.SIGINT else "a second signal"
         print_error(f"asyncfin: finishing what is in progress; {again} ends at once")
@@ -174,7 +179,7 @@ async def interruptible(stop: Stop, grace: float) -> AsyncIterator[asyncio.Event
         for each in signals:
             loop.add_signal_handler(each, interrupt, each)
     try:
-        yield drop
+        yield
     except asyncio.CancelledError:
         if ended:
             raise InterruptedRunError(stop.exit_code) from None
@@ -193,10 +198,11 @@ def raise_failed(failed: Sequence[EntityReport], entities: int) -> None:
 def document(report: ExtractReport) -> dict[str, Any]:
     """Return a report as plain data (docs/cli.md)."""
     entities = [*report.failed, *report.left, *report.done, *report.unchanged]
-    figures = ("requests", "rows", "bytes", "unlisted", "seconds", "waits")
+    figures = ("requests", "uncounted", "rows", "bytes", "unlisted", "seconds", "waits")
     return {
         **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
         **{name: getattr(report, name) for name in figures},
+        "repeated": dict(report.repeated),
         "stopped": None if report.stopped is None else str(report.stopped),
         "resume_at": report.resume_at,
         "unknown": dict(report.unknown),

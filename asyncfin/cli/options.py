@@ -21,8 +21,9 @@ entity_group = Group("Which entities", sort_key=0)
 
 def is_folder(path: str) -> bool:
     """Return whether a folder exists; ~ is the user's."""
-    # Unlike `Path.expanduser`, it leaves the ~ of a user that does not exist.
-    return os.path.isdir(os.path.expanduser(path))
+    from asyncfin.checks import expand_user
+
+    return os.path.isdir(expand_user(path))
 
 
 @contextmanager
@@ -60,11 +61,11 @@ def require_place(place: str, what: str, named: str) -> None:
         what: what needs the library of Parquet files.
         named: what needs that of object stores.
     """
-    from asyncfin.extraction.files import place_of
-    from asyncfin.extraction.prefix import Prefix
+    from asyncfin.extraction.folder import Folder
+    from asyncfin.extraction.places import place_of
 
     require("pyarrow.parquet", "arrow", what)
-    if isinstance(place_of(place), Prefix):
+    if not isinstance(place_of(place), Folder):
         require("obstore", "store", named)
 
 

@@ -47,7 +47,7 @@ async def record(
     from asyncfin.cli.output import replace_file, screen
     from asyncfin.cli.recorded import recorded
     from asyncfin.cli.session import connected
-    from asyncfin.extraction.folder import file_name
+    from asyncfin.extraction.place import file_name
     from asyncfin.sandbox.dataset import dump
 
     if into is not None:

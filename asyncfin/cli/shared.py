@@ -11,13 +11,12 @@ from asyncfin.checks import without_password
 from asyncfin.cli.environment import cached, paced, shared_place
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import is_folder
+from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, BucketUnavailableError
-from asyncfin.extraction.files import place_of
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.holder import RENEW_SECONDS, Holder, holder_in
 from asyncfin.extraction.last import read_last
-from asyncfin.extraction.prefix import Objects, Prefix
-from asyncfin.local import try_lock, unlock
+from asyncfin.extraction.place import RENEW_SECONDS, read_holder
+from asyncfin.extraction.places import place_of
 from asyncfin.model.words import lasting
 
 # An object store's client retries for up to a minute.
@@ -87,59 +86,38 @@ def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
 
 
 async def extraction_status(place: str) -> Document:
-    """Return whether a run holds the lock of an extraction, and which."""
-    try:
-        at = place_of(place)
-    except (ValueError, OSError) as error:
-        return {**_lock_document(without_password(place), None, str(error), None), "last": None}
-    # As it is: an address that can contain a password is refused above.
-    return {**_lock_document(place, *await _running(at)), "last": await _last(at)}
-
-
-async def _last(at: Folder | Prefix) -> Document | None:
-    """Return what the last run has left behind; None: there is none, or it can't be read."""
+    """Return whether a run is at work on an extraction, which one, and how the last one ended."""
+    document: Document = {"place": place, "running": None, "unfinished": None, "reason": None}
+    document |= {**dict.fromkeys(_HOLDER), "last": None}
     try:
         async with asyncio.timeout(_PATIENCE):
-            return await asyncio.to_thread(read_last, at)
-    except (TimeoutError, ValueError, ImportError, OSError):
-        return None
-
-
-def _lock_document(place: str, running: bool | None, reason: str | None, holder: Holder | None) -> Document:
-    held: Document = dict.fromkeys(_HOLDER)
-    if holder is not None:
-        held = {name: getattr(holder, name) for name in _HOLDER}
-    return {"place": place, "running": running, "reason": reason, **held}
-
-
-async def _running(at: Folder | Prefix) -> tuple[bool | None, str | None, Holder | None]:
-    """Return whether a run is at work on a place, why that is not known, and what its lock says of it."""
-    try:
-        if isinstance(at, Folder):
-            running = await asyncio.to_thread(_is_locked, at)
-            return running, None, at.holder if running else None
-        async with asyncio.timeout(_PATIENCE):
-            found = await Objects(at).get(at.lock)
-    except FileNotFoundError:
-        return False, None, None
+            return document | await asyncio.to_thread(_look_at, place)
     except TimeoutError:
-        return None, f"the store did not respond within {lasting(_PATIENCE)}", None
-    except (ValueError, ImportError, OSError) as error:  # a ValueError by obstore too, for a key
-        return None, str(error), None
-    holder = holder_in(found.content)
-    renewed = found.modified if holder is None else datetime.fromisoformat(holder.renewed)
-    if datetime.now(UTC) - renewed < _RENEWED_WITHIN:
-        return True, None, holder
-    reason = f"its lock was renewed last at {renewed:%Y-%m-%d %H:%M:%S} UTC: was its run killed?"
-    return None, reason, holder
+        reason = f"the store did not respond within {lasting(_PATIENCE)}"
+    except (ValueError, ImportError, OSError) as error:
+        reason = str(error)
+        # An address that can contain a password is not shown.
+        document["place"] = without_password(place)
+    return document | {"reason": reason}
 
 
-def _is_locked(folder: Folder) -> bool:
-    if not folder.data.is_dir():
-        raise ArgumentError(f"{folder.data} is not a folder")
-    with folder.lock.open("rb") as lock:
-        # Shared, and only for this moment.
-        if not try_lock(lock.fileno(), exclusive=False):
-            return True
-        unlock(lock.fileno())
-        return False
+def _look_at(place: str) -> Document:
+    """Return what the lock and the outcome of a place show. It blocks."""
+    at = place_of(place)
+    last, holder = read_last(at), read_holder(at)
+    document: Document = {"running": False, "unfinished": False, "last": last}
+    if isinstance(at, Folder):
+        if not os.path.isdir(str(at)):
+            raise ArgumentError(f"{at} is not a folder")
+        document["running"] = at.is_locked()
+    elif holder is not None:
+        # An object that was not renewed for two minutes may be the lock of a killed run.
+        document["running"] = datetime.now(UTC) - holder.renewed < _RENEWED_WITHIN
+    if holder is None:
+        return document
+    has_ended = last is not None and last["began"] == utc_text(holder.began)
+    document["unfinished"] = not document["running"] and not has_ended
+    if document["running"] or document["unfinished"]:
+        moments = {"began": utc_text(holder.began), "renewed": utc_text(holder.renewed)}
+        document |= {"host": holder.host, "pid": holder.pid, **moments}
+    return document

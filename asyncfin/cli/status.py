@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from asyncfin.cli.options import AsJson
+from asyncfin.extraction.report import spent
 from asyncfin.model.words import counted, lasting
 
 
@@ -73,18 +74,32 @@ def cache_line(cache: Mapping[str, Any]) -> str:
 
 
 def extraction_lines(extraction: Mapping[str, Any]) -> list[str]:
-    words = {True: "running", False: "not running", None: f"unknown ({extraction['reason']})"}
-    held = ""
-    if extraction["host"] is not None:
+    state = {True: "running", False: "not running", None: f"unknown ({extraction['reason']})"}[
+        extraction["running"]
+    ]
+    if extraction["running"]:
         began, renewed = (datetime.fromisoformat(extraction[name]) for name in ("began", "renewed"))
         ago = lasting(max(0.0, (datetime.now(UTC) - renewed).total_seconds()))
-        held = (
+        state += (
             f", locked by {extraction['host']} pid {extraction['pid']},"
             f" began {began:%Y-%m-%d %H:%M:%S} UTC, renewed {ago} ago"
         )
-    lines = [f"extraction {extraction['place']}: {words[extraction['running']]}{held}"]
+    lines = [f"extraction {extraction['place']}: {state}"]
+    if extraction["unfinished"]:
+        began = datetime.fromisoformat(extraction["began"])
+        lines.append(
+            f"  the run begun {began:%Y-%m-%d %H:%M:%S} UTC by {extraction['host']} pid {extraction['pid']}"
+            " ended without an outcome; the same command continues it"
+        )
     if (last := extraction["last"]) is not None:
         counts = ", ".join(f"{last[state]:,} {state}" for state in ("unchanged", "done", "failed", "left"))
-        spent = counted(last["requests"], "request")
-        lines.append(f"  last run: ended {last['ended']}, {last['outcome']}: {counts}; {spent}")
+        before = "the run before it" if extraction["unfinished"] else "last run"
+        cost = spent(last["requests"], last["repeated"], last["uncounted"])
+        lines.append(f"  {before}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}")
+        if last["stopped"] is not None:
+            lines.append(f"    {last['stopped']['error']}: {last['stopped']['message']}")
+        lines += [
+            f"    {of_class['count']:,} x {name}, first: {of_class['message']}"
+            for name, of_class in last["failures"].items()
+        ]
     return lines

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from asyncfin import checks
 from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plain
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
-from asyncfin.clock import utc_now, utc_text
+from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-from asyncfin.extraction.feed import Feed, Recorded, RunFooter, empty_rows, is_run, part_name, run_time
-from asyncfin.extraction.files import place_of
-from asyncfin.extraction.tree import tree_at
+from asyncfin.extraction.feed import Feed, Recorded, RunFooter, empty_rows, is_run, run_time
+from asyncfin.extraction.places import place_of
 from asyncfin.optional import compute, library, pa
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.columns import PERIOD_FIELDS, chosen
@@ -34,9 +32,6 @@ _NAMES = ("entity_id", "entity_name")
 _ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *PERIOD_FIELDS)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
-_READ_AT_ONCE = 16
-# A time of the last minute counts as the present, which a caller has looked up a moment ago.
-_PRESENT = timedelta(minutes=1)
 
 
 def read_changes(
@@ -75,7 +70,6 @@ def read_changes(
     feed = kept_feed(to)
     run, moment = _since(feed, since)
     footers = feed.chain(run)
-    _check_entity_files(feed)
     wanted = [each for each in footers if moment is None or run_time(each.run) >= moment]
     if last:
         wanted = wanted[-1:]
@@ -86,9 +80,8 @@ def read_changes(
 def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | None = None) -> pyarrow.Table:
     """Return all rows of an extraction as they were known at a time, from its change feed (extra ``arrow``).
 
-    For each entity it is the state after its last publication with ``known_from <= when``; if `when` is not
-    earlier than the present, the state after the last run, whatever its clock said. It equals the files of
-    that night in series, periods, numbers, texts, fill types, report periods and formats; sources,
+    For each entity it is the state after its last publication with ``known_from <= when``. It equals the
+    files of that night in series, periods, numbers, texts, fill types, report periods and formats; sources,
     ids, labels and descriptions are those of the row's last change. Memory is bounded by the result. Sends no
     request to the service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
 
@@ -108,42 +101,26 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
         SelectionError: a column is unknown.
         ManifestMismatchError, OSError, ImportError: as for `read_changes`.
     """
-    now, moment = utc_now(), _moment("when", when)
+    moment = _moment("when", when)
     wanted = [column.name for column in chosen(column_names(columns))]
     feed = kept_feed(to)
     footers = feed.chain()
-    _check_entity_files(feed)
     publications = [one for each in footers for one in each.publications]
-    # A run whose clock was ahead has written times that are still to come: they are known at present.
-    ahead = {one.entity_id for one in publications if one.moment > now} if now - moment < _PRESENT else set()
     needed = tuple(dict.fromkeys([*wanted, *_NEEDED]))
     pieces = (
-        _known_at(table, moment, ahead)
+        table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
         for footer in footers
-        if any(one.moment <= moment or one.entity_id in ahead for one in footer.publications)
+        if any(one.moment <= moment for one in footer.publications)
         for table in feed.tables(footer, needed)
     )
     state = folded(pieces, {one.entity_id for one in publications if one.ambiguous}, needed)
-    not_kept = _not_kept(feed, footers, moment, ahead)
+    not_kept = _not_kept(feed, footers, moment)
     about = {"as_of": utc_text(moment), "not_kept": not_kept}
     return _joined([_ordered(state).select(wanted)], about)
 
 
-def _known_at(rows: Any, moment: datetime, ahead: Collection[str]) -> Any:
-    """Return the rows that were known at a time, and all of some entities."""
-    known = compute.less_equal(rows.column(KNOWN_FROM), pa.scalar(moment))
-    if ahead:
-        always = compute.is_in(
-            plain(rows.column("entity_id")), value_set=pa.array(sorted(ahead), pa.string())
-        )
-        known = compute.or_(known, always)
-    return rows.filter(known)
-
-
-def _not_kept(
-    feed: Feed, footers: Sequence[RunFooter], moment: datetime, ahead: Collection[str]
-) -> list[dict[str, str | None]]:
-    """Return the entities that became known only after a time, with that time; those of `ahead` are known."""
+def _not_kept(feed: Feed, footers: Sequence[RunFooter], moment: datetime) -> list[dict[str, str | None]]:
+    """Return the entities that became known only after a time, with that time."""
     first: dict[str, Recorded] = {}
     names: dict[str, str | None] = {}
     for footer in footers:
@@ -155,7 +132,7 @@ def _not_kept(
     return [
         {"entity_id": each, "entity_name": names[each], "kept_from": utc_text(one.moment)}
         for each, one in first.items()
-        if one.moment > moment and each not in ahead
+        if one.moment > moment
     ]
 
 
@@ -231,14 +208,10 @@ def feed_at(name: str, place: str | os.PathLike[str]) -> Feed:
         ImportError: pyarrow is not installed.
     """
     library("pyarrow.parquet", "arrow")
-    if not isinstance(place, (str, os.PathLike)) or not os.fspath(place):
-        raise ArgumentError(
-            f"{name} must be the folder or URL of an extraction, not {checks.short_repr(place)}"
-        )
     try:
-        return Feed(tree_at(place_of(place)))
+        return Feed(place_of(place))
     except ArgumentError as error:
-        raise ArgumentError(f"{name}: {str(error).removeprefix('to: ')}") from None
+        raise ArgumentError(f"{name}{str(error).removeprefix('to')}") from None
 
 
 def kept_feed(to: str | os.PathLike[str]) -> Feed:
@@ -252,31 +225,10 @@ def kept_feed(to: str | os.PathLike[str]) -> Feed:
     feed.check_head()
     if not feed.runs():
         raise ManifestMismatchError(
-            f"{feed.tree} has no change feed: begin one with extract(..., history=True)"
+            f"{feed.place} has no change feed: begin one with extract(..., history=True)"
             " (--history on the command line)"
         )
     return feed
-
-
-def _check_entity_files(feed: Feed) -> None:
-    """Verify that the run that each entity's file names is in the feed, or still pending.
-
-    Raises:
-        ManifestMismatchError: it is neither.
-    """
-    tree, runs = feed.tree, set(feed.runs())
-
-    def run_of(name: str) -> tuple[str, str | None]:
-        described = feed.describe_file(f"{tree.name}/{name}") or {}
-        return str(described.get("entity_id")), described.get("run")
-
-    with ThreadPoolExecutor(_READ_AT_ONCE) as threads:
-        named = threads.map(run_of, tree.names(tree.name))
-        later = {entity_id: run for entity_id, run in named if run is not None and run not in runs}
-    if later:
-        # A run that has not finished has written a part before it replaced the file.
-        names = feed.pending_names()
-        feed.check_runs_of_files(run for each, run in later.items() if part_name(each, 0) not in names)
 
 
 def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | None]:

@@ -5,83 +5,78 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from datetime import datetime
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
-from attrs import evolve
+from attrs import define, evolve, field
 
 from asyncfin import checks
 from asyncfin.checks import check_entity_id
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
-from asyncfin.extraction.entity import check_client
+from asyncfin.extraction.entity import AskedVersion, check_client
 from asyncfin.extraction.feed_writer import FeedWriter, begin_run, find_feed
-from asyncfin.extraction.files import QuestionFiles, files_at, place_of
 from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.last import last_run, write_last
-from asyncfin.extraction.prefix import Prefix
+from asyncfin.extraction.last import (
+    Confirmed,
+    describe_run,
+    is_fresh,
+    read_confirmed,
+    read_last,
+    write_confirmed,
+    write_run,
+)
+from asyncfin.extraction.place import (
+    RENEW_SECONDS,
+    STALE_SECONDS,
+    Holder,
+    Lock,
+    Place,
+    entity_path,
+    url,
+)
+from asyncfin.extraction.places import place_of
 from asyncfin.extraction.progress import OnProgress, Tracker
-from asyncfin.extraction.question import AskedVersion, SharedQuestion, written_question
-from asyncfin.extraction.report import ExtractReport, count_of_unlisted
-from asyncfin.extraction.run import OnError, Options, Run
+from asyncfin.extraction.question import SharedQuestion
+from asyncfin.extraction.record import Record, read_records
+from asyncfin.extraction.report import EntityReport, ExtractReport, count_of_unlisted
+from asyncfin.extraction.run import OnError, Options, Run, Verdict, explain, unknown_names
 from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
+from asyncfin.model.words import lasting
 from asyncfin.optional import library
 from asyncfin.tasks import cancel_and_wait, in_thread
 
 _log = logging.getLogger("asyncfin")
-
-_check_stop = checks.instance_of(asyncio.Event).optional()
+# Seconds between two looks at a lock that is waited for.
+_LOOK_SECONDS = 5.0
+# What Python's error says for which it has no class.
+_NO_THREAD = "can't start new thread"
 
 
 def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: none is given, one is not an entity id, or two differ only in case.
+        SelectionError: there is none, one is not an entity id, or two differ only in case.
     """
-    if isinstance(entity_ids, str):
-        entity_ids = (entity_ids,)
-    if not isinstance(entity_ids, Iterable):
-        raise ArgumentError(
-            f"entity_ids must be a collection of entity ids, not {checks.short_repr(entity_ids)}"
-        )
-    ids = tuple(entity_ids)
-    for each in ids:
-        check_entity_id(each)
-    if not ids:
-        raise SelectionError("entity_ids must name at least one entity")
-    distinct = tuple(dict.fromkeys(ids))
-    written: dict[str, str] = {}
-    for each in distinct:
+    ids = checks.texts("entity_ids", entity_ids, "entity id")
+    distinct: dict[str, str] = {}
+    for entity_id in ids:
+        check_entity_id(entity_id)
         # Many file systems would give both the same file.
-        if (other := written.setdefault(each.casefold(), each)) != each:
+        if (other := distinct.setdefault(entity_id.casefold(), entity_id)) != entity_id:
             raise SelectionError(
-                f"entity_ids {other!r} and {each!r} differ only in case: leave out one of them, or extract it"
-                " to another folder"
+                f"entity_ids {other!r} and {entity_id!r} differ only in case: leave out one of them, or"
+                " extract it to another folder"
             )
-    return distinct
-
-
-async def checked_place(to: str | os.PathLike[str]) -> Folder | Prefix:
-    """Return the place that `to` names.
-
-    Raises:
-        ArgumentError: it names none.
-    """
-    if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
-        raise ArgumentError(
-            "to must be the path of a folder, or an address such as s3://bucket/prefix, not"
-            f" {checks.short_repr(to)}"
-        )
-    try:
-        return await in_thread(partial(place_of, to))  # it looks at the disk
-    except ArgumentError as error:
-        raise ArgumentError(f"to: {error}") from None
+    return tuple(distinct.values())
 
 
 async def extract(
@@ -92,20 +87,19 @@ async def extract(
     *,
     to: str | os.PathLike[str],
     value_version: AskedVersion = "original",
-    on_error: OnError = "continue",
     refresh: bool = False,
     replace: bool = False,
+    fresh_for: timedelta | None = None,
+    allow_missing: bool = False,
+    on_error: OnError = "continue",
+    history: bool | None = None,
+    prune: bool = False,
     wait: bool = False,
-    max_outage: float = 900.0,
     lock: bool = True,
     executor: Executor | MakeExecutor | None = None,
     chunk: int = 25,
-    history: bool | None = None,
-    prune: bool = False,
     stop: asyncio.Event | None = None,
-    drop: asyncio.Event | None = None,
     progress: OnProgress | None = None,
-    clock: Callable[[], datetime] = utc_now,
 ) -> ExtractReport:
     """Request the same question of many entities, and write the results to Parquet files.
 
@@ -113,16 +107,23 @@ async def extract(
     complete. Repeating the call continues where the last run ended; of an entity that has not changed, only
     the metadata is requested.
 
-    Requests: one for each entity that has a file, unless with `refresh`. For each other entity, and if the
-    publication is a new one or was changed in place, one for each 100 series of the catalogue and those of
-    the planned question. At most `client.max_in_flight` entities are in progress at once. If a run is
-    killed, or ends with the allowance, only their requests are repeated, apart from metadata. Entities
-    without a file come first; each allowance starts with two entities at once, and one more for every eight
-    that are done, so an allowance that is enough for any two of them makes progress.
+    Requests: one for each entity that has a file, unless with `refresh` or `fresh_for`. For each other
+    entity, and if the publication is a new one, one for each 100 series of the catalogue and those of the
+    planned question. At most `client.max_in_flight` entities are in progress at once. If a run is killed, or
+    ends with the allowance, only their requests are repeated, apart from metadata. Entities without a file
+    come first; each allowance starts with two entities at once, and one more for every eight that are done,
+    so an allowance that is enough for any two of them makes progress.
 
     An entity that failed because of the service (5xx, no connection, a time limit) is read again after
-    all others. If the first 20 entities are all refused with 403, three of the others are read before the
-    rest; if they are refused too, the run ends with that error, and the rest is left.
+    all others. Two rules end a run that cannot succeed:
+
+    - Ten entities were rejected with 403, none has succeeded in this run, and no entity of the list has a
+      file: the run ends with that error. If there are files, an entity with one is asked next, and only its
+      403 ends the run.
+    - Of 25 entities that were read none has anything of the question, and no file has: the run ends with the
+      names that are missing, unless with `allow_missing`.
+
+    An outage of the service is waited for as the client waits: in the bulk lane for `Retry.max_outage`.
 
     Args:
         client: the client, whose bucket sets the pace. With an executor: a function of no arguments that
@@ -132,49 +133,44 @@ async def extract(
             catalogue does not have are not a failure: the report names them as `missing`.
         periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
         to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
-            ``store``). The lock is next to it, under the same name with ``.journal``.
+            ``store``). The lock is next to it, in a folder of the same name between ``_`` and ``.journal``.
         value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then each catalogue is read once,
             and the column ``asked_version`` distinguishes the rows.
-        on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
-        refresh: whether to read unchanged entities again. A file is unchanged if its footer, or the metadata
-            of an object, name the question and the publication, with no earlier `created_timestamp`: damage
-            elsewhere in it is repaired by a refresh only.
+        refresh: whether to read unchanged entities again. A file is unchanged if its footer names the
+            question and the current publication: damage elsewhere in it is repaired by a refresh only.
         replace: whether the files of another question in the folder are to be deleted first.
-        wait: whether to sleep until a used-up allowance returns, and while the service fails; otherwise the
-            run ends.
-        max_outage: for how many seconds the run waits while the service fails, in either lane, counted from
-            the first failure: in place of the client's `Retry.max_outage`.
+        fresh_for: entities whose file was shown to be current less than that ago are not asked.
+        allow_missing: whether names that no entity has are accepted, as of a question that few entities have
+            anything of.
+        on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
+        history: whether to keep what changes: each run writes the rows that appeared, were restated or
+            relabelled, or vanished into a file next to the folder (docs/history.md). True begins such a
+            feed, also for files that are there already; None continues one that exists. It spends no
+            request.
+        prune: whether the files of entities that are not in `entity_ids` are deleted; with a feed, their rows
+            are written as vanished. Otherwise they stay, and the report counts them.
+        wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
         lock: whether to lock an object store's prefix against other runs. A folder is always locked.
         executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process pool or
             Dask's, or a function of no arguments that makes one, which is called again when a killed
             worker has broken the executor. Each worker reads a chunk with one client, and writes its files
             itself; `to` must mean the same place to it, and its bucket should be a shared one.
         chunk: how many entities are sent to a worker at once.
-        history: whether to keep what changes: each run writes the rows that appeared, were restated or
-            relabelled, or vanished into a file of ``<to>.changes`` (docs/history.md). True begins such a
-            feed, also for files that are there already; None continues one that exists. It spends no
-            request.
-        prune: whether the files of entities that are not in `entity_ids` are deleted; with a feed, their rows
-            are written as vanished. Otherwise they stay, and the report counts them.
-        stop: when it is set, entities in progress are finished, and no others are begun. Waits for the end of
-            an outage or of a used-up allowance end at once. With an executor, whole chunks are in progress.
-        drop: when it is set, entities in progress are dropped too: they are left. Chunks that workers read
-            are finished.
-        progress: called with an `ExtractProgress` after each request and each entity; with an executor
-            after each chunk.
-        clock: returns the wall time, aware UTC; for tests.
+        stop: when it is set, entities in progress are finished, and no others are begun; with an executor,
+            whole chunks are in progress. To end at once, cancel the task.
+        progress: called with an `ExtractProgress` when the run begins, and after each request and each
+            entity; with an executor after each chunk.
 
     Raises:
         ArgumentError: an argument is not as described, before a request is spent; or ``history=True`` is
             given for periods that move, as those of ``Annual(last=3)`` and `Trailing` do.
         SelectionError: the question is not as described, before a request is spent; or it names an id or
             word that no entity has (`UnknownToAllError`, whose `extract_report` is the report), after
-            everything else is done; in a place without files of the question also if the first, the middle
-            and the last entity, which are read first, have nothing of it: then the others are left.
+            everything else is done.
         ManifestMismatchError: `to` belongs to another question or has foreign files; or its change feed is of
             another question, is damaged, or exists although `history` is False.
         RunInProgressError: another run uses `to`, or has taken it over.
-        OSError: the folder or store can't be written; all files in place stay.
+        OSError: the folder or store can't be written, or no thread can be started; all files in place stay.
         ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not installed.
         AsyncfinError: an entity failed, with ``on_error="raise"``.
         BrokenExecutor: a worker died, and the given executor with it. Finished files stay, and the same
@@ -187,123 +183,277 @@ async def extract(
     else:
         check_executor("executor", executor)
         check_make_client(client, select)
-    question = written_question(select, periods, value_version)
+    question = SharedQuestion(select, periods, value_version)
     options = Options(
         on_error=on_error,
         refresh=refresh,
         replace=replace,
+        allow_missing=allow_missing,
+        fresh_for=fresh_for,
         wait=wait,
-        max_outage=None if wait else checks.seconds("max_outage", max_outage),
         lock=lock,
         chunk=chunk,
         history=history,
         prune=prune,
-        stop=_check_stop("stop", stop) or asyncio.Event(),
-        drop=_check_stop("drop", drop) or asyncio.Event(),
+        stop=asyncio.Event() if stop is None else stop,
         progress=progress,
-        clock=clock,
     )
-    place = await checked_place(to)
-    ending = asyncio.ensure_future(_announce_end(options, place))
-    try:
-        report = await _run(client, executor, ids, question, place, options)
-    finally:
-        await cancel_and_wait([ending])
+    if refresh and fresh_for is not None:
+        raise ArgumentError("refresh=True reads every entity again: leave out fresh_for")
+    place = await in_thread(partial(place_of, to))  # it looks at the disk
+    report = await _Extraction(client, executor, ids, question, place, options).run()
     report.raise_for_unknown()
     return report
 
 
-async def _announce_end(options: Options, place: Folder | Prefix) -> None:
-    """Set `ending` when one of the caller's events is set; with `drop`, end the retries of a store."""
-    waits = [asyncio.ensure_future(each.wait()) for each in (options.stop, options.drop)]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        options.ending.set()
-        await waits[1]
-        if isinstance(place, Prefix):
-            place.retries.end()
-    finally:
-        await cancel_and_wait(waits)
+@define
+class _Extraction:
+    """One run, from its lock to its outcome."""
 
+    _client: Client | MakeClient
+    _executor: Executor | MakeExecutor | None
+    _ids: Sequence[str]
+    _question: SharedQuestion
+    _place: Place
+    _options: Options
+    _tracker: Tracker = field(init=False)
+    _holder: Holder = field(init=False)
+    _lock: Lock | None = None
+    _is_open: bool = False
+    _renewing: asyncio.Task[None] | None = None
+    _records: dict[str, Record] = field(factory=dict)
+    _confirmed: Confirmed = field(factory=dict)
+    _writer: FeedWriter | None = None
 
-async def _run(
-    client: Client | MakeClient,
-    executor: Executor | MakeExecutor | None,
-    ids: tuple[str, ...],
-    question: SharedQuestion,
-    place: Folder | Prefix,
-    options: Options,
-) -> ExtractReport:
-    """Return the report of a run, which leaves its outcome next to the lock however it ends."""
-    tracker = Tracker(len(ids), options.progress, asyncio.get_running_loop().time)
-    files = files_at(place, question, lock=options.lock)
-    began, report, failure = options.clock(), None, None
-    try:
-        report = await _report(client, executor, ids, question, place, files, tracker, options)
-        return report
-    except BaseException as error:
-        failure = error
-        # What follows must not wait for a store for minutes, as after a second signal.
-        if isinstance(place, Prefix) and not isinstance(error, Exception):
-            place.retries.end()
-        raise
-    finally:
+    @_tracker.default
+    def _new_tracker(self) -> Tracker:
+        clock = self._client.clock if isinstance(self._client, Client) else utc_now
+        return Tracker(len(self._ids), self._options.progress, clock)
+
+    @_holder.default
+    def _new_holder(self) -> Holder:
+        return Holder(began=self._tracker.clock())
+
+    async def run(self) -> ExtractReport:
+        """Return the report of the run, which leaves its outcome next to the lock however it ends."""
+        report, failure = None, None
+        try:
+            report = await self._report()
+            return report
+        except BaseException as error:
+            failure = error
+            # A container's limit, which can be reached at any call of a thread.
+            if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
+                limit = "no thread can be started: raise the limit of this container or user (pids.max)"
+                failure = OSError(limit)
+                raise failure from error
+            raise
+        finally:
+            try:
+                if self._renewing is not None:
+                    await cancel_and_wait([self._renewing])
+            finally:
+                end = partial(self._end, report or self._summary(), failure)
+                try:
+                    await in_thread(end)
+                except RuntimeError as error:
+                    if _NO_THREAD not in str(error):
+                        raise
+                    end()
+
+    def _end(self, report: ExtractReport, failure: BaseException | None) -> None:
+        """Write the outcome, and release the lock. It blocks."""
         try:
             # Not where another run has taken the place over: it writes its outcome itself.
-            if files.is_locked and not isinstance(failure, RunInProgressError):
-                last = last_run(
-                    report or tracker.summary(tracker.reports_on(ids), None, {}, None),
+            if self._is_open and not isinstance(failure, RunInProgressError):
+                self._write_confirmed()
+                outcome = describe_run(
+                    report,
                     failure,
-                    place=place,
-                    question=question.hash,
-                    began=began,
-                    ended=options.clock(),
-                    stop=options.stop,
+                    place=self._place,
+                    question=self._question.hash,
+                    began=self._holder.began,
+                    ended=self._tracker.clock(),
+                    stop=self._options.stop,
                 )
-                await in_thread(partial(write_last, place, last))
+                write_run(self._place, outcome)
         finally:
-            await files.place.aclose()
+            if self._lock is not None:
+                with suppress(OSError):  # what killed workers have left; else the next run does it
+                    self._place.sweep()
+                self._lock.release()
 
+    def _write_confirmed(self) -> None:
+        write_confirmed(self._place, self._confirmed, self._records, self._tracker.confirmed)
 
-async def _report(
-    client: Client | MakeClient,
-    executor: Executor | MakeExecutor | None,
-    ids: tuple[str, ...],
-    question: SharedQuestion,
-    place: Folder | Prefix,
-    files: QuestionFiles,
-    tracker: Tracker,
-    options: Options,
-) -> ExtractReport:
-    # Before a request is spent: what can't be written need not be read. The feed is first, since opening with
-    # `replace` deletes files that are its record.
-    feed = await in_thread(partial(find_feed, place, question, options.history))
-    opened = await files.open(replace=options.replace, stop=options.ending)
-    writer = None
-    if feed is not None and opened:
-        writer = await in_thread(partial(begin_run, feed, question, files.known, options.clock))
-    if isinstance(client, Client):
-        report = await Run(client, question, files, tracker, options, writer).over(ids)
-    else:
-        assert executor is not None
-        run = None if writer is None else writer.run
-        driver = Driver(client, question, place, files, tracker, options, run)
-        report = await driver.over(executor, ids)
-    if options.prune and opened:
-        await _prune(files, writer, ids)
-    if writer is not None:
-        files.place.check()
-        await in_thread(partial(writer.finish, files.known, begins=not report.unknown))
-    if report.unlisted:
-        _log.warning("series that the service left out of its responses: %s", count_of_unlisted(report))
-    return evolve(report, others=len(files.known.keys() - set(ids)))
+    async def _report(self) -> ExtractReport:
+        # Before a request is spent: what can't be written need not be read. The feed is first, since opening
+        # with `replace` deletes files that are its record.
+        feed = await in_thread(partial(find_feed, self._place, self._question, self._options.history))
+        if not await self._open():
+            return self._summary()
+        if feed is not None:
+            begin = partial(begin_run, feed, self._question, self._records, self._holder.began)
+            self._writer = await in_thread(begin)
+        report = await self._read()
+        if self._options.prune:
+            await in_thread(self._prune)
+        if self._writer is not None:
+            self._check()
+            await in_thread(partial(self._writer.finish, self._records, begins=not report.unknown))
+        if report.unlisted:
+            _log.warning("series that the service left out of its responses: %s", count_of_unlisted(report))
+        return evolve(report, others=len(self._records.keys() - set(self._ids)))
 
+    async def _open(self) -> bool:
+        """Lock the place and read what is there; return False if `stop` has ended the wait for the lock."""
+        place, replace = self._place, self._options.replace
+        try:
+            is_first = await in_thread(partial(read_last, place)) is None
+        except OSError:
+            is_first = False
+        if is_first:
+            # Before anything is made: what is foreign stays as it is.
+            await in_thread(partial(read_records, place, self._question, replace=replace))
+        if not await self._take_lock():
+            return False
+        self._is_open = True
+        self._renewing = asyncio.ensure_future(self._renew())
 
-async def _prune(files: QuestionFiles, writer: FeedWriter | None, ids: tuple[str, ...]) -> None:
-    """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
-    listed = set(ids)
-    files.place.check()
-    if writer is not None:
-        await in_thread(partial(writer.prune, files.known, listed))
-    for entity_id in [each for each in files.known if each not in listed]:
-        await files.delete(entity_id)
+        def read() -> None:
+            self._check()
+            place.sweep()
+            # This fails where files can't be written, or can't be moved.
+            trial = f"{place.name}/_asyncfin-trial"
+            place.write(trial, lambda stream: None)
+            place.remove(trial)
+            self._records, others = read_records(place, self._question, replace=replace)
+            for entity_id in others if replace else ():
+                self._check()
+                place.remove(entity_path(place, entity_id))
+            self._confirmed = read_confirmed(place)
+
+        await in_thread(read)
+        self._tracker.files = len(self._records.keys() & set(self._ids))
+        return True
+
+    async def _take_lock(self) -> bool:
+        """Take the lock, also that of a killed run, or return False if `stop` has ended the wait for it."""
+        if not self._options.lock and not isinstance(self._place, Folder):
+            return True
+        time = asyncio.get_running_loop().time
+        seen, since, stale = "", 0.0, None
+        while tag := await in_thread(partial(self._try_lock, stale)):
+            stale = None
+            if not seen:
+                _log.warning(
+                    "waiting for the lock of %s, at most %s: its run is at work, or was killed",
+                    self._place,
+                    lasting(STALE_SECONDS),
+                )
+                seen, since = tag, time()
+            elif tag != seen:
+                raise RunInProgressError(f"another run is at work on {self._place}: let it end, or stop it")
+            elif time() - since >= STALE_SECONDS:
+                stale = seen
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
+                    await self._options.stop.wait()
+            if self._options.stop.is_set():
+                return False
+        return True
+
+    def _try_lock(self, stale: str | None) -> str | None:
+        """Take the lock, or return what identifies that of another run. It blocks."""
+        lock = self._place.lock(self._holder, stale)
+        if isinstance(lock, str):
+            return lock
+        # Here: the task that waits for this thread may be cancelled.
+        self._lock = lock
+        return None
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            with suppress(OSError):
+                if self._lock is not None:
+                    await in_thread(self._lock.renew)
+            await in_thread(self._write_confirmed)
+
+    def _check(self) -> None:
+        if self._lock is not None:
+            self._lock.check()
+
+    async def _read(self) -> ExtractReport:
+        verdict = Verdict.on(self._ids, self._records, allow_missing=self._options.allow_missing)
+        ids = self._ids_to_ask()
+        if isinstance(self._client, Client):
+            run = Run(
+                self._client,
+                self._question,
+                self._place,
+                self._records,
+                self._tracker,
+                self._options,
+                self._lock,
+                self._writer,
+                verdict,
+            )
+            with run.announced(len(self._ids)):
+                await run.read_all(ids)
+            unknown = unknown_names(self._tracker.reports_on(self._ids), verdict)
+            near = explain(run.example, self._question) if unknown else None
+            return self._summary(stopped=run.stopped, unknown=unknown, complaint=near)
+        driver = Driver(
+            self._client,
+            self._question,
+            self._place,
+            self._records,
+            self._tracker,
+            self._options,
+            self._lock,
+            None if self._lock is None else self._holder.owner,
+            None if self._writer is None else self._writer.run,
+            verdict,
+        )
+        assert self._executor is not None
+        await driver.read_all(self._executor, ids)
+        unknown = unknown_names(self._tracker.reports_on(self._ids), verdict)
+        near = driver.complaint if unknown else None
+        return self._summary(
+            stopped=driver.stopped, unknown=unknown, complaint=near, uncounted=driver.uncounted
+        )
+
+    def _ids_to_ask(self) -> list[str]:
+        """Return the entities that have to be asked; the others are reported as unchanged."""
+        fresh_for, now = self._options.fresh_for, self._tracker.clock()
+        ids = []
+        for entity_id in self._ids:
+            record = self._records.get(entity_id)
+            if fresh_for is None or record is None or not is_fresh(record, self._confirmed, fresh_for, now):
+                ids.append(entity_id)
+                continue
+            self._tracker.confirmed[entity_id] = self._confirmed[entity_id][1]
+            path = url(self._place, entity_path(self._place, entity_id))
+            figures = (record.dataset_id, record.rows, record.bytes, 0, record.missing)
+            self._tracker.ended(EntityReport(entity_id, "unchanged", *figures, path=path))
+        return ids
+
+    def _summary(self, **facts: Any) -> ExtractReport:
+        """Return the report on a run that ends now."""
+        tracker = self._tracker
+        entities = tracker.reports_on(self._ids)
+        report = ExtractReport(entities, tracker.seconds, tracker.waits, repeated=dict(tracker.repeated))
+        return evolve(report, **facts)
+
+    def _prune(self) -> None:
+        """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
+        listed = set(self._ids)
+        self._check()
+        if self._writer is not None:
+            self._writer.prune(self._records, listed)
+        for entity_id in [entity_id for entity_id in self._records if entity_id not in listed]:
+            self._check()
+            self._place.remove(entity_path(self._place, entity_id))
+            del self._records[entity_id]

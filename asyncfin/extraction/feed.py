@@ -1,11 +1,10 @@
 """The change feed of an extraction: one immutable Parquet file for each run that changed something.
 
-    night.changes/<run>.parquet     the changes of a run; <run> is UTC time, sortable
-    night.changes/head              the name of the last run
-    night.changes/pending/          parts of a run that has not finished, one for each entity that it changed
+    _night.changes/<run>.parquet    the changes of a run; <run> is UTC time, sortable
+    _night.changes/head             the name of the last run
+    _night.changes/pending/         parts of a run that has not finished, one for each entity that it changed
 
-Each run's footer names the run before it, each entity's file the run that wrote it, and `head` the last one,
-so that a missing file is noticed.
+Each run's footer names the run before it, and `head` the last one, so that a missing file is noticed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import IO, Any, Literal, TypeVar
 
 from attrs import asdict, define, evolve, field, frozen
 
-from asyncfin.analysis.cells import SERIES
 from asyncfin.analysis.changes import (
     BEFORE,
     BEFORE_DATASET,
@@ -30,18 +28,13 @@ from asyncfin.analysis.changes import (
     SeriesKey,
 )
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.folder import file_name
+from asyncfin.extraction.place import Place, beside, entity_path, file_name, read_bytes, structure, url
 from asyncfin.extraction.question import canonical
-from asyncfin.extraction.strict import structure
-from asyncfin.extraction.tree import Tree, entity_path
 from asyncfin.optional import pa, parquet
 from asyncfin.table.arrow import METADATA, empty_table
-from asyncfin.table.columns import PERIOD_FIELDS
 
 FORMAT = 1
 T = TypeVar("T")
-# The columns that each file of a feed has, whatever version of the library wrote it.
-_REQUIRED = (*SERIES, *PERIOD_FIELDS, "number", CHANGE, BEFORE, KNOWN_FROM, RUN)
 # Tables of a few rows that are gathered before they become one: whatever their rows, each takes 60 kB.
 _AT_ONCE = 64
 # Fewer than in an entity's file: a run holds so many at once, and a search for an entity reads as many.
@@ -127,16 +120,16 @@ class Feed:
     A file that is missing, damaged or foreign is a ManifestMismatchError that names it.
     """
 
-    tree: Tree
+    place: Place
     _footers: dict[str, RunFooter] = field(factory=dict)
     _questions: dict[str, dict[str, Any]] = field(factory=dict)  # by their texts
 
     def __str__(self) -> str:
-        return f"{self.tree}.changes"
+        return url(self.place, self._folder)
 
     @property
     def _folder(self) -> str:
-        return f"{self.tree.name}.changes"
+        return beside(self.place, "changes")
 
     @property
     def _head(self) -> str:
@@ -148,7 +141,8 @@ class Feed:
 
     def runs(self) -> list[str]:
         """Return the names of the runs, oldest first."""
-        found = [name.removesuffix(".parquet") for name in self.tree.names(self._folder)]
+        names = [name for name in self.place.names(self._folder) if "/" not in name]
+        found = [name.removesuffix(".parquet") for name in names]
         for run in found:
             if not is_run(run):
                 raise ManifestMismatchError(
@@ -190,12 +184,10 @@ class Feed:
     def check_head(self) -> None:
         """Verify that the last run's file is there: if it only pruned, no other file names it."""
         # Before the runs are listed: a run that finishes in between is not missing.
-        try:
-            with self.tree.open(self._head) as stream:
-                run = stream.read().decode(errors="replace")
-        except FileNotFoundError:
+        content = read_bytes(self.place, self._head)
+        if content is None:
             return
-        if not is_run(run):
+        if not is_run(run := content.decode(errors="replace")):
             raise ManifestMismatchError(
                 f"{self}: head is damaged: restore it, or delete it if no run's file is missing"
             )
@@ -204,50 +196,33 @@ class Feed:
 
     def write_head(self, run: str) -> None:
         """Note the last run, whose file is durable."""
-        self.tree.write(self._head, lambda stream: stream.write(run.encode()))
+        self.place.write(self._head, lambda stream: stream.write(run.encode()))
 
     def _broken(self, run: str, why: str) -> ManifestMismatchError:
         return ManifestMismatchError(
             f"{self}: {run}.parquet is missing or was replaced ({why}): restore it, or move {self} and"
-            f" {self.tree} away and begin again"
+            f" {self.place} away and begin again"
         )
-
-    def check_runs_of_files(self, runs: Iterable[str | None]) -> None:
-        """Verify that the runs named by the entities' files are in the feed."""
-        if unknown := {run for run in runs if run is not None}.difference(self.runs()):
-            raise self._broken(min(unknown), "a file of the extraction names it")
 
     def tables(
         self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
     ) -> Iterator[Any]:
-        """Yield the rows of a run's file, as `stored` does; columns that it does not have are null."""
-        for table in self.stored(footer, columns, entity_id):
-            yield with_nulls(table, columns or empty_rows().column_names)
-
-    def stored(
-        self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
-    ) -> Iterator[Any]:
-        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it.
-
-        They have those of the columns that the file has: an earlier version of the library may not have
-        written all, and a later one others too.
-        """
+        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it."""
         name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
         with self._opened(f"{self._folder}/{name}") as file:
-            found = file.metadata.num_rows
-            if found != sum(each.rows for each in footer.publications):
-                raise ValueError(f"it has {found} rows")
-            known = _known_columns(file.schema_arrow, _REQUIRED)
-            wanted = known if columns is None else [name for name in columns if name in known]
+            rows = file.metadata.num_rows
+            if rows != sum(publication.rows for publication in footer.publications):
+                raise ValueError(f"it has {rows} rows")
+            _check_columns(file.schema_arrow, empty_rows().schema)
             for group in range(file.num_row_groups):
                 if entity_id is None or _may_have(file.metadata.row_group(group), entity_id):
-                    yield _read(file, [group], wanted)
+                    yield _read(file, [group], columns or empty_rows().column_names)
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Any]:
         name = path.removeprefix(f"{self._folder}/")
         try:
-            with self.tree.open(path) as stream:
+            with self.place.open(path) as stream:
                 yield _parquet_file(stream)
         except FileNotFoundError:
             raise ManifestMismatchError(f"{self}: {name} is missing") from None
@@ -267,7 +242,7 @@ class Feed:
 
     def pending_names(self) -> set[str]:
         """Return the names of the pending parts."""
-        return set(self.tree.names(self._pending))
+        return set(self.place.names(self._pending))
 
     def part(self, name: str) -> RunFooter:
         """Return the footer of a pending part, with its name as the only one in `parts`."""
@@ -279,7 +254,7 @@ class Feed:
 
     def write_part(self, name: str, footer: RunFooter, rows: Any) -> None:
         """Write the changes of one entity, durable."""
-        self.tree.write(f"{self._pending}/{name}", lambda stream: write_rows(stream, footer, [rows]))
+        self.place.write(f"{self._pending}/{name}", lambda stream: write_rows(stream, footer, [rows]))
 
     def complete(
         self, run: str, parts: Sequence[RunFooter], previous: str | None, question: dict[str, Any]
@@ -288,7 +263,7 @@ class Feed:
         names = tuple(name for part in parts for name in part.parts)
         publications = tuple(each for part in parts for each in part.publications)
         footer = RunFooter(run, previous, question, publications, names)
-        self.tree.write(
+        self.place.write(
             f"{self._folder}/{run}.parquet",
             lambda stream: write_rows(stream, footer, (rows for each in parts for rows in self.tables(each))),
         )
@@ -296,12 +271,7 @@ class Feed:
     def discard(self, names: Iterable[str]) -> None:
         """Delete parts."""
         for name in names:
-            self.tree.remove(f"{self._pending}/{name}")
-
-    def sweep(self) -> None:
-        """Delete unfinished files of killed runs."""
-        self.tree.sweep(self._folder)
-        self.tree.sweep(self._pending)
+            self.place.remove(f"{self._pending}/{name}")
 
     def question(self) -> str | None:
         """Return the text of the feed's question; None without a feed."""
@@ -326,22 +296,21 @@ class Feed:
 
     def describe_entity_file(self, entity_id: str) -> dict[str, Any] | None:
         """Return the metadata of the file of an entity, as `describe_file` does."""
-        return self.describe_file(entity_path(self.tree, entity_id))
+        return self.describe_file(entity_path(self.place, entity_id))
 
     def entity_table(self, entity_id: str) -> Any:
-        """Return the rows of an entity's file, with the columns that it has; None if it can't be read."""
+        """Return the rows of an entity's file, or None if it can't be read."""
 
         def rows(stream: IO[bytes]) -> Any:
-            file, long = _parquet_file(stream), empty_table().column_names
-            required = [name for name in _REQUIRED if name in long]
-            known = [name for name in _known_columns(file.schema_arrow, required) if name in long]
-            return _read(file, range(file.num_row_groups), known).replace_schema_metadata(None)
+            file, long = _parquet_file(stream), empty_table().schema
+            _check_columns(file.schema_arrow, long)
+            return _read(file, range(file.num_row_groups), long.names).replace_schema_metadata(None)
 
-        return self._of_file(entity_path(self.tree, entity_id), rows)
+        return self._of_file(entity_path(self.place, entity_id), rows)
 
     def _of_file(self, path: str, read: Callable[[IO[bytes]], T]) -> T | None:
         try:
-            with self.tree.open(path) as stream:
+            with self.place.open(path) as stream:
                 return read(stream)
         except FileNotFoundError:
             return None
@@ -364,20 +333,14 @@ def _read(file: Any, groups: Iterable[int], columns: Iterable[str] | None = None
     return file.read_row_groups(list(groups), columns=wanted, use_threads=False)
 
 
-def _known_columns(schema: Any, required: Iterable[str]) -> list[str]:
-    """Return the columns of a file that a feed has too, in the feed's order.
+def _check_columns(schema: Any, expected: Any) -> None:
+    """Raise ValueError unless a file has all columns, of the right types.
 
-    ValueError: a required one is missing, or one is of another type. Only pages have checksums, so a
-    damaged schema gives columns of other names or types.
+    Only pages have checksums, so a damaged schema gives columns of other names or types.
     """
-    for name in required:
-        if name not in schema.names:
-            raise ValueError(f"it does not have the column {name}")
-    known = [field for field in empty_rows().schema if field.name in schema.names]
-    for field_ in known:
-        if schema.field(field_.name).type != field_.type:
-            raise ValueError(f"its column {field_.name} is of another type")
-    return [each.name for each in known]
+    for column in expected:
+        if column.name not in schema.names or schema.field(column.name).type != column.type:
+            raise ValueError(f"it does not have the column {column.name} of {column.type}")
 
 
 def _described(file: Any) -> dict[str, Any]:
@@ -433,16 +396,6 @@ def empty_rows() -> Any:
     added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_TEXT, pa.string()), (BEFORE_DATASET, word)]
     added += [(KNOWN_FROM, pa.timestamp("us", "UTC")), (RUN, word)]
     return pa.schema([*long, *(pa.field(*each) for each in added)]).empty_table()
-
-
-def with_nulls(table: Any, names: Iterable[str]) -> Any:
-    """Return these columns of a table of a feed; those that it does not have are null."""
-    schema = pa.schema([empty_rows().schema.field(name) for name in names])
-    columns = [
-        table.column(each.name) if each.name in table.column_names else pa.nulls(len(table), each.type)
-        for each in schema
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def part_name(entity_id: str, number: int) -> str:

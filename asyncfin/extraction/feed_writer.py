@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -13,16 +12,14 @@ from typing import Any
 
 from attrs import define, frozen
 
-from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plain
+from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered
 from asyncfin.analysis.changes import (
     KNOWN_FROM,
     SeriesKey,
     Snapshot,
-    absent_columns,
     compare,
     known_from_column,
 )
-from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.as_of import folded
 from asyncfin.extraction.feed import (
@@ -33,30 +30,22 @@ from asyncfin.extraction.feed import (
     empty_rows,
     part_name,
     run_name,
-    run_time,
-    with_nulls,
     with_run,
 )
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.parquet import Written
-from asyncfin.extraction.prefix import Prefix
+from asyncfin.extraction.place import Place
 from asyncfin.extraction.question import SharedQuestion, differences
-from asyncfin.extraction.tree import tree_at
+from asyncfin.extraction.record import Record
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.selection import PeriodSelection, describe, without_last
-from asyncfin.optional import compute, pa
+from asyncfin.optional import compute
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
 
-_log = logging.getLogger("asyncfin")
 _MICROSECOND = timedelta(microseconds=1)
-# By how much a run is named after a later time than it began, until that is logged.
-_MOST_MOVED = timedelta(minutes=5)
 _READ_AT_ONCE = 16
-_ABSENT = "absent"
 
 
-def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | None) -> Feed | None:
+def find_feed(place: Place, question: SharedQuestion, history: bool | None) -> Feed | None:
     """Return the feed that a run continues or begins; None if it keeps none.
 
     Raises:
@@ -66,7 +55,7 @@ def find_feed(place: Folder | Prefix, question: SharedQuestion, history: bool | 
     """
     if history:
         refuse_moving(question.periods)
-    feed = Feed(tree_at(place))
+    feed = Feed(place)
     feed.check_head()
     before = feed.question()
     if before is None:
@@ -175,18 +164,16 @@ class FeedWriter:
             and not (ambiguous or last.ambiguous)
             and (table := self._feed.entity_table(entity_id)) is not None
         ):
-            absent = pa.repeat(pa.scalar(absent_columns(table.column_names)), len(table))
-            return Snapshot(with_nulls(table, names), last.dataset_id, absent=absent)
+            return Snapshot(table, last.dataset_id)
         footers = {footer.run + "".join(footer.parts[:1]): footer for footer, _ in before}.values()
         pieces = (
-            _with_absent(table.filter(compute.equal(table.column("entity_id"), entity_id)))
+            table.filter(compute.equal(table.column("entity_id"), entity_id))
             for footer in footers
-            for table in self._feed.stored(footer, None, entity_id)
+            for table in self._feed.tables(footer, None, entity_id)
         )
         is_ambiguous = any(recorded.ambiguous for _, recorded in before)
         state = folded(pieces, [entity_id] if is_ambiguous else [], empty_rows().column_names)
-        absent = plain(state.column(_ABSENT)) if len(state) else None
-        return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous), absent=absent)
+        return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous))
 
     def _known_from(self, last: Recorded | None, created: datetime) -> datetime:
         """Return when a publication became known that was created at a time: never later than the run.
@@ -220,7 +207,7 @@ class FeedWriter:
         self._feed.write_part(name, footer, with_run(rows, self.run.name))
         self._pending.add(name)
 
-    def finish(self, known: Mapping[str, Written], *, begins: bool) -> None:
+    def finish(self, known: Mapping[str, Record], *, begins: bool) -> None:
         """Make one file of the parts of this run, which led to the entities' files as they are now.
 
         With `begins`, the feed's first file is made even without changes.
@@ -231,7 +218,7 @@ class FeedWriter:
             self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
             self._feed.write_head(self.run.name)
 
-    def prune(self, known: Mapping[str, Written], listed: Collection[str]) -> None:
+    def prune(self, known: Mapping[str, Record], listed: Collection[str]) -> None:
         """Write the rows of entities that are not listed as vanished."""
         for entity_id in dict.fromkeys([*known, *self._publications]):
             if entity_id in listed:
@@ -251,34 +238,22 @@ class FeedWriter:
             if entity_id in self._publications or file is None or table is None or not len(table):
                 continue
             self._before(entity_id, file)
-            whole = with_nulls(table, empty_table().column_names)
-            new = Snapshot(whole, str(file["dataset_id"]), _ambiguous_in(table))
+            new = Snapshot(table, str(file["dataset_id"]), _ambiguous_in(table))
             created = datetime.fromisoformat(str(file["created_timestamp"]))
             rows = compare(Snapshot.empty(), new)
             self._write(entity_id, new, rows, self._known_from(None, created))
 
 
 def begin_run(
-    feed: Feed, question: SharedQuestion, known: Mapping[str, Written], clock: Callable[[], datetime]
+    feed: Feed, question: SharedQuestion, known: Mapping[str, Record], began: datetime
 ) -> FeedWriter:
     """Complete a killed run, adopt files that the feed does not have, and begin a run. It blocks."""
-    began = clock()
-    feed.sweep()
     complete_run(feed, feed.parts(), known)
-    feed.check_runs_of_files(written.run for written in known.values())
     if without := [each for each, written in known.items() if written.run is None and written.rows]:
         writer = _new_run(feed, question, began)
         writer.adopt(without)
         complete_run(feed, feed.parts(), known)
-    writer = _new_run(feed, question, began)
-    if run_time(writer.run.name) - began > _MOST_MOVED:
-        _log.warning(
-            "%s has a run of %s, which is later than this one's clock, %s: was a clock wrong?",
-            feed,
-            utc_text(run_time(str(writer.run.before))),
-            utc_text(began),
-        )
-    return writer
+    return _new_run(feed, question, began)
 
 
 def _new_run(feed: Feed, question: SharedQuestion, began: datetime) -> FeedWriter:
@@ -286,7 +261,7 @@ def _new_run(feed: Feed, question: SharedQuestion, began: datetime) -> FeedWrite
     return FeedWriter(feed, question, FeedRun(run_name(began, head), head, began))
 
 
-def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written]) -> None:
+def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Record]) -> None:
     """Make one file of the parts of a run, those that led to the entities' files as they are."""
     if not parts:
         return
@@ -317,7 +292,7 @@ def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Written
             if written.run == run and entity_id not in have:
                 raise ManifestMismatchError(
                     f"{feed}: pending/{part_name(entity_id, 0)} is missing, which has the changes of the file"
-                    f" of {entity_id}: restore it, or move {feed} and {feed.tree} away and begin again"
+                    f" of {entity_id}: restore it, or move {feed} and {feed.place} away and begin again"
                 )
         if kept:
             feed.complete(run, kept, kept[0].previous, kept[0].question)
@@ -339,12 +314,6 @@ def parts_in_effect(parts: list[RunFooter], file: Mapping[str, Any] | None) -> l
 
     last = max((at for at, part in enumerate(parts, 1) if took_effect(part)), default=0)
     return parts[:last]
-
-
-def _with_absent(rows: Any) -> Any:
-    """Return rows of a feed's file with all columns, and with which of the compared ones it does not have."""
-    absent = pa.repeat(pa.scalar(absent_columns(rows.column_names)), len(rows))
-    return with_nulls(rows, empty_rows().column_names).append_column(_ABSENT, absent)
 
 
 def _ambiguous_in(table: Any) -> frozenset[SeriesKey]:

@@ -1,4 +1,9 @@
-"""What a run leaves behind for operators: one small JSON file next to its lock, written however it ended."""
+"""What runs leave behind for operators and for the next run, next to the lock.
+
+last.json        the outcome of the last run, however it ended
+runs.jsonl       the outcomes of the last thirty, oldest first, without their entities
+confirmed.json   when each file was shown to be current
+"""
 
 from __future__ import annotations
 
@@ -7,84 +12,75 @@ import logging
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
+from attrs import asdict
 
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError, own_version, printable, shorten
 from asyncfin.extraction.exit import Exit
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.prefix import Prefix
+from asyncfin.extraction.place import Moment, Place, beside, read_bytes
+from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, exit_code_of
-from asyncfin.extraction.tree import tree_at
 
 _log = logging.getLogger("asyncfin")
 
 FORMAT = 1
-_NAME = "last.json"
+_RUNS = 30
+Confirmed = dict[str, tuple[str, Moment]]
 
 
 class Stop(asyncio.Event):
-    """An event that ends a run early, with what the command says of it in the outcome of the run.
-
-    Attributes:
-        exit_code: that of a run that was ended early.
-        of: when the run began whose failed entities this one reads; None: it was given its entities.
-    """
+    """An event that ends a run early; `exit_code` is that of a run that it has ended."""
 
     exit_code = Exit.INTERRUPTED
-    of: str | None = None
 
 
 def failures_by_class(failed: Iterable[EntityReport]) -> dict[str, dict[str, Any]]:
     """Return failures by the class of the error: how many, the first message, and all entities."""
     by_class: dict[str, dict[str, Any]] = {}
-    for each in failed:
-        if each.failure is None:
+    for entity in failed:
+        if entity.failure is None:
             continue
         of_class = by_class.setdefault(
-            each.failure.error, {"count": 0, "message": each.failure.message, "entity_ids": []}
+            entity.failure.error, {"count": 0, "message": entity.failure.message, "entity_ids": []}
         )
         of_class["count"] += 1
-        of_class["entity_ids"].append(each.entity_id)
+        of_class["entity_ids"].append(entity.entity_id)
     return by_class
 
 
-def last_run(
+def describe_run(
     report: ExtractReport,
     failure: BaseException | None,
     *,
-    place: Folder | Prefix,
+    place: Place,
     question: str,
     began: datetime,
     ended: datetime,
     stop: asyncio.Event,
 ) -> dict[str, Any]:
-    """Return what is written of a run, as plain data.
+    """Return the outcome of a run, as plain data.
 
     Args:
         report: on all entities; of a run that has raised an error, on those that had ended.
-        failure: the error that the run has raised; None: it returned the report.
+        failure: the error that the run has raised. None: it returned the report.
         question: the hash of its question.
         stop: the event that ends it early, which may be a `Stop`.
     """
-    interrupted, of = getattr(stop, "exit_code", Exit.INTERRUPTED), getattr(stop, "of", None)
-    stopped = failure or report.stopped
+    stopped, outcome, code = failure or report.stopped, report.outcome, report.exit_code
     if failure is not None:
         concerns = failure.concerns if isinstance(failure, AsyncfinError) else None
-        code: int = exit_code_of(type(failure), concerns)
-        outcome = "stopped"
+        outcome, code = "stopped", exit_code_of(type(failure), concerns)
         if code == Exit.INTERRUPTED:
-            code, outcome, stopped = interrupted, "interrupted", None
-    else:
-        code, outcome = report.exit_code, report.outcome
-        if outcome == "interrupted":
-            code = interrupted
+            outcome, stopped = "interrupted", None
+    if outcome == "interrupted":
+        code = getattr(stop, "exit_code", Exit.INTERRUPTED)
     return {
         "format": FORMAT,
-        "place": str(tree_at(place)),
+        "place": str(place),
         "question": question,
         "began": utc_text(began),
         "ended": utc_text(ended),
@@ -93,55 +89,92 @@ def last_run(
         "entities": len(report.entities),
         **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
         "requests": report.requests,
+        "repeated": dict(report.repeated),
+        "uncounted": report.uncounted,
         "rows": report.rows,
         "seconds": report.seconds,
-        "stopped": None if stopped is None else _stopped(stopped),
+        "stopped": None if stopped is None else _describe(stopped),
         "resume_at": None if report.resume_at is None else utc_text(report.resume_at),
         "failures": failures_by_class(report.failed),
         "version": own_version(),
         "host": platform.node(),
         "pid": os.getpid(),
-        **({} if of is None else {"of": of}),
     }
 
 
-def _stopped(error: BaseException) -> dict[str, Any]:
-    kept = Failure.of(error) if isinstance(error, AsyncfinError) else None
-    at = getattr(error, "at", None)
-    return {
-        "error": type(error).__name__,
-        "message": kept.message if kept else printable(shorten(str(error))),
-        "status": kept and kept.status,
-        "code": kept and kept.code,
-        "request_id": kept and kept.request_id,
-        "at": None if at is None else utc_text(at),
+def _describe(error: BaseException) -> dict[str, Any]:
+    moment = getattr(error, "at", None)
+    facts: dict[str, Any] = {"error": type(error).__name__, "message": printable(shorten(str(error)))}
+    facts |= dict.fromkeys(("status", "code", "request_id"))
+    if isinstance(error, AsyncfinError):
+        facts = asdict(Failure.of(error), filter=lambda field, _: field.name != "concerns")
+    return {**facts, "at": None if moment is None else utc_text(moment)}
+
+
+def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
+    """Write the outcome of a run; a failure is logged. It blocks."""
+    content = msgspec.json.format(msgspec.json.encode(outcome), indent=2) + b"\n"
+    failures = {
+        name: {"count": of_class["count"], "message": of_class["message"]}
+        for name, of_class in outcome["failures"].items()
     }
-
-
-def write_last(place: Folder | Prefix, last: Mapping[str, Any]) -> None:
-    """Write the file of the last run, as a whole; a failure is logged. It blocks."""
-    content = msgspec.json.format(msgspec.json.encode(last), indent=2) + b"\n"
-    tree = tree_at(place)
+    line = msgspec.json.encode({**outcome, "failures": failures}) + b"\n"
     try:
-        tree.write(_path(tree.name), lambda file: file.write(content))
+        _write(place, "last.json", content)
+        runs = (read_bytes(place, _path(place, "runs.jsonl")) or b"").splitlines(keepends=True)
+        _write(place, "runs.jsonl", b"".join([*runs[1 - _RUNS :], line]))
     except OSError as error:
-        _log.warning("the outcome of the run in %s can't be written: %s", tree, printable(str(error)))
+        _log.warning("the outcome of the run in %s can't be written: %s", place, printable(str(error)))
 
 
-def read_last(place: Folder | Prefix) -> dict[str, Any] | None:
-    """Return what the last run has written; None: there is none, or it is of another format. It blocks.
+def read_last(place: Place) -> dict[str, Any] | None:
+    """Return the outcome of the last run, or None if there is none of this format. It blocks.
 
     Raises:
         OSError: it can't be read.
     """
-    tree = tree_at(place)
+    last = _read(place, "last.json", dict[str, Any])
+    return last if last is not None and last.get("format") == FORMAT else None
+
+
+def read_confirmed(place: Place) -> Confirmed:
+    """Return when each file was shown to be current, with its publication. It blocks."""
+    return _read(place, "confirmed.json", Confirmed) or {}
+
+
+def write_confirmed(
+    place: Place, before: Confirmed, records: Mapping[str, Record], moments: Mapping[str, datetime]
+) -> None:
+    """Write when each file was shown to be current; `moments` are those of this run. It blocks."""
+    confirmed = {
+        entity_id: (record.dataset_id, moments[entity_id]) if entity_id in moments else before.get(entity_id)
+        for entity_id, record in list(records.items())
+    }
+    known = {entity_id: entry for entity_id, entry in confirmed.items() if entry is not None}
     try:
-        with tree.open(_path(tree.name)) as file:
-            last = msgspec.json.decode(file.read())
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        _write(place, "confirmed.json", msgspec.json.encode(known))
+    except OSError as error:
+        _log.warning("what %s has confirmed can't be written: %s", place, printable(str(error)))
+
+
+def is_fresh(record: Record, confirmed: Confirmed, fresh_for: timedelta, now: datetime) -> bool:
+    """Return whether a file was shown to be current less than `fresh_for` ago."""
+    dataset_id, moment = confirmed.get(record.entity_id, ("", None))
+    # A time in the future is that of another clock, and says nothing.
+    return moment is not None and dataset_id == record.dataset_id and timedelta(0) <= now - moment < fresh_for
+
+
+def _read(place: Place, name: str, kind: Any) -> Any:
+    content = read_bytes(place, _path(place, name))
+    try:
+        return None if content is None else msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    return last if isinstance(last, dict) and last.get("format") == FORMAT else None
 
 
-def _path(name: str) -> str:
-    return f"{name}.journal/{_NAME}"
+def _write(place: Place, name: str, content: bytes) -> None:
+    place.write(_path(place, name), lambda file: file.write(content))
+
+
+def _path(place: Place, name: str) -> str:
+    return f"{beside(place, 'journal')}/{name}"

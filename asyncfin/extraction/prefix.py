@@ -1,337 +1,260 @@
-"""A prefix of a bucket, and its objects: S3, Google Cloud Storage or Azure. obstore is imported inside."""
+"""A prefix of a bucket as the place of an extraction: S3, Google Cloud Storage or Azure, over obstore.
+
+Every failure is an OSError that names the prefix: FileNotFoundError where the bucket or object does not
+exist, PermissionError where the credentials are wrong or insufficient. The coroutines of obstore are not
+used: the thread that delivers a result into the loop can still be about to leave it when the interpreter
+ends, which aborts the process.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-import random
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from datetime import datetime, timedelta
-from functools import partial
-from io import BufferedReader, RawIOBase
-from itertools import count
-from math import inf
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from functools import cached_property
+from io import BufferedReader, BytesIO, RawIOBase
 from tempfile import TemporaryFile
 from time import monotonic, sleep
-from typing import IO, Any, Literal, TypeVar
-from urllib.parse import unquote
+from typing import IO, Any, Literal
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from asyncfin.checks import without_password
-from asyncfin.errors import ArgumentError, shorten
-from asyncfin.extraction.folder import file_name
+from asyncfin.errors import ArgumentError, RunInProgressError, shorten
+from asyncfin.extraction.place import (
+    RENEW_SECONDS,
+    STALE_SECONDS,
+    Holder,
+    holder_in,
+    lock_path,
+    read_bytes,
+    taken_over,
+)
 from asyncfin.local import Fill
 from asyncfin.optional import library
-from asyncfin.tasks import in_thread
 
-# Bytes of a range; most files of a change feed are smaller.
-_READ_AT_ONCE = 1 << 20
 SCHEMES = ("s3", "gs", "az")
-# A call is repeated for a minute: a store that fails must not fail an entity that cost requests.
-RETRY_SECONDS = 60.0
-# All calls together, once what is in progress is dropped.
-LAST_SECONDS = 5.0
-# The store's own client repeats the requests of a call, of which a large file takes many. It can't know that
-# the run is to end, so it gives up early, and the call is repeated.
-RETRY: dict[str, Any] = {
+# Bytes of a range: a footer is read by one request.
+_READ_AT_ONCE = 1 << 16
+# The store's client repeats a request for so long: a failing store must not fail an entity.
+_RETRY: dict[str, Any] = {
     "max_retries": 1_000,  # never reached: the time bounds the attempts
-    "retry_timeout": timedelta(seconds=LAST_SECONDS),
+    "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=2), "base": 2},
 }
-T = TypeVar("T")
+# How often a write of the lock is tried whose outcome is not certain.
+_CLAIMS = 6
+
+Condition = Literal["create"] | dict[str, Any]
 
 
-@define
-class Retries:
-    """For how long the calls of a run to its store are repeated."""
-
-    # By the monotonic clock: calls are repeated in threads too, which have no loop.
-    _until: float = inf
-
-    @property
-    def are_ending(self) -> bool:
-        return self._until < inf
-
-    def end(self) -> None:
-        """Let calls be repeated for 5 s from now, all together, also those that have begun."""
-        self._until = min(self._until, monotonic() + LAST_SECONDS)
-
-    def waits(self, now: Callable[[], float] = monotonic) -> Iterator[float]:
-        """Yield the seconds to wait after each failed attempt, growing and jittered; at least one."""
-        began = now()
-        for attempt in count():
-            left = min(began + RETRY_SECONDS, self._until) - now()
-            if left <= 0 and attempt:
-                return
-            longest = min(0.1 * 2 ** min(attempt, 6), 5.0)
-            seconds = random.uniform(longest / 2, longest)  # noqa: S311  a wait needs no secret
-            yield max(0.0, min(seconds, left))
-
-
-@frozen
-class Prefix:
-    """The place of an extraction in an object store: its keys are ``<prefix>/<entity_id>.parquet``."""
-
-    bucket: str
-    prefix: str
-    retries: Retries = field(factory=Retries, eq=False, repr=False)
-
-    @classmethod
-    def at(cls, address: str) -> Prefix:
-        """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``."""
-        scheme = address.partition(":")[0].lower()
-        # No bucket's name contains other characters. What precedes the "/" of s3://key:sec/ret@bucket does.
-        parts = re.fullmatch(r"\w+://([\w.-]*)(/[^?#]*)?", address, re.ASCII)
-        if parts is None:
-            # Not shown: it may hold a secret.
-            raise ArgumentError(
-                f"a {scheme}: address must not hold a user, a password, ? or #: credentials come from"
-                " the environment (AWS_ACCESS_KEY_ID and the like)"
-            )
-        bucket, path = parts.groups()
-        segments = unquote(path or "").strip("/").split("/")
-        if not bucket or not all(segments) or {".", ".."} & set(segments):
-            raise ArgumentError(
-                f"{without_password(address)!r} is not a prefix of a bucket; give"
-                f" {scheme}://bucket/prefix: the lock is next to the prefix"
-            )
-        return cls(f"{scheme}://{bucket}", "/".join(segments))
-
-    def __str__(self) -> str:
-        return f"{self.bucket}/{self.prefix}"
-
-    def key(self, entity_id: str) -> str:
-        """Return the key of an entity's object."""
-        return f"{self.prefix}/{file_name(entity_id)}.parquet"
-
-    @property
-    def lock(self) -> str:
-        """The key of the lock."""
-        return f"{self.prefix}.journal/lock"
-
-
-@frozen
-class Head:
-    """The metadata of an object."""
-
-    size: int
-    attributes: Mapping[str, str]
-
-
-@frozen
-class Content:
-    """An object, its tag, which is another one after each change, and the store's time of the last one."""
-
-    content: bytes
-    tag: str | None
-    modified: datetime
-
-
-class NoConditionsError(Exception):
+class _NoConditionsError(Exception):
     """The store cannot write under conditions."""
 
 
-class Objects:
-    """The objects of a bucket; ArgumentError: the environment does not say how to reach it.
+@frozen(slots=False)
+class Prefix:
+    """The place of an extraction in an object store; see `Place`."""
 
-    Every failure is an OSError that names the prefix: FileNotFoundError where the bucket or object does
-    not exist, PermissionError where the credentials are wrong or insufficient.
+    root: str
+    name: str
 
-    The coroutines of obstore are not used: the thread that delivers a result into the loop can still be about
-    to leave it when the interpreter ends, which aborts the process.
-    """
+    def __str__(self) -> str:
+        return f"{self.root}/{self.name}"
 
-    def __init__(self, prefix: Prefix) -> None:
-        self._prefix = prefix
-        self._obstore = library("obstore", "store")
-        self._errors = library("obstore.exceptions", "store")
-        from_url = library("obstore.store", "store").from_url
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prefix, (self.root, self.name)
+
+    @cached_property
+    def _store(self) -> Any:
         try:
-            self._patient = from_url(prefix.bucket, retry_config=RETRY)
-            # A run that writes under a condition must look at the object before the next attempt.
-            self._once = from_url(prefix.bucket, retry_config=RETRY | {"max_retries": 0})
+            return library("obstore.store", "store").from_url(self.root, retry_config=_RETRY)
+        except ImportError:
+            raise
         except Exception as error:  # noqa: BLE001  of any class, about the configuration
             message = _first_line(error)
-        else:
-            return
-        raise ArgumentError(f"to: {prefix}: {message}")
+        raise ArgumentError(f"to: {self}: {message}")
 
-    @property
-    def _store(self) -> Any:
-        return self._once if self._prefix.retries.are_ending else self._patient
+    @contextmanager
+    def _failing(self) -> Iterator[Any]:
+        """Yield obstore, and raise its errors as OSErrors."""
+        obstore, kinds = library("obstore", "store"), library("obstore.exceptions", "store")
+        try:
+            yield obstore
+        except (FileNotFoundError, kinds.BaseError) as error:
+            raise self._as_os_error(error, kinds) from None
 
-    async def keys(self) -> list[str]:
-        """Return the keys below the prefix."""
+    def names(self, folder: str) -> list[str]:
+        with self._failing() as obstore:
+            keys = [entry["path"] for chunk in obstore.list(self._store, f"{folder}/") for entry in chunk]
+        return sorted(key[len(folder) + 1 :] for key in keys if key.endswith(".parquet"))
 
-        return await self._retried(partial(self._listed, f"{self._prefix.prefix}/"))
+    def open(self, path: str) -> IO[bytes]:
+        with self._failing() as obstore:
+            size = obstore.head(self._store, path)["size"]
+            if size <= _READ_AT_ONCE:  # in one request: it may be written again in between
+                return BytesIO(bytes(obstore.get(self._store, path).bytes()))
 
-    async def head(self, key: str) -> Head:
-        """Return the metadata of an object."""
+        def read(start: int, end: int) -> bytes:
+            with self._failing() as obstore:
+                return bytes(obstore.get_range(self._store, path, start=start, end=end))
 
-        def read() -> Head:
-            found = self._obstore.get(self._store, key, options={"head": True})
-            return Head(found.meta["size"], found.attributes)
+        return BufferedReader(_Ranges(read, size), _READ_AT_ONCE)
 
-        return await self._retried(read)
+    def write(self, path: str, fill: Fill) -> None:
+        # On disk first: a run's file can be larger than memory.
+        with TemporaryFile() as content, self._failing() as obstore:
+            fill(content)
+            content.seek(0)
+            obstore.put(self._store, path, content)
 
-    async def get(self, key: str) -> Content:
-        """Return an object with its tag."""
+    def remove(self, path: str) -> None:
+        with suppress(FileNotFoundError), self._failing() as obstore:
+            obstore.delete(self._store, path)
 
-        def read() -> Content:
-            found = self._obstore.get(self._store, key)
-            return Content(bytes(found.bytes()), found.meta["e_tag"], found.meta["last_modified"])
+    def lock(self, holder: Holder, stale: str | None = None) -> PrefixLock | str:
+        lock = PrefixLock(self, holder)
+        if not lock.claim({"e_tag": stale} if stale is not None else "create"):
+            # None: it was released in between, and is taken at the next attempt.
+            return self.tag() or stale or "released"
+        if stale is None and lock.put("create"):
+            # The second one must fail: this store ignores conditions without a word.
+            lock.release()
+            raise _unconditional(self)
+        return lock
 
-        return await self._retried(read)
+    def sweep(self) -> None:
+        """Do nothing: an object is never there in part."""
 
-    async def read(self, key: str, start: int, end: int) -> bytes:
-        """Return a part of an object."""
-        return await self._retried(partial(self._range, key, start, end))
+    def tag(self) -> str | None:
+        """Return the tag of the lock, which is another one after each change, or None without a lock."""
+        with suppress(FileNotFoundError), self._failing() as obstore:
+            tag: str | None = obstore.head(self._store, lock_path(self))["e_tag"]
+            return tag
+        return None
 
-    async def put(self, key: str, content: bytes, attributes: Mapping[str, str]) -> None:
-        """Write an object in one request, so that there is never a part of one."""
-
-        def write() -> None:
-            self._obstore.put(self._store, key, content, attributes=dict(attributes), use_multipart=False)
-
-        await self._retried(write)
-
-    async def put_if(
-        self, key: str, content: bytes, condition: Literal["create"] | dict[str, Any]
-    ) -> str | None:
-        """Write an object if there is none, or if its tag is the given ``{"e_tag": tag}``; return its tag.
+    def put_if(self, content: bytes, condition: Condition) -> str | None:
+        """Write the lock if there is none, or if its tag is the given one; return its new tag.
 
         None: the condition does not hold, or that is not certain, since an attempt whose response was lost
         may have reached the store.
         """
-
-        def write() -> str | None:
-            written = self._obstore.put(self._once, key, content, mode=condition, use_multipart=False)
-            tag: str | None = written["e_tag"]
-            return tag
-
-        try:
-            return await in_thread(write)
-        except (self._errors.NotSupportedError, NotImplementedError):
-            raise NoConditionsError from None
-        except (FileNotFoundError, self._errors.BaseError) as error:
-            if "status code: 501 " in str(error):
-                raise NoConditionsError from None
-            self._final_failure(error)
-            return None
-
-    async def delete(self, key: str) -> None:
-        """Delete an object, if it exists."""
-
-        with suppress(FileNotFoundError):  # a repeated attempt finds what the first has done
-            await self._retried(lambda: self._obstore.delete(self._store, key))
-
-    async def _retried(self, call: Callable[[], T]) -> T:
-        """Return what a call without a condition returns; repeat it if that may help."""
-        for seconds in self._prefix.retries.waits():
+        kinds = library("obstore.exceptions", "store")
+        with self._failing() as obstore:
             try:
-                return await in_thread(call)
-            except (FileNotFoundError, self._errors.BaseError) as error:
-                failure = self._final_failure(error)
-            await asyncio.sleep(seconds)
-        raise failure
+                written = obstore.put(
+                    self._store, lock_path(self), content, mode=condition, use_multipart=False
+                )
+            except (kinds.NotSupportedError, NotImplementedError):
+                raise _NoConditionsError from None
+            except (kinds.AlreadyExistsError, kinds.PreconditionError):
+                return None
+            except kinds.BaseError as error:
+                if "status code: 501 " in str(error):
+                    raise _NoConditionsError from None
+                if re.search(r"status code: (409|412) ", str(error)):
+                    return None
+                raise
+        tag: str | None = written["e_tag"]
+        return tag
 
-    def _retried_here(self, call: Callable[[], T]) -> T:
-        """Do the same as `_retried`, blocking."""
-        for seconds in self._prefix.retries.waits():
-            try:
-                return call()
-            except (FileNotFoundError, self._errors.BaseError) as error:
-                failure = self._final_failure(error)
-            sleep(seconds)
-        raise failure
-
-    def _final_failure(self, error: Exception) -> OSError:
-        """Return the failure that an error means, if repeating the call may help; else raise it."""
-        failure = self._as_os_error(error)
-        refused = isinstance(error, (self._errors.AlreadyExistsError, self._errors.PreconditionError))
-        # obstore has no class for these. It does not repeat refusals of listings and cut responses itself.
-        failed = r"status code: (409|412|429|5\d\d) |response body|error sending request"
-        if refused or re.search(failed, str(error)):
-            return failure
-        raise failure from None
-
-    # The same for threads and programs without an event loop; these calls block.
-
-    @property
-    def name(self) -> str:
-        """The prefix."""
-        return self._prefix.prefix
-
-    def __str__(self) -> str:
-        return str(self._prefix)
-
-    def names(self, folder: str) -> list[str]:
-        """Return the names of the Parquet files in a folder; see `Tree`, of which this is one."""
-        keys = self._retried_here(partial(self._listed, f"{folder}/"))
-        names = [key[len(folder) + 1 :] for key in keys]
-        return sorted(name for name in names if name.endswith(".parquet") and "/" not in name)
-
-    def open(self, key: str) -> IO[bytes]:
-        """Return an object as a file that is read in ranges."""
-        size = self._retried_here(lambda: self._obstore.head(self._store, key)["size"])
-
-        def read(start: int, end: int) -> bytes:
-            return self._retried_here(partial(self._range, key, start, end))
-
-        return BufferedReader(_Ranges(read, size), _READ_AT_ONCE)
-
-    def _listed(self, start: str) -> list[str]:
-        return [each["path"] for chunk in self._obstore.list(self._store, start) for each in chunk]
-
-    def _range(self, key: str, start: int, end: int) -> bytes:
-        return bytes(self._obstore.get_range(self._store, key, start=start, end=end))
-
-    def write(self, key: str, fill: Fill) -> None:
-        """Write an object, which appears when it is complete."""
-
-        def put() -> None:
-            content.seek(0)
-            self._obstore.put(self._store, key, content)
-
-        # On disk first: a run's file can be larger than memory.
-        with TemporaryFile() as content:
-            fill(content)
-            self._retried_here(put)
-
-    def remove(self, key: str) -> None:
-        """Delete an object, if it exists."""
-        with suppress(FileNotFoundError):
-            self._retried_here(lambda: self._obstore.delete(self._store, key))
-
-    def sweep(self, folder: str) -> None:
-        """Do nothing: an object is never there in part."""
-
-    def _as_os_error(self, error: Exception) -> OSError:
-        text, place = str(error), str(self._prefix)
+    def _as_os_error(self, error: Exception, kinds: Any) -> OSError:
+        text, place = str(error), str(self)
         # obstore has one class for both, and the user must do something else about a bucket.
         if "NoSuchBucket" in text or "ContainerNotFound" in text:
             return FileNotFoundError(errno.ENOENT, "there is no such bucket", place)
-        if isinstance(error, (FileNotFoundError, self._errors.NotFoundError)):
+        if isinstance(error, (FileNotFoundError, kinds.NotFoundError)):
             return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
-        said = _first_line(error)
-        # Listings that are refused raise the general class.
-        refused = "403 Forbidden" in text or "401 Unauthorized" in text
-        if refused or isinstance(
-            error, (self._errors.PermissionDeniedError, self._errors.UnauthenticatedError)
-        ):
-            return PermissionError(errno.EACCES, f"the store refuses these credentials ({said})", place)
-        return OSError(errno.EIO, f"the store failed ({said})", place)
+        reason = _first_line(error)
+        # Listings that are rejected raise the general class.
+        rejected = "403 Forbidden" in text or "401 Unauthorized" in text
+        if rejected or isinstance(error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)):
+            return PermissionError(errno.EACCES, f"the store rejects these credentials ({reason})", place)
+        return OSError(errno.EIO, f"the store failed ({reason})", place)
+
+
+class PrefixLock:
+    """Excludes other runs from a prefix by an object that is only written under conditions."""
+
+    def __init__(self, place: Prefix, holder: Holder) -> None:
+        self._place, self._holder = place, holder
+        self._tag: str | None = None  # of the lock as this run wrote it
+        self._renewed = 0.0
+        self._lost = False
+
+    def claim(self, condition: Condition) -> bool:
+        """Write the lock under a condition; return whether this run holds it."""
+        for attempt in range(_CLAIMS):
+            # Before the request: other runs count from when it reaches the store, which is not earlier.
+            sent = monotonic()
+            if self.put(condition):
+                self._renewed = sent
+                return True
+            # A rejection proves nothing: an earlier attempt of this write may have reached the store, or the
+            # store may be busy. Only the object shows whose lock it is.
+            tag = self._place.tag()
+            content = read_bytes(self._place, lock_path(self._place))
+            if content is None:
+                if condition != "create":
+                    return False
+            elif not self._is_own(content):
+                return False
+            else:
+                self._tag = tag
+                if content == self._holder.content:
+                    self._renewed = sent
+                    return True
+                condition = {"e_tag": tag}
+            sleep(0.1 * 2**attempt)
+        raise OSError(errno.EIO, "the store rejects each write of the lock", str(self._place))
+
+    def put(self, condition: Condition) -> bool:
+        """Write the lock under a condition, and return whether that certainly held."""
+        # Different each time: the ETag of S3 is that of the content.
+        self._holder = self._holder.renew()
+        try:
+            tag = self._place.put_if(self._holder.content, condition)
+        except _NoConditionsError:
+            raise _unconditional(self._place) from None
+        self._tag = tag or self._tag
+        return tag is not None
+
+    def renew(self) -> None:
+        if not self._lost:
+            # While the store is away, no other run can take the lock; `check` raises when it is stale.
+            with suppress(OSError):
+                self._lost = not self.claim({"e_tag": self._tag})
+
+    def check(self) -> None:
+        if self._lost:
+            raise taken_over(self._place)
+        # A minute before the others may think so: what is being written then gets there in time.
+        if monotonic() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
+            raise RunInProgressError(
+                f"{self._place}: its lock could not be renewed in time, so another run may have taken over,"
+                " and nothing more is written"
+            )
+
+    def release(self) -> None:
+        """Delete the lock, unless another run has it. One that can't be deleted becomes stale."""
+        with suppress(OSError):
+            if not self._lost and self._is_own(read_bytes(self._place, lock_path(self._place)) or b""):
+                self._place.remove(lock_path(self._place))
+        self._lost = True
+
+    def _is_own(self, content: bytes) -> bool:
+        holder = holder_in(content)
+        return holder is not None and holder.owner == self._holder.owner
 
 
 class _Ranges(RawIOBase):
     """An object that is read in ranges."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
-        self._read, self._size, self._at = read, size, 0
+        self._read, self._size, self._position = read, size, 0
 
     def readable(self) -> bool:
         return True
@@ -340,19 +263,47 @@ class _Ranges(RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = start + offset
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self._at + len(buffer), self._size)
-        if end <= self._at:  # a range of no bytes is an error
+        end = min(self._position + len(buffer), self._size)
+        if end <= self._position:  # a range of no bytes is an error
             return 0
-        content = self._read(self._at, end)
+        content = self._read(self._position, end)
         buffer[: len(content)] = content
-        self._at += len(content)
+        self._position += len(content)
         return len(content)
 
 
+def prefix_at(scheme: str, address: str) -> Prefix:
+    """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``."""
+    # No bucket's name contains other characters. What precedes the "/" of s3://key:sec/ret@bucket does.
+    parts = re.fullmatch(r"\w+://([\w.-]*)(/[^?#]*)?", address, re.ASCII)
+    if parts is None:
+        # Not shown: it may hold a secret.
+        raise ArgumentError(
+            f"to: a {scheme}: address must not hold a user, a password, ? or #: credentials come from"
+            " the environment (AWS_ACCESS_KEY_ID and the like)"
+        )
+    bucket, path = parts.groups()
+    segments = (path or "").strip("/").split("/")
+    if not bucket or not all(segments) or {".", ".."} & set(segments):
+        raise ArgumentError(
+            f"to: {without_password(address)!r} is not a prefix of a bucket; give"
+            f" {scheme}://bucket/prefix: the lock is next to the prefix"
+        )
+    return Prefix(f"{scheme}://{bucket}", "/".join(segments))
+
+
+def _unconditional(place: Prefix) -> ArgumentError:
+    return ArgumentError(
+        f"to: {place}: this store has no conditional writes, which keep two runs apart:"
+        " lock=False (--no-lock) if there is certainly no other"
+    )
+
+
 def _first_line(error: Exception) -> str:
-    """Return what a store's error says, without the parameters of addresses: they may be signed."""
+    """Return what a store's error reports, without the parameters of addresses: they may be signed."""
     return shorten(re.sub(r"\?\S+", "?...", str(error).partition("\n")[0]), 300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -9,23 +10,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin.errors import AsyncfinError
-from asyncfin.events import (
-    Event,
-    OutageBegan,
-    RequestAnswered,
-    RequestFailed,
-    RequestStarted,
-    Retrying,
-    Waited,
-    Waiting,
-)
-from asyncfin.extraction.report import EntityReport, ExtractReport
-from asyncfin.model.judge import Missing
-from asyncfin.model.words import lasting
+from asyncfin.clock import utc_now
+from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Waited, Waiting
+from asyncfin.extraction.report import EntityReport
 
 _log = logging.getLogger("asyncfin")
 # The run that a task works for: observers are called in the task of the request.
@@ -38,6 +29,7 @@ class ExtractProgress:
 
     Attributes:
         entities: how many entities there are in all.
+        files: how many of them had a file of the question when the run began.
         done: how many have been written.
         unchanged: how many were found unchanged.
         failed: how many have failed.
@@ -48,11 +40,10 @@ class ExtractProgress:
         waiting: what an entity is waiting for, for people: the one that began to wait last; None while
             none waits.
         ended: the entity that has just ended; None where something else has happened.
-        unknown: the ids and words of the question that the first, the middle and the last entity do not
-            have, by field, once they are read; only in a run whose place had no files of the question.
     """
 
     entities: int
+    files: int
     done: int
     unchanged: int
     failed: int
@@ -62,11 +53,13 @@ class ExtractProgress:
     seconds: float
     waiting: str | None = None
     ended: EntityReport | None = None
-    unknown: Missing = field(factory=dict)
 
 
 class OnProgress(Protocol):
-    """Called on the loop after each request and each entity. It must not block; its errors are logged."""
+    """Called on the loop when the run begins, and after each request and each entity.
+
+    It must not block; its errors are logged.
+    """
 
     def __call__(self, progress: ExtractProgress, /) -> None: ...
 
@@ -77,45 +70,34 @@ class Tracker:
 
     entities: int
     callback: OnProgress | None
-    time: Callable[[], float]
+    clock: Callable[[], datetime] = utc_now
+    files: int = 0
     waits: float = 0.0
     requests: int = 0
-    unknown: Missing = field(factory=dict)
+    repeated: Counter[str] = field(factory=Counter)  # requests sent again, by the reason
+    has_success: bool = False  # whether the service has answered a request
     states: Counter[str] = field(factory=Counter)
     reports: dict[str, EntityReport] = field(factory=dict)  # on the entities that have ended
-    in_outage: set[str] = field(factory=set)  # the entities that wait for the end of an outage
-    on_outage: Callable[[str], None] | None = None  # called when one begins to
-    _began: float = field(init=False)
+    confirmed: dict[str, datetime] = field(factory=dict)  # when files were shown to be current, by entity
+    _began: float = field(factory=lambda: asyncio.get_running_loop().time())
     _spent: Counter[str] = field(factory=Counter)
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
-    _failing: str = ""  # the last status or error that shows that the service fails
-    _failing_since: datetime | None = None
-
-    def __attrs_post_init__(self) -> None:
-        self._began = self.time()
+    # How the last attempt of a task's request failed.
+    _failures: WeakKeyDictionary[object, str] = field(factory=WeakKeyDictionary)
 
     @property
     def seconds(self) -> float:
         """Since the run began."""
-        return self.time() - self._began
+        return asyncio.get_running_loop().time() - self._began
 
-    def summary(
-        self,
-        reports: Iterable[EntityReport],
-        stopped: AsyncfinError | None,
-        unknown: Missing,
-        near: str | None,
-    ) -> ExtractReport:
-        """Return the report on a run that ends now; `near` is its complaint."""
-        return ExtractReport(tuple(reports), self.seconds, self.waits, stopped, unknown, near)
-
-    def reports_on(self, ids: Iterable[str]) -> list[EntityReport]:
+    def reports_on(self, ids: Iterable[str]) -> tuple[EntityReport, ...]:
         """Return the report on each of some entities; one that has not ended is left."""
-        return [
-            self.reports.get(each) or EntityReport(each, "left", requests=self.spent(each)) for each in ids
-        ]
+        return tuple(
+            self.reports.get(entity_id) or EntityReport(entity_id, "left", requests=self._spent[entity_id])
+            for entity_id in ids
+        )
 
     def spent(self, entity_id: str) -> int:
         """Return how many requests an entity has cost in this run."""
@@ -132,36 +114,29 @@ class Tracker:
 
     def __call__(self, event: Event) -> None:
         entity_id = event.entity_id
-        match event:  # of the client, not of a request
-            case RequestAnswered(status=status) if status >= 500:
-                self._failing = str(status)
-            case RequestFailed(failure=failure) if failure != "CancelledError":
-                self._failing = failure
-            case OutageBegan(since=since):
-                self._failing_since = since
         # Other tasks may use the client too; what they send is not this run's.
         if _run.get() is not self or entity_id is None:
             return
         match event:
-            case RequestStarted():
+            case RequestStarted(attempt=attempt):
                 self._spent[entity_id] += 1
                 self.requests += 1
                 self._waiting.pop(entity_id, None)
-                self.in_outage.discard(entity_id)
-            case Waited():
-                self.waits += event.seconds
-            case Retrying():
-                self._wait(entity_id, f"{event.failure}, again in {lasting(event.wait)}")
-            case Waiting(reason="outage"):
-                self.in_outage.add(entity_id)
-                self._wait(entity_id, self._outage_text(event))
-                if self.on_outage is not None:
-                    self.on_outage(entity_id)
-            case Waiting() if entity_id not in self._waiting:
-                until = f" until {event.until:%Y-%m-%d %H:%M:%S} UTC" if event.until else ""
-                self._wait(entity_id, f"the {event.reason}{until}")
-            case RequestAnswered() | RequestFailed():
-                self._report()
+                if attempt > 1:
+                    self.repeated[self._failures.get(asyncio.current_task(), "unknown")] += 1
+            case RequestAnswered(status=status):
+                self._failures[asyncio.current_task()] = str(status)
+                self.has_success |= status < 300
+                self.report()
+            case RequestFailed(failure=failure):
+                self._failures[asyncio.current_task()] = failure
+                self.report()
+            case Waited(seconds=seconds):
+                self.waits += seconds
+            case Waiting(reason=reason, until=until):
+                end = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
+                words = {"outage": "service, which fails,", "retry": "next attempt"}
+                self.wait(entity_id, f"the {words.get(reason, reason)}{end}")
 
     def add(self, report: EntityReport) -> None:
         """Count an entity that a worker has read; earlier chunks may have spent requests on it too."""
@@ -171,43 +146,41 @@ class Tracker:
 
     def sleeping(self, entity_id: str, until: datetime) -> None:
         """Report that an entity waits for the allowance to return."""
-        self._wait(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+        self.wait(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+
+    def wait(self, entity_id: str, reason: str) -> None:
+        """Report what an entity waits for."""
+        # Taken out first, so that it comes last: the wait that began last is the one shown.
+        self._waiting.pop(entity_id, None)
+        self._waiting[entity_id] = reason
+        self.report()
 
     def awake(self, entity_id: str) -> None:
         """Note that an entity waits no longer: its next request can be another process's."""
         self._waiting.pop(entity_id, None)
 
-    def _outage_text(self, event: Waiting) -> str:
-        since = f", which fails since {self._failing_since:%H:%M:%S} UTC" if self._failing_since else ""
-        failing = f" ({self._failing})" if self._failing else ""
-        until = f"; next attempt {event.until:%H:%M:%S} UTC" if event.until else ""
-        return f"the service{since}{failing}{until}"
-
-    def _wait(self, entity_id: str, reason: str) -> None:
-        # Taken out first, so that it comes last: the wait that began last is the one shown.
-        self._waiting.pop(entity_id, None)
-        self._waiting[entity_id] = reason
-        self._report()
-
     def ended(self, report: EntityReport) -> EntityReport:
         """Count an entity that has ended, and return its report; one that is left counts for nothing."""
-        self._waiting.pop(report.entity_id, None)
-        self.in_outage.discard(report.entity_id)
+        self.awake(report.entity_id)
         if report.state == "left":
             return report
         self.states[report.state] += 1
         self.reports[report.entity_id] = report
+        if report.state != "failed":
+            self.confirmed.setdefault(report.entity_id, self.clock())
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes
-        self._report(report)
+        self.report(report)
         return report
 
-    def _report(self, ended: EntityReport | None = None) -> None:
+    def report(self, ended: EntityReport | None = None) -> None:
+        """Call the caller's function."""
         if self.callback is None:
             return
         progress = ExtractProgress(
             self.entities,
+            self.files,
             **{state: self.states[state] for state in ("done", "unchanged", "failed")},
             requests=self.requests,
             rows=self._rows,
@@ -215,7 +188,6 @@ class Tracker:
             seconds=self.seconds,
             waiting=next(reversed(self._waiting.values()), None),
             ended=ended,
-            unknown=self.unknown,
         )
         token = _run.set(None)  # requests that the callback starts are not the run's
         try:

@@ -6,56 +6,42 @@ import json
 from collections.abc import Mapping
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from attrs import asdict, frozen
 
-from asyncfin import checks
 from asyncfin.errors import SelectionError, shorten
+from asyncfin.extraction.entity import AskedVersion, check_question
 from asyncfin.model.period import Period
-from asyncfin.model.query import VALUE_VERSIONS, ValueVersion
-from asyncfin.model.select import Select, check_select
-from asyncfin.model.selection import Exact, PeriodSelection, check_period_selection, describe
-from asyncfin.plan.question import Question
-
-AskedVersion: TypeAlias = ValueVersion | Literal["both"]
-_check_version = checks.one_of(*VALUE_VERSIONS, "both").as_selection_error()
+from asyncfin.model.select import Select
+from asyncfin.model.selection import Exact, PeriodSelection
 
 
 @frozen
 class SharedQuestion:
-    """The series, the periods and the value versions that are requested of every entity."""
+    """The series, the periods and the value versions that are requested of every entity.
+
+    Raises:
+        SelectionError: one of them is not as described, or the Select has `where` and no `name`, which
+            represents it in the files.
+    """
 
     select: Select
     periods: PeriodSelection
     value_version: AskedVersion = "original"
 
     def __attrs_post_init__(self) -> None:
-        check_select(self.select)
-        check_period_selection(self.periods)
-        _check_version("value_version", self.value_version)
-
-    @property
-    def versions(self) -> tuple[ValueVersion, ...]:
-        """The value versions to request, the original first."""
-        return VALUE_VERSIONS if self.value_version == "both" else (self.value_version,)
-
-    def of(self, entity_id: str) -> Question:
-        """Return the question to one entity, in the first of the versions."""
-        return Question(
-            entity_id,
-            self.select,
-            self.periods,
-            self.versions[0],
-            fill_cache=False,
-            known_only=True,
-        )
+        check_question(self.select, self.periods, self.value_version)
+        if self.select.where is not None and not self.select.name:
+            raise SelectionError(
+                "a Select with `where` needs a `name` here, which represents it in the files"
+            )
 
     @cached_property
     def text(self) -> str:
         """The question as JSON: the same for the same question, however it was written."""
         described = {
-            "select": _described(self.select),
+            "select": _describe(self.select),
             "periods": {type(self.periods).__name__: _plain(self.periods)},
             "value_version": self.value_version,
         }
@@ -63,19 +49,8 @@ class SharedQuestion:
 
     @cached_property
     def hash(self) -> str:
-        """The hash of the text, which distinguishes the question from any other."""
-        return text_hash(self.text)
-
-    def __str__(self) -> str:
-        return f"{self.select!r}, {describe(self.periods)}, {self.value_version}"
-
-
-def written_question(select: Select, periods: PeriodSelection, value_version: AskedVersion) -> SharedQuestion:
-    """Return a question that can be written into files: a Select with a `where` has a `name`."""
-    question = SharedQuestion(select, periods, value_version)
-    if select.where is not None and not select.name:
-        raise SelectionError("a Select with `where` needs a `name` here, which represents it in the files")
-    return question
+        """The SHA-256 of the text, which distinguishes the question from any other."""
+        return sha256(self.text.encode()).hexdigest()
 
 
 def canonical(described: Mapping[str, Any]) -> str:
@@ -83,35 +58,31 @@ def canonical(described: Mapping[str, Any]) -> str:
     return json.dumps(described, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
 
 
-def text_hash(text: str) -> str:
-    """Return the SHA-256 of a question's text."""
-    return sha256(text.encode()).hexdigest()
-
-
-def _described(select: Select) -> dict[str, Any]:
-    """Return the given fields of a Select, without order where order means nothing."""
-    given = json.loads(select.to_json())
-    given.pop("name", None)  # it only represents a `where`, and is written in its place
+def _describe(select: Select) -> dict[str, Any]:
+    """Return the fields of a Select that are set, without order where order means nothing."""
+    fields = json.loads(select.to_json())
+    if select.where is None:
+        fields.pop("name", None)  # it only represents a `where`
     # Sorted: the same ids in another order are the same question.
-    described = {name: sorted(each) if isinstance(each, list) else each for name, each in given.items()}
+    described = {name: sorted(value) if isinstance(value, list) else value for name, value in fields.items()}
     return described | ({"label": select.label.casefold()} if select.label is not None else {})
 
 
 def _plain(periods: PeriodSelection) -> Any:
     if isinstance(periods, Exact):
         return sorted(period.label for period in periods.periods)
-    # Without what is None, so that a field added later leaves old texts, and their hashes, as they are.
-    given = ((name, each) for name, each in asdict(periods, recurse=False).items() if each is not None)
-    return {name: each.label if isinstance(each, Period) else each for name, each in given}
+    # Without what is None, so that a field added later leaves old texts as they are.
+    fields = ((name, value) for name, value in asdict(periods, recurse=False).items() if value is not None)
+    return {name: value.label if isinstance(value, Period) else value for name, value in fields}
 
 
 def differences(text: str, other: str) -> str:
     """Return how the question of one text differs from that of another, for people."""
     now, before = json.loads(text), json.loads(other)
     differing = [
-        f"{field} ({_short(before.get(field))}, now {_short(now.get(field))})"
-        for field in sorted(now.keys() | before.keys())
-        if now.get(field) != before.get(field)
+        f"{name} ({_short(before.get(name))}, now {_short(now.get(name))})"
+        for name in sorted(now.keys() | before.keys())
+        if now.get(name) != before.get(name)
     ]
     return ", ".join(differing)
 

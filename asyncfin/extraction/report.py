@@ -14,7 +14,7 @@ from attrs import field, frozen
 from asyncfin import errors
 from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, Concern, SelectionError, shorten
 from asyncfin.extraction.exit import Exit
-from asyncfin.model.judge import Missing, named
+from asyncfin.model.judge import Missing
 from asyncfin.model.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
@@ -39,28 +39,30 @@ _EXIT_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 _BY_CONCERN: Mapping[Concern | None, Exit] = MappingProxyType(
     {"question": Exit.USAGE, "service": Exit.SERVICE, "local": Exit.LOCAL}
 )
+# Entities that a notebook shows.
+_SHOWN_ENTITIES = 20
 
 
 def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
     """Return the exit code of a program that ends with an error of a class (docs/cli.md).
 
-    `concerns` is what the error concerns; None: it is not an `AsyncfinError`.
+    `concerns` is what the error concerns, or None if it is not an `AsyncfinError`.
     """
-    listed = (code for each, code in _EXIT_CODES if issubclass(kind, each))
-    return next(listed, _BY_CONCERN.get(concerns, Exit.FAILED))
+    for listed, code in _EXIT_CODES:
+        if issubclass(kind, listed):
+            return code
+    return _BY_CONCERN.get(concerns, Exit.FAILED)
 
 
 def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
     """Return the exit code where entities failed, of so many in all."""
     # If all failed for one reason, its exit code says more than "partial" does.
-    codes = {exit_code_of(getattr(errors, each.error, AsyncfinError), each.concerns) for each in failures}
+    codes = {
+        exit_code_of(getattr(errors, failure.error, AsyncfinError), failure.concerns) for failure in failures
+    }
     if len(codes) == 1 and len(failures) == entities:
         return codes.pop()
     return Exit.FAILED if codes else Exit.OK
-
-
-# Entities that a notebook shows.
-_SHOWN_ENTITIES = 20
 
 
 @frozen
@@ -79,9 +81,9 @@ class Failure:
 
     @classmethod
     def of(cls, error: AsyncfinError) -> Failure:
-        """Return what is kept of an error."""
-        known = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
-        return cls(type(error).__name__, shorten(str(error)), error.concerns, **known)
+        """Return what is recorded of an error."""
+        facts = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
+        return cls(type(error).__name__, shorten(str(error)), error.concerns, **facts)
 
 
 @frozen
@@ -124,15 +126,15 @@ class ExtractReport:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
         waits: seconds that requests have waited, in total; several can wait at once.
-        stopped: the error that ended it early because it fails every other entity too: a refused token, a
-            used-up allowance, an outage longer than `max_outage`, a shared bucket out of reach, a 403 for all
-            entities. None: it came to its end, was stopped if any entity is left, or ended because of
-            `unknown`.
-        unknown: the names in the question that no entity has, by field: none of all, or none of the first,
-            the middle and the last one, if those have nothing of the question at all.
-        complaint: what one of the entities says of those names, with what comes close; None where no
-            catalogue was read.
+        stopped: the error that ended it early because it fails every other entity too: a rejected token, a
+            used-up allowance, an outage, a shared bucket out of reach, a 403 for all entities. None: it came
+            to its end, was stopped if any entity is left, or ended because of `unknown`.
+        unknown: the names in the question that no entity has, by field: none of all, or none of the first
+            25 that were read, if those have nothing of the question at all.
+        complaint: what one of the entities has in place of those names; None where no catalogue was read.
         others: how many files there are of entities that were not given.
+        repeated: how many requests were sent again, by the reason: a status, or the class of an error.
+        uncounted: how often the executor broke, with chunks in progress whose requests nobody has counted.
     """
 
     entities: tuple[EntityReport, ...]
@@ -142,6 +144,8 @@ class ExtractReport:
     unknown: Missing = field(factory=dict)
     complaint: str | None = None
     others: int = 0
+    repeated: Mapping[str, int] = field(factory=dict)
+    uncounted: int = 0
 
     @property
     def done(self) -> tuple[EntityReport, ...]:
@@ -164,27 +168,27 @@ class ExtractReport:
         return self._of("left")
 
     def _of(self, state: EntityState) -> tuple[EntityReport, ...]:
-        return tuple(each for each in self.entities if each.state == state)
+        return tuple(entity for entity in self.entities if entity.state == state)
 
     @property
     def requests(self) -> int:
-        """How many requests were spent, everything counted."""
-        return sum(each.requests for each in self.entities)
+        """How many requests were spent, everything counted but what `uncounted` says."""
+        return sum(entity.requests for entity in self.entities)
 
     @property
     def rows(self) -> int:
         """The rows of the files written or found unchanged."""
-        return sum(each.rows for each in (*self.done, *self.unchanged))
+        return sum(entity.rows for entity in self.entities)
 
     @property
     def bytes(self) -> int:
         """The size of those files."""
-        return sum(each.bytes for each in (*self.done, *self.unchanged))
+        return sum(entity.bytes for entity in self.entities)
 
     @property
     def unlisted(self) -> int:
         """How many series the service left out of its responses."""
-        return sum(each.unlisted for each in self.entities)
+        return sum(entity.unlisted for entity in self.entities)
 
     @property
     def outcome(self) -> Outcome:
@@ -193,7 +197,7 @@ class ExtractReport:
         ``"stopped"``: see `stopped`, or `unknown`; ``"interrupted"``: it was to stop before its end;
         ``"partial"``: entities failed; ``"complete"``: every entity is done or unchanged.
         """
-        if self.stopped is not None or (self.unknown and self.left):
+        if self.stopped is not None or self.unknown:
             return "stopped"
         if self.left:
             return "interrupted"
@@ -208,7 +212,7 @@ class ExtractReport:
             return Exit.USAGE
         if self.left:
             return Exit.INTERRUPTED
-        failures = [each.failure for each in self.failed if each.failure is not None]
+        failures = [entity.failure for entity in self.failed if entity.failure is not None]
         return exit_code_of_failures(failures, len(self.entities))
 
     @property
@@ -217,23 +221,34 @@ class ExtractReport:
         return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
 
     def raise_for_unknown(self) -> None:
-        """Raise if no entity has some id or word of the question, anything of it, or its periods.
+        """Raise if no entity has some id or word of the question, or anything of it.
 
         Raises:
             UnknownToAllError: there are some; the message names them and what comes close.
         """
-        if self.unknown:
-            raise UnknownToAllError.of(self, len(self.done) + len(self.unchanged), early=bool(self.left))
+        if not self.unknown:
+            return
+        count = len(self.done) + len(self.unchanged)
+        who = f"none of {counted(count, 'entity', 'entities')} has"
+        if count == 1:
+            who = "the entity does not have"
+        names = "; ".join(f"{name} {', '.join(map(repr, values))}" for name, values in self.unknown.items())
+        message = f"{who} {shorten(names)}"
+        if self.complaint:
+            message += f"; {self.complaint}"
+        if self.left:
+            message += "; the others are not read: allow_missing=True (--allow-missing) reads them"
+        raise UnknownToAllError(message, report=self)
 
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in get_args(EntityState)}
         size = f"{self.bytes / 1e6:,.1f} MB" if self.bytes >= 1e6 else f"{self.bytes / 1e3:,.1f} kB"
         lines = [
             "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
-            f"{counted(self.requests, 'request')} in {lasting(self.seconds)}",
+            f"{spent(self.requests, self.repeated, self.uncounted)} in {lasting(self.seconds)}",
             f"{counted(self.rows, 'row')}, {size}",
         ]
-        incomplete = sum(bool(each.missing) for each in self.entities)
+        incomplete = sum(bool(entity.missing) for entity in self.entities)
         if incomplete:
             lines.append(f"entities that do not have all of the question: {incomplete:,}")
             lines += _missing(self.entities)
@@ -252,10 +267,10 @@ class ExtractReport:
         from asyncfin.html import Table, document
 
         # Failures first: a reader looks for them.
-        entities = sorted(self.entities, key=lambda each: each.state != "failed")
+        entities = sorted(self.entities, key=lambda entity: entity.state != "failed")
         rows = [
-            (each.entity_id, each.state, f"{each.rows:,}", f"{each.bytes:,}", f"{each.requests:,}")
-            for each in entities[:_SHOWN_ENTITIES]
+            (entity.entity_id, entity.state, f"{entity.rows:,}", f"{entity.bytes:,}", f"{entity.requests:,}")
+            for entity in entities[:_SHOWN_ENTITIES]
         ]
         more = len(entities) - len(rows)
         notes = [f"{more:,} more entities not shown"] if more else []
@@ -263,10 +278,38 @@ class ExtractReport:
         return document(str(self).split("\n"), [table] if rows else [], notes)
 
 
+class UnknownToAllError(SelectionError):
+    """No entity has an id or word of the question, or anything of it at all.
+
+    `missing` names what that is, by field; `extract_report` is the report of the extraction.
+    """
+
+    def __init__(self, *args: object, report: ExtractReport) -> None:
+        super().__init__(*args, missing=report.unknown)
+        self.extract_report = report
+
+
+def spent(requests: int, repeated: Mapping[str, int], uncounted: int = 0) -> str:
+    """Return requests for people: ``395 requests, 90 of them repeated: 90 x 503``."""
+    text = counted(requests, "request")
+    if repeated:
+        reasons = ", ".join(f"{count:,} x {reason}" for reason, count in sorted(repeated.items()))
+        text += f", {sum(repeated.values()):,} of them repeated: {reasons}"
+    if uncounted:
+        text += f", and those of workers that were killed ({counted(uncounted, 'time')})"
+    return text
+
+
+def count_of_unlisted(report: ExtractReport) -> str:
+    """Return how many series the service left out, and of how many entities: ``60 (in 1 entity)``."""
+    among = counted(sum(bool(entity.unlisted) for entity in report.entities), "entity", "entities")
+    return f"{report.unlisted:,} (in {among})"
+
+
 def _missing(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
     """Return a line for each id or word that entities do not have, the most frequent ones first."""
     counts = Counter(
-        (field, name) for each in entities for field, names in each.missing.items() for name in names
+        (field, name) for entity in entities for field, names in entity.missing.items() for name in names
     )
     lines = [
         f"missing: {field} {name!r} in {counted(count, 'entity', 'entities')}"
@@ -275,46 +318,11 @@ def _missing(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
     return lines + ([f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else [])
 
 
-class UnknownToAllError(SelectionError):
-    """No entity has an id or word of the question, anything of it at all, or any of its periods.
-
-    `missing` names what that is, by field. `extract_report` is the report of the extraction; of an estimate
-    it has the entities whose catalogues were read, as "left".
-    """
-
-    def __init__(self, *args: object, report: ExtractReport) -> None:
-        super().__init__(*args, missing=report.unknown)
-        self.extract_report = report
-
-    @classmethod
-    def of(cls, report: ExtractReport, count: int, *, early: bool) -> UnknownToAllError:
-        """Return the error about `report.unknown`, which `count` entities do not have.
-
-        `early` is whether there are more entities, and these have nothing of the question at all.
-        """
-        near = f"; {report.complaint}" if report.complaint else ""
-        if early:
-            return cls(
-                f"none of {count:,} entities has {named(report.unknown)}, and so none of them has anything of"
-                f" the question{near}; the others are not read: if they have it, run it again, which reads"
-                " them all",
-                report=report,
-            )
-        who = "the entity does not have" if count == 1 else f"none of the {count:,} entities has"
-        return cls(f"{who} {named(report.unknown)}{near}", report=report)
-
-
-def count_of_unlisted(report: ExtractReport) -> str:
-    """Return how many series the service left out, and of how many entities: ``60 (in 1 entity)``."""
-    among = counted(sum(bool(each.unlisted) for each in report.entities), "entity", "entities")
-    return f"{report.unlisted:,} (in {among})"
-
-
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:
     """Return a line for each failed entity, the first ones."""
     lines = [
-        f"{each.entity_id} failed: {each.failure.error}: {each.failure.message}"
-        for each in failed
-        if each.failure
+        f"{entity.entity_id} failed: {entity.failure.error}: {entity.failure.message}"
+        for entity in failed
+        if entity.failure
     ]
     return lines[:most] + ([f"and {len(lines) - most:,} more failed"] if len(lines) > most else [])

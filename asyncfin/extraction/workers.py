@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
 from inspect import isroutine
@@ -20,46 +21,41 @@ from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.feed_writer import FeedRun, FeedWriter
-from asyncfin.extraction.files import QuestionFiles, files_at
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.parquet import Written
-from asyncfin.extraction.prefix import Prefix
+from asyncfin.extraction.place import Lock, Place
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.refusals import Refusals, asked_first
-from asyncfin.extraction.report import EntityReport, ExtractReport
-from asyncfin.extraction.run import OnError, Options, Run, sleep_until
-from asyncfin.extraction.tree import tree_at
-from asyncfin.extraction.unknown import unknown_to_all, unknown_to_sample, unread_sample
-from asyncfin.model.judge import Missing, unknown_names
+from asyncfin.extraction.record import Record, find_record
+from asyncfin.extraction.report import EntityReport
+from asyncfin.extraction.run import OnError, Options, Run, Verdict, explain, sleep_until
 from asyncfin.model.select import Select
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread, wait_for_all
 
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
+_log = logging.getLogger("asyncfin")
 # How many executors in a row may break without finishing an entity, before the run gives up.
 _MOST_BROKEN = 3
+# After so many seconds in which no chunk has ended, the caller's log says so.
+_SILENT_SECONDS = 120.0
 
 
 @frozen
 class Chunk:
     """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
 
-    `make_client` is sent by its name, `known` is what the driver knows of the files of these entities,
-    `owner` is that of the folder's lock, and `driver` the id of the driver's process.
+    `make_client` is sent by its name, `owner` is that of the place's lock, and `driver` the id of the
+    driver's process.
     """
 
     make_client: MakeClient
     entity_ids: tuple[str, ...]
     question: SharedQuestion
-    place: Folder | Prefix
-    known: dict[str, Written]
+    place: Place
     refresh: bool
     on_error: OnError
-    max_outage: float | None
+    owner: str | None
     feed_run: FeedRun | None = None
-    owner: str | None = None
     driver: int = field(factory=os.getpid)
 
 
@@ -67,15 +63,18 @@ class Chunk:
 class ChunkResult:
     """What a worker has done.
 
-    `complaint` is what an entity says of names that none of them has; `refusal` the last 403.
+    `has_success` is whether the service has answered a request, `rejection` the last 403; `complaint` is what
+    one of the entities has in place of missing names.
     """
 
     reports: tuple[EntityReport, ...]
-    known: dict[str, Written]
+    records: dict[str, Record]
     waits: float
+    repeated: Mapping[str, int]
+    has_success: bool
     stopped: AsyncfinError | None
+    rejection: AsyncfinError | None
     complaint: str | None
-    refusal: AsyncfinError | None
 
 
 _check_made = checks.instance_of(Executor)
@@ -125,119 +124,116 @@ def read_chunk(chunk: Chunk) -> ChunkResult:
 
 
 async def _read_chunk(chunk: Chunk) -> ChunkResult:
-    client = chunk.make_client()
+    client, ids = chunk.make_client(), chunk.entity_ids
     check_client("what make_client returns", client)
-    # The driver waits for an allowance: a worker that sleeps is a worker less.
-    options = Options(
-        on_error=chunk.on_error, refresh=chunk.refresh, max_outage=chunk.max_outage, is_worker=True
-    )
     async with client:
-        files = files_at(chunk.place, chunk.question, lock=False, owner=chunk.owner)
-        try:
-            await files.join(dict(chunk.known), chunk.entity_ids)
-            tracker = Tracker(len(chunk.entity_ids), None, asyncio.get_running_loop().time)
-            writer = None
-            if chunk.feed_run is not None:
-                writer = FeedWriter(Feed(tree_at(chunk.place)), chunk.question, chunk.feed_run)
-            run = Run(client, chunk.question, files, tracker, options, writer)
-            with run.announced(len(chunk.entity_ids)):
-                reports = tuple((await run.read_all(chunk.entity_ids)).values())
-            unknown = unknown_names(chunk.question.select, [each.missing for each in reports])
-            complaint = run.explain(unknown)
-            return ChunkResult(reports, files.known, tracker.waits, run.stopped, complaint, run.refusal)
-        finally:
-            await files.place.aclose()
+        # Read here: a worker that was killed may have put files in place that the driver has not seen.
+        found = [
+            await in_thread(partial(find_record, chunk.place, chunk.question, entity_id)) for entity_id in ids
+        ]
+        records = {record.entity_id: record for record in found if record is not None}
+        tracker = Tracker(len(ids), None, files=len(records))
+        writer = None
+        if chunk.feed_run is not None:
+            writer = FeedWriter(Feed(chunk.place), chunk.question, chunk.feed_run)
+        # The driver waits for an allowance: a worker that sleeps is a worker less.
+        options = Options(on_error=chunk.on_error, refresh=chunk.refresh)
+        run = Run(client, chunk.question, chunk.place, records, tracker, options, chunk.owner, writer)
+        with run.announced(len(ids)):
+            await run.read_all(ids)
+        return ChunkResult(
+            tracker.reports_on(ids),
+            records,
+            tracker.waits,
+            tracker.repeated,
+            tracker.has_success,
+            run.stopped,
+            run.rejection,
+            explain(run.example, chunk.question),
+        )
 
 
 @define
 class Driver:
-    """Cuts the entities into chunks, sends them to an executor, and gathers the results."""
+    """Cuts the entities into chunks, sends them to an executor, and gathers the results.
+
+    Attributes:
+        complaint: what one of the entities has in place of missing names.
+        uncounted: how often the executor broke.
+    """
 
     _make_client: MakeClient
     _question: SharedQuestion
-    _place: Folder | Prefix
-    _files: QuestionFiles
+    _place: Place
+    _records: dict[str, Record]
     _tracker: Tracker
     _options: Options
-    _feed_run: FeedRun | None = None
-    _stopped: AsyncfinError | None = None
-    _complaint: str | None = None
-    _sampling: bool = field(init=False)  # whether the sample is still to be read and judged
-    _unknown: Missing = field(factory=dict)  # what ends the run: the sample does not have it
+    _lock: Lock | None
+    _owner: str | None
+    _feed_run: FeedRun | None
+    _verdict: Verdict
+    stopped: AsyncfinError | None = None
+    complaint: str | None = None
+    uncounted: int = 0
     # What failed because of the service is read again, in the last chunks.
     _again: dict[str, None] = field(factory=dict)
-    _refusals: Refusals = field(factory=Refusals)
-    _has_asked_first: bool = False
+    _has_asked: bool = False
 
-    @_sampling.default
-    def _begins(self) -> bool:
-        return not self._files.known
+    async def read_all(self, executor: Executor | MakeExecutor, ids: Sequence[str]) -> None:
+        """Read entities; the tracker has the reports on those that ended.
 
-    async def over(self, executor: Executor | MakeExecutor, ids: tuple[str, ...]) -> ExtractReport:
-        """Return the report on all entities; BrokenExecutor: a given one broke, or three in a row."""
+        Raises:
+            BrokenExecutor: a given executor broke, or three in a row that were made.
+        """
+        self._tracker.report()
         if isinstance(executor, Executor):
-            await self._read_all(executor, ids)
-        else:
-            broken = 0
-            while True:
-                before = len(self._tracker.reports)
-                made = _check_made("what executor makes", executor())
-                try:
-                    await self._read_all(made, ids)
-                    break
-                except BrokenExecutor:
-                    # A process pool loses all waiting chunks with one killed worker. What they have put in
-                    # place by then is found there, and not read again.
-                    broken = 0 if len(self._tracker.reports) > before else broken + 1
-                    if broken == _MOST_BROKEN:
-                        raise
-                finally:
-                    await in_thread(made.shutdown)
-        entities = self._tracker.reports_on(ids)
-        judge = partial(unknown_to_all, self._question, entities, has_rows=self._files.has_rows)
-        unknown = self._unknown or await in_thread(judge)
-        return self._tracker.summary(entities, self._stopped, unknown, self._complaint if unknown else None)
+            await self._read_with(executor, ids)
+            return
+        broken = 0
+        while True:
+            before = len(self._tracker.reports)
+            made = _check_made("what executor makes", executor())
+            try:
+                await self._read_with(made, ids)
+                return
+            except BrokenExecutor:
+                # A process pool loses all waiting chunks with one killed worker. What they have put in
+                # place by then is found there, and not read again.
+                broken = 0 if len(self._tracker.reports) > before else broken + 1
+                if broken == _MOST_BROKEN:
+                    raise
+            finally:
+                await in_thread(made.shutdown)
 
     @property
     def _ending(self) -> bool:
-        return self._stopped is not None or self._options.is_ending
+        return self.stopped is not None or self._options.stop.is_set() or self._verdict.gives_up
 
     @property
     def _asks_first(self) -> bool:
-        """Whether some entities are to be asked before all others."""
-        return self._refusals.is_doubtful and not self._has_asked_first
+        """Whether one entity with a file is to be asked before all others."""
+        return self._verdict.is_doubtful and not self._has_asked
 
-    async def _read_all(self, executor: Executor, ids: tuple[str, ...]) -> None:
+    async def _read_with(self, executor: Executor, ids: Sequence[str]) -> None:
         while not self._ending and (chunks := self._next_chunks(ids)):
             await self._read_chunks(executor, chunks)
             # Workers report a used-up allowance and end: the driver alone sleeps, and sends what is left.
-            if isinstance(self._stopped, AllowanceExhaustedError) and self._options.wait:
-                until, self._stopped = self._stopped.resume_at, None
-                await sleep_until(until, chunks[0][0], self._tracker, self._options)
+            if isinstance(self.stopped, AllowanceExhaustedError) and self._options.wait:
+                until, self.stopped = self.stopped.resume_at, None
+                await sleep_until(until, chunks[0][0], self._tracker, self._options.stop)
 
-    def _next_chunks(self, ids: tuple[str, ...]) -> list[Sequence[str]]:
-        """Return what to send next: the sample in one chunk, or all that is left; nothing ends the run."""
-        if self._sampling:
-            # One chunk: a misspelt name is not sent to all workers.
-            failed = {each: EntityReport(each, "failed") for each in self._again}
-            if not self._asks_first and (unread := unread_sample(ids, failed | self._tracker.reports)):
-                return [unread]
-            self._sampling = False
-            if len(self._tracker.reports) < len(ids):
-                self._unknown = unknown_to_sample(
-                    self._question, self._tracker.reports.values(), self._tracker, lambda _: self._complaint
-                )
-        if self._unknown:
-            return []
-        left = [each for each in ids if each not in self._tracker.reports]
+    def _next_chunks(self, ids: Sequence[str]) -> list[Sequence[str]]:
+        """Return what to send next, or nothing at the end."""
+        left = [entity_id for entity_id in ids if entity_id not in self._tracker.reports]
         if self._asks_first:
-            self._has_asked_first = True
-            return [first] if (first := asked_first(left, self._files.known)) else []
+            self._has_asked = True
+            if with_file := [entity_id for entity_id in left if entity_id in self._records]:
+                return [with_file[:1]]
         # Entities without a file come first, as in one process.
-        left.sort(key=self._files.known.__contains__)
-        left = [each for each in left if each not in self._again] or left
+        left.sort(key=self._records.__contains__)
+        left = [entity_id for entity_id in left if entity_id not in self._again] or left
         size = self._options.chunk
-        return [left[at : at + size] for at in range(0, len(left), size)]
+        return [left[start : start + size] for start in range(0, len(left), size)]
 
     async def _read_chunks(self, executor: Executor, chunks: list[Sequence[str]]) -> None:
         """Send chunks, and gather their results; those that have not begun by the end are cancelled."""
@@ -247,7 +243,7 @@ class Driver:
             for future in sent.values():
                 future.cancel()  # does nothing to one that runs
 
-        stop = asyncio.ensure_future(self._options.ending.wait())
+        stop = asyncio.ensure_future(self._options.stop.wait())
         try:
             for ids in chunks:
                 # All at once, and cancelled if the run ends: an executor knows best how many it can run.
@@ -256,19 +252,28 @@ class Driver:
             pending: set[asyncio.Future[Any]] = set(sent)
             while pending:
                 awaited = pending if stop.done() else {*pending, stop}
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-                done = {each for each in pending if each.done()}
+                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED, timeout=_SILENT_SECONDS)
+                done = {future for future in pending if future.done()}
+                if not done and not stop.done():
+                    _log.warning(
+                        "no chunk has ended for %d s: %d of %d have not; see the executor's own log",
+                        _SILENT_SECONDS,
+                        len(pending),
+                        len(sent),
+                    )
                 pending -= done
                 # First what was received, then what has failed: it ends the run.
-                ended = [each for each in done if not each.cancelled()]
-                for each in sorted(ended, key=lambda each: each.exception() is not None):
-                    self._gather(each.result())
-                self._files.place.check()
+                ended = [future for future in done if not future.cancelled()]
+                for result in sorted(ended, key=lambda future: future.exception() is not None):
+                    self._gather(result.result())
+                if self._lock is not None:
+                    self._lock.check()
                 if self._ending or self._asks_first:
                     cancel_waiting()
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
             # at that moment: the others never end then, nor do its processes.
+            self.uncounted += 1
             raise
         except BaseException:
             cancel_waiting()
@@ -279,38 +284,32 @@ class Driver:
             await wait_for_all([stop, *sent])
 
     def _chunk(self, ids: Sequence[str]) -> Chunk:
-        known = {each: self._files.known[each] for each in ids if each in self._files.known}
-        holder = self._place.holder if isinstance(self._place, Folder) else None
         return Chunk(
             self._make_client,
             tuple(ids),
             self._question,
             self._place,
-            known,
             self._options.refresh,
             self._options.on_error,
-            self._options.max_outage,
+            self._owner,
             self._feed_run,
-            holder.owner if holder is not None else None,
         )
 
     def _gather(self, result: ChunkResult) -> None:
         """Note and report what a worker has done."""
         self._tracker.waits += result.waits
-        self._stopped = self._stopped or result.stopped
-        if result.complaint is not None:
-            self._complaint = result.complaint
+        self._tracker.repeated.update(result.repeated)
+        self.stopped = self.stopped or result.stopped
+        self.complaint = result.complaint or self.complaint
+        self._records.update(result.records)
+        self._verdict.has_success |= result.has_success
         for entity in result.reports:
-            entity_id = entity.entity_id
-            self._refusals.record(entity)
+            self._verdict.note(entity, result.rejection)
             if self._is_read_again(entity):
-                self._again[entity_id] = None
+                self._again[entity.entity_id] = None
                 entity = evolve(entity, state="left", failure=None)
-            if entity.state in ("done", "unchanged"):
-                self._files.known[entity_id] = result.known[entity_id]
             self._tracker.add(entity)
-        if self._has_asked_first and self._refusals.is_doubtful:
-            self._stopped = self._stopped or result.refusal
+        self.stopped = self.stopped or self._verdict.stopped
 
     def _is_read_again(self, entity: EntityReport) -> bool:
         failure = entity.failure

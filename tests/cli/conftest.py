@@ -138,8 +138,9 @@ class Result(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The only line on standard error."""
-        (line,) = self.err.splitlines()
+        """The only line on standard error, without the progress of an extraction."""
+        progress = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z ")
+        (line,) = (line for line in self.err.splitlines() if not progress.match(line))
         return line
 
 

@@ -17,6 +17,7 @@ from asyncfin import Client, FiscalRange, Select, extract
 from asyncfin.extraction import as_of as reading, contents
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, LONG_ENTITY, Command
+from tests.extraction.conftest import clocked
 from tests.nights import BEGIN, Cell, Key, entity, publication
 
 
@@ -81,13 +82,12 @@ def run_nights(to: Path, *contents: dict[str, Any]) -> None:
                     sandbox.publish(publication(content, number=10 * night + at, of=of, created=created))
                 now = BEGIN + timedelta(days=night, hours=1)
                 await extract(
-                    client,
+                    clocked(client, lambda at=now: at),
                     list(by_entity),
                     Select(),
                     FiscalRange(),
                     to=to,
                     history=True,
-                    clock=lambda at=now: at,
                 )
 
     asyncio.run(nights())

@@ -28,12 +28,11 @@ def test_a_failed_entity_among_others_is_named_and_the_exit_code_is_1(
     assert "request req-" in result.out
 
 
-@pytest.mark.parametrize("dry_run", [(), ("--dry-run", "--read-catalogues")])
 def test_where_none_is_found_the_exit_code_is_that_of_one_not_found(
-    command: Command, arguments: tuple[str, ...], dry_run: tuple[str, ...]
+    command: Command, arguments: tuple[str, ...]
 ) -> None:
-    """4, without the advice to run it again; the same for the estimate."""
-    result = command("extract", UNKNOWN_ID, f"{UNKNOWN_ID[:-1]}e", *arguments, *dry_run)
+    """4, without the advice to run it again."""
+    result = command("extract", UNKNOWN_ID, f"{UNKNOWN_ID[:-1]}e", *arguments)
     assert (result.code, result.line) == (4, f"asyncfin: 2 of 2 entities failed; {CHECK_ID}")
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncfin import FileBucket, FileCache, RedisBucket
-from asyncfin.extraction.folder import Folder
-from asyncfin.local import open_private, try_lock
+from asyncfin.extraction.folder import folder_at
+from asyncfin.extraction.place import Holder
 from asyncfin.sandbox import Drop, Sandbox, Status
-from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, Command, environment
+from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command, environment
 from tests.shared_buckets import redis_server
 
 if TYPE_CHECKING:
@@ -267,20 +267,40 @@ def test_a_cache_that_cannot_be_read_is_unknown(
         assert database.read_bytes() == damage
 
 
-def test_it_shows_whether_a_run_holds_the_lock_of_a_folder(command: Command, tmp_path: Path) -> None:
-    """Looking at the lock does not take it; what is not a folder is unknown."""
-    folder = Folder.at(tmp_path / "data")
-    folder.data.mkdir()
-    folder.beside.mkdir()
-    data = str(folder.data)
-    descriptor = open_private(folder.lock)
-    assert f"extraction {data}: not running" in command("status", data).out
-    assert try_lock(descriptor)
-    shown = json.loads(command("status", data, str(tmp_path / "other"), "--json").out)["extractions"]
-    unknown = dict.fromkeys(("host", "pid", "began", "renewed", "last"))
-    assert shown[0] == {"place": data, "running": True, "reason": None} | unknown
-    assert shown[1]["running"] is None
-    assert "is not a folder" in shown[1]["reason"]
+def test_what_is_no_folder_is_unknown(command: Command, tmp_path: Path) -> None:
+    """With the reason."""
+    (shown,) = json.loads(command("status", str(tmp_path / "other"), "--json").out)["extractions"]
+    assert (shown["running"], shown["unfinished"], shown["last"]) == (None, None, None)
+    assert "is not a folder" in shown["reason"]
+
+
+def test_a_killed_run_is_unfinished(command: Command, tmp_path: Path) -> None:
+    """Not "complete", as the run of the night before was; the next run makes it whole."""
+    night = str(tmp_path / "data")
+    assert command("extract", ENTITY, "--into", night, "--annual").code == 0
+    assert "ended without an outcome" not in command("status", night).out
+    # As SIGKILL leaves it: the lock ends, and names the run that took it last.
+    began = datetime(2026, 11, 28, 5, 9, tzinfo=UTC)
+    folder_at(night).lock(Holder(began=began, pid=19014)).release()
+    lines = command("status", night).out.splitlines()
+    assert f"extraction {night}: not running" in lines
+    said = (
+        f"the run begun 2026-11-28 05:09:00 UTC by {socket.gethostname()} pid 19014 ended without an outcome"
+    )
+    assert f"  {said}; the same command continues it" in lines
+    assert lines[-1].startswith("  the run before it: ended ")
+    (shown,) = json.loads(command("status", night, "--json").out)["extractions"]
+    assert (shown["running"], shown["unfinished"], shown["pid"]) == (False, True, 19014)
+    assert command("extract", ENTITY, "--into", night, "--annual").code == 0
+    (shown,) = json.loads(command("status", night, "--json").out)["extractions"]
+    assert (shown["unfinished"], shown["pid"], shown["last"]["unchanged"]) == (False, None, 1)
+
+
+def test_the_reasons_of_failures_are_shown(command: Command, tmp_path: Path) -> None:
+    """By class, with the first message."""
+    night = str(tmp_path / "data")
+    command("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual")
+    assert re.search(r"^    1 x NotFoundError, first: .*404", command("status", night).out, re.MULTILINE)
 
 
 def held(**seconds: float) -> bytes:
@@ -291,47 +311,41 @@ def held(**seconds: float) -> bytes:
 
 
 def test_it_shows_who_holds_the_lock_of_a_folder(command: Command, tmp_path: Path) -> None:
-    """Machine, process and times; of a run that has ended nothing, although the file stays."""
-    folder = Folder.at(tmp_path / "data")
-    folder.make()
-    data = str(folder.data)
-    with folder.locked():
-        shown = command("status", data).out
-        (extraction,) = json.loads(command("status", data, "--json").out)["extractions"]
+    """Machine, process and times."""
+    data = str(tmp_path / "data")
+    (tmp_path / "data").mkdir()
+    lock = folder_at(data).lock(Holder())
+    shown = command("status", data).out
+    (extraction,) = json.loads(command("status", data, "--json").out)["extractions"]
+    lock.release()
     said = rf"running, locked by {socket.gethostname()} pid {os.getpid()}, began \S+ \S+ UTC, renewed .* ago"
     assert re.search(f"{re.escape(data)}: {said}", shown)
     assert (extraction["host"], extraction["pid"]) == (socket.gethostname(), os.getpid())
+    assert (extraction["running"], extraction["unfinished"]) == (True, False)
     assert extraction["began"].endswith("Z")
     assert "locked by" not in command("status", data).out
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(60, True), (119, True), (121, None), (4000, None)])
+@pytest.mark.parametrize(("seconds", "expected"), [(60, True), (119, True), (121, False), (4000, False)])
 def test_a_run_on_a_prefix_counts_as_running_for_two_minutes_after_a_renewal(
-    command: Command, s3: "S3", seconds: float, expected: bool | None
+    command: Command, s3: "S3", seconds: float, expected: bool
 ) -> None:
-    """After that it is not known: its machine may have been switched off."""
+    """After that it was killed, or its machine was switched off."""
     import obstore
 
-    obstore.put(s3.store, "prices.journal/lock", held(began=5000, renewed=seconds))
+    obstore.put(s3.store, "_prices.journal/lock", held(began=5000, renewed=seconds))
     (extraction,) = json.loads(command("status", "s3://figures/prices", "--json").out)["extractions"]
     assert (extraction["running"], extraction["host"], extraction["pid"]) == (expected, "loader", 7)
-    assert (extraction["reason"] is None) == (expected is True)
+    assert extraction["unfinished"] is not expected
     line = command("status", "s3://figures/prices").out
-    assert ("was its run killed?" in line) == (expected is None)
-    assert ", locked by loader pid 7, began " in line
+    assert ("by loader pid 7 ended without an outcome" in line) is not expected
+    assert (", locked by loader pid 7, began " in line) is expected
 
 
 def test_it_shows_whether_a_run_holds_the_lock_of_a_prefix(command: Command, s3: "S3") -> None:
-    """A lock that was renewed lately is a run's; without a lock there is no run."""
-    import obstore
-
+    """Without a lock there is no run."""
     assert "s3://figures/prices: not running" in command("status", "s3://figures/prices").out
-    obstore.put(s3.store, "prices.journal/lock", b"owner 1")
-    assert "s3://figures/prices: running" in command("status", "s3://figures/prices").out
     assert "s3://figures/desk@home: not running" in command("status", "s3://figures/desk@home").out
-    impossible = command("status", "s3://figures/%00")
-    assert impossible.code == 0
-    assert "s3://figures/%00: unknown (" in impossible.out
 
 
 def test_resume_ends_a_pause_and_shows_the_state_after_it(

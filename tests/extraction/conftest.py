@@ -86,6 +86,12 @@ async def _looks() -> AsyncIterator[None]:
         await asyncio.sleep(0.01)
 
 
+def clocked(client: Client, clock: Callable[[], datetime]) -> Client:
+    """The client, which from now on dates what it receives by this clock."""
+    client._transport.clock = clock
+    return client
+
+
 FIRST = tuple(only(company, 0) for company in COMPANIES)
 
 

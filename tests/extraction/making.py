@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from asyncfin import Client, FileBucket, RedisBucket, TokenBucket
+from asyncfin import Client, FileBucket, RedisBucket, Retry, TokenBucket
 from asyncfin.events import Event, RequestAnswered
 
 
@@ -76,6 +76,16 @@ def make_client_of_redis() -> Client:
 def make_client_of_file() -> Client:
     """A client whose bucket is that of all workers of this machine."""
     return Client.from_env(bucket=FileBucket(os.environ["ASYNCFIN_BUCKET"]))
+
+
+def make_bulk_client() -> Client:
+    """A client that waits for the end of an outage."""
+    return Client.from_env(lane="bulk")
+
+
+def make_impatient_client() -> Client:
+    """A client to which a pause of a second is a used-up allowance."""
+    return Client.from_env(retry=Retry(max_retry_after=0.5))
 
 
 def make_nothing() -> None:

@@ -19,7 +19,7 @@ from asyncfin import (
 from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Latency, Sandbox
 from asyncfin.sandbox.dataset import DatasetFile
-from tests.extraction.conftest import FIRST, IDS, annual, names, rows
+from tests.extraction.conftest import FIRST, IDS, annual, clocked, names, rows
 from tests.generate import generate
 
 
@@ -51,8 +51,8 @@ async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: P
         assert isinstance(report.stopped, AllowanceExhaustedError)
         assert report.resume_at is not None
         assert f"{report.resume_at:%H:%M}" == "00:00"
-        assert [each.state for each in report.entities] == ["done", "left", "left", "done", "left", "done"]
-        assert rows(folder) == annual(*FIRST[::3], FIRST[5])
+        assert [each.state for each in report.entities] == ["done"] * 3 + ["left"] * 3
+        assert rows(folder) == annual(*FIRST[:3])
         later = timedelta(days=1)
         await extract(client, IDS[1:5], Select(), Annual(), to=folder)
     assert rows(folder) == annual(*FIRST)
@@ -75,7 +75,7 @@ async def test_a_small_allowance_comes_further_every_day(
         bucket = TokenBucket(daily_budget=2 * largest, clock=clock)
         async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:
             for _ in ids:
-                report = await extract(client, ids, Select(), Annual(), to=tmp_path / "night", clock=clock)
+                report = await extract(clocked(client, clock), ids, Select(), Annual(), to=tmp_path / "night")
                 if not report.left:
                     break
                 assert report.done
@@ -114,13 +114,12 @@ async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtu
     ):
         waiting = set()
         report = await extract(
-            client,
+            clocked(client, virtual_clock),
             IDS,
             Select(),
             Annual(),
             to=folder,
             wait=True,
-            clock=virtual_clock,
             progress=lambda progress: waiting.add(progress.waiting),
         )
     assert (report.stopped, len(report.done)) == (None, len(IDS))
@@ -142,14 +141,13 @@ async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
         Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
     ):
         report = await extract(
-            client,
+            clocked(client, virtual_clock),
             ids,
             Select(),
             Annual(),
             to=tmp_path / "night",
             wait=True,
             stop=stop,
-            clock=virtual_clock,
         )
     assert (report.stopped, len(report.done)) == (None, len(ids))
 
@@ -172,14 +170,13 @@ async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(
         Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
     ):
         report = await extract(
-            client,
+            clocked(client, clock),
             ids,
             Select(),
             Annual(),
             to=tmp_path / "night",
             wait=True,
             stop=stop,
-            clock=clock,
         )
     assert len(report.done) == len(ids)
     assert report.requests < 1.1 * 3 * len(ids)

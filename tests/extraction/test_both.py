@@ -17,7 +17,6 @@ from asyncfin import (
     Unchanged,
     as_of,
     extract,
-    extract_cost,
     read_entity,
 )
 from asyncfin.cli.extraction import document
@@ -53,9 +52,6 @@ async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
         await extract(client, IDS, Select(), FiscalRange(), to=place, value_version=version)
         columns = KEYS.replace("asked_version", f"'{version}'")
         expected += query(f"SELECT {columns} FROM '{place}/*.parquet'")
-    cost = await extract_cost(
-        client, IDS, Select(), FiscalRange(), to=folder, value_version="both", read_catalogues=True
-    )
     since = len(sandbox.log)
     with ThreadPoolExecutor(1) as threads:
         options: dict[str, Any] = {"to": folder, "value_version": "both"}
@@ -63,7 +59,7 @@ async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
         asked = Client.from_env if executor else client
         report = await extract(asked, IDS, Select(), FiscalRange(), **options)
         assert operations(sandbox, since) == {"catalogue": 6, "query": 12}
-        assert report.requests == cost.requests == 18
+        assert report.requests == 18
         assert sorted(query(f"SELECT {KEYS} FROM '{folder}/*.parquet'")) == sorted(expected)
         again = await extract(asked, IDS, Select(), FiscalRange(), **options)
     assert (len(again.unchanged), again.requests) == (6, 6)

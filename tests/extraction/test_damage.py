@@ -36,7 +36,7 @@ async def test_a_lock_folder_on_another_file_system_is_found_before_a_request_is
     try:
         if elsewhere.stat().st_dev == folder.parent.stat().st_dev:
             pytest.skip("both folders are on one file system here")
-        (folder.parent / "night.journal").symlink_to(elsewhere)
+        (folder.parent / "_night.journal").symlink_to(elsewhere)
         with pytest.raises(OSError, match="ross-device") as raised:
             await extract(client, IDS, Select(), Annual(), to=folder)
         assert raised.value.errno == errno.EXDEV

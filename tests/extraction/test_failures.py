@@ -23,7 +23,6 @@ from asyncfin import (
     Retry,
     Select,
     SelectionError,
-    ServerFailureError,
     extract,
 )
 from asyncfin.events import Event, Restarted
@@ -44,31 +43,6 @@ async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: P
     assert failed.failure.request_id
     assert failed.failure.request_id in str(report)
     assert rows(folder) == annual(*FIRST[:2])
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize("minutes", [2, 20])
-async def test_a_run_waits_through_an_outage_for_max_outage(folder: Path, minutes: float) -> None:
-    """In the interactive lane too; when that is over, the error ends the run, and nothing has failed."""
-    loop = asyncio.get_running_loop()
-    async with (
-        Sandbox(*COMPANIES) as sandbox,
-        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=1, max_outage=0)) as client,
-    ):
-        sandbox.inject(Status(status=503))
-        loop.call_later(60 * minutes, sandbox.clear_faults)
-        # Eight failures: those of the run alone are not enough.
-        await asyncio.gather(*(client.dataset(each) for each in (*IDS, *IDS)), return_exceptions=True)
-        report = await extract(client, IDS, Select(), Annual(), to=folder, max_outage=600)
-        refused = [served.status for served in sandbox.log].count(503)
-    assert not report.failed
-    assert refused <= 8 + 8 + 3 + 60 * minutes / 15
-    if minutes == 2:
-        assert (len(report.done), report.stopped) == (len(IDS), None)
-    else:
-        assert isinstance(report.stopped, ServerFailureError)
-        assert report.stopped.attempts == 0
-        assert loop.time() < 700
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")
@@ -94,39 +68,6 @@ async def test_a_shared_bucket_out_of_reach_ends_the_run_with_its_report(
         after = await extract(client, IDS, Select(), Annual(), **asked)
     assert (len(after.unchanged), len(after.done)) == (len(report.done), len(report.left))
     assert rows(folder) == annual(*FIRST)
-
-
-async def test_what_else_deletes_unfinished_files_disturbs_no_run(
-    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker that passes for dead deletes its own at the same moment."""
-    unlink = os.unlink
-
-    def late(path: str | Path) -> None:
-        unlink(path)
-        unlink(path)
-
-    def kill(progress: ExtractProgress) -> None:
-        (folder.parent / "night.journal" / "killed.part").touch()
-        monkeypatch.setattr(os, "unlink", late)
-
-    report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=kill)
-    assert len(report.done) == 1
-    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
-
-
-async def test_an_unfinished_file_that_cannot_be_deleted_at_the_end_is_logged(
-    client: Client, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The run is complete nevertheless, and the next one tries again."""
-
-    def disturb(progress: ExtractProgress) -> None:
-        (folder.parent / "night.journal" / "folder.part").mkdir(exist_ok=True)
-
-    report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=disturb)
-    assert len(report.done) == 1
-    assert "an unfinished file can't be deleted" in caplog.text
-    assert "folder.part" in caplog.text
 
 
 async def test_a_failed_entity_is_tried_again_by_the_next_run(
@@ -173,7 +114,9 @@ async def test_a_publication_that_changes_meanwhile_is_read_whole(
     events: list[Event] = []
     with client.observed(events.append):
         report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    assert [event for event in events if isinstance(event, Restarted)] == [Restarted("extract", IDS[0], 1)]
+    assert [event for event in events if isinstance(event, Restarted)] == [
+        Restarted("read_entity", IDS[0], 1)
+    ]
     assert [each.dataset_id for each in report.done] == [COMPANIES[0].publications[1].dataset_id]
     assert rows(folder) == annual(COMPANIES[0])
 
@@ -266,12 +209,11 @@ async def test_an_account_without_access_to_some_entities_gets_the_others(
         ({"refresh": 1}, "refresh must be a bool"),
         ({"replace": None}, "replace must be a bool"),
         ({"wait": "no"}, "wait must be a bool"),
-        ({"stop": 5}, "stop must be an Event or None"),
+        ({"stop": 5}, "stop must be an Event"),
         ({"progress": 5}, "progress must be a function that is not async"),
         ({"progress": asyncio.sleep}, "progress must be a function that is not async"),
         ({"to": "a\0b"}, "to: '.*a.x00b' is not a path"),
         ({"to": os.fsdecode(b"n\xe9")}, "to: '.*n.udce9' is not a path in UTF-8"),
-        ({"clock": None}, "clock must be a function that is not async"),
     ],
 )
 async def test_a_wrong_argument_is_refused_before_anything_happens(
@@ -294,12 +236,12 @@ async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
         running = executor.submit(on_a_full_disk, limit, *arguments)
         code, file = await asyncio.wrap_future(running)
     assert code in {"EFBIG", "EIO", "ENOSPC"}
-    assert file.startswith(str(folder))
+    assert file.startswith(str(folder.parent))
     whole = names(folder)
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.unchanged) <= len(whole)
     assert rows(folder) == annual(*FIRST)
-    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
+    assert not list((folder.parent / "_night.journal").glob("*.part"))
 
 
 @pytest.fixture(params=[0o555, 0o777])
@@ -311,17 +253,17 @@ def read_only(request: pytest.FixtureRequest) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         (place / "night").mkdir()
-        (place / "night.journal").mkdir()
+        (place / "_night.journal").mkdir()
         for path in (place / "night", place):
             path.chmod(0o555)
-        (place / "night.journal").chmod(request.param)
+        (place / "_night.journal").chmod(request.param)
         root = os.geteuid() == 0
         if root:
             os.seteuid(65534)
         yield place / "night"
         if root:
             os.seteuid(0)
-        for path in (place, place / "night", place / "night.journal"):
+        for path in (place, place / "night", place / "_night.journal"):
             path.chmod(0o755)
 
 
@@ -329,6 +271,6 @@ async def test_a_read_only_folder_is_one_clear_error(
     sandbox: Sandbox, client: Client, folder: Path, read_only: Path
 ) -> None:
     """A read-only folder is one error that names the file, before a request is spent."""
-    with pytest.raises(PermissionError, match=r"/night(\.journal)?/"):
+    with pytest.raises(PermissionError, match=r"/_?night(\.journal)?/"):
         await extract(client, IDS, Select(), Annual(), to=read_only)
     assert sandbox.log == []

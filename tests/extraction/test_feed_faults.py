@@ -56,7 +56,7 @@ def check(folder: Path, expected: object) -> None:
 def check_files(folder: Path, changes: Any) -> None:
     assert rows(as_of(folder, "2999-01-01")) == in_files(folder)
     assert not [name for name in files(folder.parent) if "pending" in name or name.endswith(".part")]
-    head = folder.parent / "night.changes" / "head"
+    head = folder.parent / "_night.changes" / "head"
     assert head.read_text() == max(changes.column("run").to_pylist())
 
 

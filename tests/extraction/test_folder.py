@@ -1,7 +1,6 @@
 """Where an extraction may be, and how entities' files are named."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,10 +18,11 @@ from asyncfin import (
     SelectionError,
     extract,
     extract_cost,
+    read_changes,
 )
-from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.place import file_name
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, names, rows
+from tests.extraction.conftest import FIRST, IDS, names, rows
 
 # One to twelve bytes each in a file name.
 ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
@@ -78,35 +78,13 @@ async def test_a_folder_within_another_extraction_is_refused(
     for within, named in (
         ("night/more", "is in another extraction"),
         ("night/more/and/more", "is in another extraction"),
-        ("night.journal/more", "is the lock folder of"),
-        ("night.journal", "is the lock folder of"),
+        ("_night.journal/more", "is in _night.journal, which belongs to another"),
+        ("_night.changes", "is in _night.changes, which belongs to another"),
     ):
         for ask in (extract, extract_cost):
             with pytest.raises(SelectionError, match=rf"to: .*{within} {named}"):
                 await ask(client, IDS, Select(), Annual(), to=tmp_path / within)
     assert (names(tmp_path), len(sandbox.log)) == (before, spent)
-
-
-async def test_a_lock_is_put_into_no_other_extraction_s_folder(client: Client, tmp_path: Path) -> None:
-    """A lock is put into no other extraction's folder, whatever that one is called."""
-    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night.journal")
-    with pytest.raises(SelectionError, match=r"to: .*night\.journal is where the lock would be"):
-        await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
-    assert [path.name for path in (tmp_path / "night.journal").iterdir()] == [f"{IDS[0]}.parquet"]
-
-
-@pytest.mark.parametrize(("inner", "outer"), [("a.journal/sub", "a"), ("a/in", "a")])
-async def test_an_extraction_around_another_is_refused(
-    sandbox: Sandbox, client: Client, tmp_path: Path, inner: str, outer: str
-) -> None:
-    """Before a request is sent. Though no file is in the inner one yet, it is not locked out."""
-    await extract(client, [UNKNOWN_ID], Select(), Annual(), to=tmp_path / inner)
-    spent = len(sandbox.log)
-    for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match="contains another extraction"):
-            await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / outer)
-    assert len(sandbox.log) == spent
-    assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / inner)).done) == 1
 
 
 @pytest.mark.parametrize("name", ["lock", "O-1.parquet"])
@@ -118,21 +96,10 @@ async def test_a_file_in_a_folder_above_that_is_not_of_an_extraction_is_ignored(
     assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "a" / "night")).done) == 1
 
 
-async def test_a_footer_marks_an_extraction_whose_lock_is_lost(client: Client, tmp_path: Path) -> None:
-    """A folder within it, and the folder that its lock will be in again, are refused."""
-    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "night")
-    shutil.rmtree(tmp_path / "night.journal")
-    for within in ("night/more", "night.journal", "night.journal/more"):
-        for ask in (extract, extract_cost):
-            with pytest.raises(SelectionError, match=f"to: .*{within}"):
-                await ask(client, IDS, Select(), Annual(), to=tmp_path / within)
-
-
 @given(st.lists(ids, unique=True, min_size=2))
 def test_no_two_entities_share_a_file(several: list[str]) -> None:
     """Each name fits a file system, and those that are not shortened say the id."""
-    folder = Folder.at("night")
-    files = {entity_id: folder.file(entity_id).name for entity_id in several}
+    files = {entity_id: f"{file_name(entity_id)}.parquet" for entity_id in several}
     assert len(set(files.values())) == len(several)
     for entity_id, name in files.items():
         assert len(name.encode()) <= 255
@@ -141,14 +108,8 @@ def test_no_two_entities_share_a_file(several: list[str]) -> None:
 
 def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
     """A long name is cut, so a hash of the whole id distinguishes it."""
-    folder, alike = Folder.at("night"), "O-" + "\u682a" * 31
-    assert folder.file(f"{alike}\u682a") != folder.file(f"{alike}\u682b")
-
-
-@pytest.mark.parametrize("name", [".journal", ".changes"])
-def test_a_folder_may_be_named_as_the_end_of_a_lock_folder(tmp_path: Path, name: str) -> None:
-    """It is the lock folder of nothing: no folder has the empty name."""
-    assert Folder.at(tmp_path / name).data == tmp_path / name
+    alike = "O-" + "\u682a" * 31
+    assert file_name(f"{alike}\u682a") != file_name(f"{alike}\u682b")
 
 
 async def test_ids_that_differ_only_in_case_are_refused(
@@ -191,3 +152,41 @@ async def test_what_is_put_in_place_is_on_the_disk(
     for name in names(folder):
         file, directory = ((folder / each).stat().st_ino for each in (name, "."))
         assert directory in flushed[flushed.index(file) :]
+
+
+async def test_an_extraction_around_another_is_refused(
+    sandbox: Sandbox, client: Client, tmp_path: Path
+) -> None:
+    """Readers would take its files for part of the table; no request is sent."""
+    await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "a" / "in")
+    spent = len(sandbox.log)
+    for ask in (extract, extract_cost):
+        with pytest.raises(ManifestMismatchError, match="is not an extraction's file"):
+            await ask(client, IDS[:1], Select(), Annual(), to=tmp_path / "a")
+    assert len(sandbox.log) == spent
+
+
+@pytest.mark.parametrize("segment", ["year=1999", "entity_id=x"])
+async def test_a_name_that_readers_take_for_a_column_is_rejected(
+    sandbox: Sandbox, client: Client, tmp_path: Path, segment: str
+) -> None:
+    """They would replace the files' column by the folder's value; other names of that form are fine."""
+    for to in (tmp_path / segment, tmp_path / segment / "night", f"s3://bucket/{segment}"):
+        with pytest.raises(SelectionError, match=f"{segment}.*column '{segment.partition('=')[0]}'"):
+            await extract(client, IDS, Select(), Annual(), to=to)
+    assert (sandbox.log, names(tmp_path)) == ([], [])
+    report = await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "date=2026-11-28")
+    assert len(report.done) == 1
+
+
+async def test_a_tilde_is_the_home_folder(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No folder named ~ appears."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    report = await extract(client, IDS[:1], Select(), Annual(), to="~/night", history=True)
+    assert f"{IDS[0]}.parquet" in names(tmp_path / "night")
+    assert report.done[0].path == f"{tmp_path}/night/{IDS[0]}.parquet"
+    assert len(read_changes("~/night")) == report.rows
+    assert "~" not in names(tmp_path)

@@ -28,7 +28,7 @@ from tests.extraction.fresh import exit_code, killed_after_a_rename
 
 def beside(folder: Path) -> Path:
     """The folder of the lock."""
-    return folder.parent / "night.journal"
+    return folder.parent / "_night.journal"
 
 
 async def test_a_footer_has_missing_and_no_column_is_added(client: Client, folder: Path) -> None:
@@ -85,7 +85,7 @@ async def test_a_file_of_a_killed_run_is_kept_for_its_question(client: Client, k
         await extract(client, IDS[1:], Select(), Quarterly(), to=killed)
     before = names(killed.parent)
     cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
-    assert (cost.unchanged, cost.new, names(killed.parent)) == (1, len(IDS) - 1, before)
+    assert (cost.files, cost.entities - cost.files, names(killed.parent)) == (1, len(IDS) - 1, before)
     report = await extract(client, IDS, Select(), Annual(), to=killed)
     assert [each.entity_id for each in report.unchanged] == [IDS[0]]
     assert rows(killed) == annual(*FIRST)
@@ -103,7 +103,7 @@ async def test_a_question_that_only_failed_excludes_no_other(client: Client, fol
     """A folder without files belongs to no question."""
     assert len((await extract(client, [UNKNOWN_ID], Select(), Annual(), to=folder)).failed) == 1
     cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
-    assert cost.new == len(IDS)
+    assert cost.entities - cost.files == len(IDS)
     assert len((await extract(client, IDS[:1], Select(), Quarterly(), to=folder)).done) == 1
 
 
@@ -127,7 +127,7 @@ async def test_a_copy_of_a_file_under_another_name_is_refused(
     (folder / stranger).parent.mkdir(parents=True, exist_ok=True)
     (folder / stranger).write_bytes((folder / f"{IDS[0]}.parquet").read_bytes())
     for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match=f"night contains {stranger}, which is not"):
+        with pytest.raises(ManifestMismatchError, match=f"night/{stranger} is not an extraction"):
             await ask(client, IDS, Select(), Annual(), to=folder)
 
 
@@ -139,7 +139,7 @@ async def test_the_file_of_a_panel_that_a_user_has_saved_is_refused_and_kept(
     path = folder / f"{IDS[0]}.parquet"
     pq.write_table((await client.query(IDS[0], Select(), Annual())).to_arrow(), path)
     saved = path.read_bytes()
-    with pytest.raises(ManifestMismatchError, match=f"night contains {path.name}"):
+    with pytest.raises(ManifestMismatchError, match=f"night/{path.name}"):
         await extract(client, IDS, Select(), Annual(), to=folder)
     assert path.read_bytes() == saved
 
@@ -176,7 +176,7 @@ async def test_an_estimate_needs_no_permission_to_write(client: Client, place: P
             os.seteuid(0)
         for path in everything:
             path.chmod(0o755)
-    assert cost.unchanged == len(IDS)
+    assert cost.files == len(IDS)
     assert contents(place) == before
 
 

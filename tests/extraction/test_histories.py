@@ -10,6 +10,7 @@ import pytest
 
 from asyncfin import Client, Exact, Select, as_of, extract, read_changes
 from asyncfin.sandbox import Dialect, Sandbox
+from tests.extraction.conftest import clocked
 from tests.nights import (
     BEGIN,
     LABELS,
@@ -99,7 +100,9 @@ async def test_the_feed_is_what_was_published(tmp_path: Path, empty_series: bool
             for each in IDS:
                 sandbox.publish(told.publication(each, night))
             told.now += timedelta(days=told.rng.choice((1, 1, 2, -2)))
-            await extract(client, IDS, Select(), Exact(LABELS), to=to, history=True, clock=lambda: told.now)
+            await extract(
+                clocked(client, lambda: told.now), IDS, Select(), Exact(LABELS), to=to, history=True
+            )
             expected = [row for each in IDS for row in published(each, told.contents[each][night])]
             assert rows(as_of(to, datetime.now(UTC))) == sorted(expected), night
             for run in set(read_changes(to).column("run").to_pylist()) - began.keys():

@@ -20,6 +20,7 @@ from asyncfin import Client, Exact, as_of, extract, read_changes
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import clocked
 from tests.extraction.steps import at_step, full
 from tests.extraction.test_feed import rows
 from tests.nights import BEGIN, LABELS, Cell, Content, Key, entity, nights, publication
@@ -40,7 +41,7 @@ class Copies:
 
     def note(self, folder: Path) -> None:
         """Note the files of a folder for the runs that are new in its feed, or pending."""
-        for path in Path(f"{folder}.changes").rglob("*.parquet"):
+        for path in folder.with_name("_night.changes").rglob("*.parquet"):
             footer = json.loads(pq.read_metadata(path).metadata[b"asyncfin"])
             self.by_run.setdefault(footer["feed"]["run"], in_folder(folder))
 
@@ -97,10 +98,8 @@ class Run:
         listed = [each for each in IDS if each == IDS[0] or at == 0 or self.rng.random() < 0.85]
         self.now += timedelta(days=self.rng.choice(self.days))
         prune = self.rng.random() < 0.3
-        await extract(
-            client, listed, Select(), YEARS, to=self.to, history=True, prune=prune, clock=lambda: self.now,
-            **arguments,
-        )  # fmt: skip
+        clocked(client, lambda: self.now)
+        await extract(client, listed, Select(), YEARS, to=self.to, history=True, prune=prune, **arguments)
 
 
 def in_folder(folder: Path) -> dict[str, Rows]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import platform
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,23 @@ from asyncfin import (
     AuthenticationError,
     Client,
     ManifestMismatchError,
-    Retry,
     RunInProgressError,
     Select,
     UnknownToAllError,
     extract,
 )
-from asyncfin.extraction.files import place_of
-from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.folder import folder_at
 from asyncfin.extraction.last import FORMAT, read_last
+from asyncfin.extraction.place import Holder
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
-from asyncfin.sandbox import Hang, Latency, Sandbox, Status
-from tests.extraction.conftest import IDS, UNKNOWN_ID, wait_for
+from asyncfin.sandbox import Drop, Hang, Latency, Sandbox, Status
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, clocked, wait_for
 
 NOW = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
 
 
 def place_of_last(folder: Path) -> Path:
-    return Path(f"{folder}.journal/last.json")
+    return folder.with_name("_night.journal") / "last.json"
 
 
 def written(folder: Path) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def written(folder: Path) -> dict[str, Any]:
 
 
 async def run(client: Client, folder: Path, ids: Any = IDS, **options: Any) -> Any:
-    return await extract(client, ids, Select(), Annual(), to=folder, clock=lambda: NOW, **options)
+    return await extract(clocked(client, lambda: NOW), ids, Select(), Annual(), to=folder, **options)
 
 
 async def test_a_complete_run_and_the_next_night(client: Client, folder: Path) -> None:
@@ -61,6 +61,8 @@ async def test_a_complete_run_and_the_next_night(client: Client, folder: Path) -
         "failed": 0,
         "left": 0,
         "requests": report.requests,
+        "repeated": {},
+        "uncounted": 0,
         "rows": report.rows,
         "seconds": report.seconds,
         "stopped": None,
@@ -108,21 +110,16 @@ async def test_a_used_up_allowance_says_when_to_go_on(sandbox: Sandbox, client: 
     assert datetime.fromisoformat(last["resume_at"]) == report.resume_at
 
 
-@pytest.mark.parametrize("event", ["stop", "drop"])
-async def test_an_interrupted_run_has_the_code_of_ctrl_c(
-    sandbox: Sandbox, client: Client, folder: Path, event: str
-) -> None:
-    """`drop` leaves what is in progress; `stop` finishes it."""
-    given = asyncio.Event()
-    sandbox.inject(
-        Hang(operation="query", nth=2) if event == "drop" else Latency(operation="query", seconds=0.1, nth=2)
-    )
+async def test_a_stopped_run_is_interrupted(sandbox: Sandbox, client: Client, folder: Path) -> None:
+    """It finishes what is in progress, and has the exit code of Ctrl-C."""
+    stop = asyncio.Event()
+    sandbox.inject(Latency(operation="query", seconds=0.1, nth=2))
 
     def note(progress: Any) -> None:
         if progress.done:
-            given.set()
+            stop.set()
 
-    report = await run(client, folder, progress=note, **{event: given})
+    report = await run(client, folder, progress=note, stop=stop)
     last = written(folder)
     assert (report.outcome, report.exit_code) == ("interrupted", 130)
     assert (last["exit"], last["outcome"], last["stopped"]) == (130, "interrupted", None)
@@ -163,11 +160,11 @@ async def test_a_cancelled_run_is_interrupted(sandbox: Sandbox, client: Client, 
 
 async def test_a_run_that_finds_another_at_work_writes_nothing(client: Client, folder: Path) -> None:
     """It has not held the lock."""
-    place = Folder.at(folder)
-    place.beside.mkdir(parents=True)
-    with place.locked(), pytest.raises(RunInProgressError):
+    lock = folder_at(folder).lock(Holder())
+    with pytest.raises(RunInProgressError):
         await run(client, folder)
-    assert read_last(place_of(folder)) is None
+    lock.release()
+    assert read_last(folder_at(folder)) is None
 
 
 async def test_an_outcome_that_cannot_be_written_is_logged(
@@ -190,7 +187,7 @@ def test_what_is_no_outcome_of_this_format_is_none(folder: Path, content: str | 
     make_folder(place_of_last(folder).parent)
     if content is not None:
         place_of_last(folder).write_text(content)
-    assert read_last(place_of(folder)) is None
+    assert read_last(folder_at(folder)) is None
 
 
 @pytest.mark.parametrize(
@@ -214,14 +211,48 @@ def test_if_all_failed_for_one_reason_its_code_says_more(kinds: list[str | None]
     assert ExtractReport(entities, 1.0, 0.0).exit_code == code
 
 
+async def test_the_last_thirty_outcomes_are_kept(client: Client, folder: Path) -> None:
+    """One line each, the newest last, with the reasons of failures but not their entities."""
+    for _ in range(32):
+        await run(client, folder, [*IDS[:1], UNKNOWN_ID], refresh=False)
+    lines = (folder.with_name("_night.journal") / "runs.jsonl").read_text().splitlines()
+    runs = [json.loads(line) for line in lines]
+    assert len(runs) == 30
+    assert [outcome["unchanged"] for outcome in runs] == [1] * 30
+    failure = written(folder)["failures"]["NotFoundError"]
+    assert runs[-1]["failures"] == {"NotFoundError": {"count": 1, "message": failure["message"]}}
+
+
 @pytest.mark.virtual
-async def test_a_stop_ends_the_wait_for_the_end_of_an_outage(sandbox: Sandbox, folder: Path) -> None:
-    """What waits is left at once; it does not fail."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    sandbox.inject(Status(status=503, retry_after=60))
-    async with Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=2)) as client:
-        loop.call_later(100, stop.set)
-        report = await run(client, folder, stop=stop, max_outage=10_000)
-    assert (report.outcome, len(report.left), report.stopped) == ("interrupted", 6, None)
-    assert loop.time() < 140
+async def test_repeated_requests_are_counted_by_reason(tmp_path: Path) -> None:
+    """In the report, in its text and in the outcome; the sum of requests has them too."""
+    async with Sandbox(*FIRST) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        for fault in (Status(operation="query", status=503, nth=1), Drop(operation="catalogue", nth=2)):
+            sandbox.inject(fault)
+        report = await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
+        assert report.requests == len(sandbox.log)
+    assert dict(report.repeated) == {"503": 1, "ConnectionFailedError": 1}
+    assert "14 requests, 2 of them repeated: 1 x 503, 1 x ConnectionFailedError" in str(report)
+    assert written(tmp_path / "night")["repeated"] == dict(report.repeated)
+
+
+async def test_a_run_without_threads_leaves_its_outcome(
+    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's limit: one error of this machine, exit code 7."""
+    start, progress = threading.Thread.start, list[Any]()
+
+    def watch(event: Any) -> None:
+        if event.done == 1 and not progress:
+            progress.append(event)
+            monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with pytest.raises(OSError, match="no thread can be started"):
+        await run(client, folder, progress=watch)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    last = written(folder)
+    assert (last["exit"], last["stopped"]["error"]) == (7, "OSError")
+    assert (await run(client, folder)).exit_code == 0

@@ -16,8 +16,8 @@ import pytest
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.events import Event
-from asyncfin.extraction import folder_files
-from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.folder import folder_at
+from asyncfin.extraction.place import Holder
 from asyncfin.sandbox import Hang, Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, rows, wait_for
 from tests.extraction.fresh import extracted, processes
@@ -65,8 +65,8 @@ async def test_the_lock_says_whose_it_is_and_is_renewed(
     sandbox: Sandbox, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JSON: owner, host, process, when the run began and was still at work, and the version."""
-    monkeypatch.setattr(folder_files, "RENEW_SECONDS", 0.01)
-    lock = folder.parent / "night.journal" / "lock"
+    monkeypatch.setattr(sys.modules["asyncfin.extraction.extract"], "RENEW_SECONDS", 0.01)
+    lock = folder.parent / "_night.journal" / "lock"
     async with at_work(sandbox, client, folder):
         first = json.loads(lock.read_bytes())
         assert first.keys() >= {"owner", "host", "pid", "began", "renewed", "version"}
@@ -88,25 +88,25 @@ async def test_copying_the_folder_does_not_let_a_second_process_in(
 ) -> None:
     """The process at work may read its own lock, as a backup does, and still holds it."""
     async with at_work(sandbox, client, folder):
-        shutil.copytree(folder.parent / "night.journal", folder.parent / "backup")
+        shutil.copytree(folder.parent / "_night.journal", folder.parent / "backup")
         assert "another run is at work" in await another(sandbox, folder)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_child_that_outlives_its_parent_holds_no_lock(folder: Path) -> None:
     """As a worker of a process pool does whose driver was killed: it waits for work for ever."""
-    place = Folder.at(folder)
-    place.make()
+    place = folder_at(folder)
     mine, its = socket.socketpair()
-    with place.locked():
-        child = os.fork()
-        if child == 0:
-            mine.close()
-            its.sendall(b"forked")
-            its.recv(1)  # until the other end is closed
-            os._exit(0)
-        its.close()
-        mine.recv(6)
-    with place.locked(), mine:
-        pass
+    lock = place.lock(Holder())
+    child = os.fork()
+    if child == 0:
+        mine.close()
+        its.sendall(b"forked")
+        its.recv(1)  # until the other end is closed
+        os._exit(0)
+    its.close()
+    mine.recv(6)
+    lock.release()
+    with mine:
+        place.lock(Holder()).release()
     os.waitpid(child, 0)

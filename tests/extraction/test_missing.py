@@ -4,17 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
-from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport
-from asyncfin.extraction.unknown import unknown_to_all
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.series import triple
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, rows
+from tests.extraction.conftest import FIRST, IDS, annual, rows
 
 
 @pytest.fixture
@@ -59,18 +56,6 @@ async def test_an_entity_that_knows_none_of_the_ids_is_done_without_rows(
     assert len(sandbox.log) == since + 2
 
 
-async def test_what_no_entity_knows_is_an_error_at_the_end(
-    client: Client, folder: Path, catalogues: list[Catalogue]
-) -> None:
-    """Everything else is done by then; the same call again says it again."""
-    metric, _ = uneven(catalogues)
-    for _ in range(2):
-        with pytest.raises(SelectionError, match=r"none of the 2 entities.*'Nonsense'") as raised:
-            await extract(client, IDS[:2], Select(metric_ids=[metric, "Nonsense"]), Annual(), to=folder)
-        assert metric not in str(raised.value)
-    assert rows(folder)
-
-
 async def test_a_word_that_an_entity_lacks_gives_no_rows(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
@@ -82,7 +67,7 @@ async def test_a_word_that_an_entity_lacks_gives_no_rows(
         {} if rare in known else {"basis": (rare,)} for known in (first, second)
     ]
     assert [bool(each.rows) for each in report.done] == [rare in first, rare in second]
-    with pytest.raises(SelectionError, match="none of the 2 entities has basis 'segmints'"):
+    with pytest.raises(SelectionError, match="none of 2 entities has basis 'segmints'"):
         await extract(client, IDS[:2], Select(basis="segmints"), Annual(), to=folder.with_name("other"))
 
 
@@ -100,29 +85,6 @@ async def test_what_no_entity_knows_is_told_with_what_comes_close(
         await extract(client, IDS[:1], asked, Annual(), to=folder)
     with pytest.raises(SelectionError, match=rf"metric_ids '{metric}x'$"):
         await extract(client, IDS[:1], asked, Annual(), to=folder)
-
-
-NAMES = st.lists(st.sampled_from("abc"), unique=True).map(tuple)
-
-
-@given(st.lists(st.dictionaries(st.just("metric_ids"), NAMES), min_size=1, max_size=4))
-def test_unknown_is_what_all_lack_in_the_order_of_asking(missing: list[dict[str, tuple[str, ...]]]) -> None:
-    """Field by field; fields of which nothing is left are not there."""
-    expected = {
-        field: left
-        for field, names in missing[0].items()
-        if (left := tuple(name for name in names if all(name in each.get(field, ()) for each in missing)))
-    }
-    question = SharedQuestion(Select("abcd"), Annual())  # of which each entity has something
-    entities = [EntityReport(UNKNOWN_ID, "done", missing=each) for each in missing]
-    assert unknown_to_all(question, entities, has_rows=True) == expected
-    assert unknown_to_all(question, [*entities, EntityReport(UNKNOWN_ID, "left")], has_rows=True) == {}
-
-
-async def test_nothing_is_called_unknown_while_an_entity_has_failed(client: Client, folder: Path) -> None:
-    """Nothing is called unknown while an entity has failed: that one may have it."""
-    report = await extract(client, [IDS[0], UNKNOWN_ID], Select(metric_ids="Nonsense"), Annual(), to=folder)
-    assert (dict(report.unknown), len(report.failed)) == ({}, 1)
 
 
 async def test_paths_of_exactly_these_scope_groups_are_none_where_one_is_missing(

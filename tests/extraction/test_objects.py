@@ -5,11 +5,12 @@ import json
 import logging
 import os
 import pickle
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Event
 from typing import Any
 
 import obstore
@@ -28,7 +29,7 @@ from asyncfin import (
     extract,
     extract_cost,
 )
-from asyncfin.extraction import lock, prefix
+from asyncfin.extraction import prefix
 from asyncfin.sandbox import Hang, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
@@ -36,7 +37,14 @@ from tests.services.altering import altered
 
 TO = f"s3://{BUCKET}/night"
 # What every run leaves behind that has held the lock.
-LAST = "night.journal/last.json"
+JOURNAL = [f"_night.journal/{name}" for name in ("confirmed.json", "last.json", "runs.jsonl")]
+
+
+def set_seconds(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    """Set how often a lock is renewed, and when it is stale."""
+    for name, value in seconds.items():
+        for module in (prefix, sys.modules["asyncfin.extraction.extract"]):
+            monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ async def test_the_objects_hold_what_the_files_of_a_folder_hold(s3: S3, client: 
     local = await extract(client, IDS, Select(), Annual(), to=folder)
     report = await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == rows(folder) == annual(*FIRST)
-    assert s3.names() == [LAST, *(f"night/{name}" for name in names(folder))]
+    assert s3.names() == [*JOURNAL, *(f"night/{name}" for name in names(folder))]
     assert (report.rows, report.bytes) == (local.rows, local.bytes)
     assert [each.path for each in report.entities] == [f"{TO}/{each}.parquet" for each in IDS]
 
@@ -58,7 +66,7 @@ async def test_the_objects_hold_what_the_files_of_a_folder_hold(s3: S3, client: 
 async def test_a_second_run_sends_one_request_an_entity_and_reads_what_has_changed(
     s3: S3, client: Client, sandbox: Sandbox
 ) -> None:
-    """The objects' metadata name their publication and question."""
+    """The objects' footers name their publication and question."""
     first = await extract(client, IDS, Select(), Annual(), to=TO)
     again = await extract(client, IDS, Select(), Annual(), to=TO)
     assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
@@ -77,26 +85,9 @@ async def test_an_estimate_reads_the_objects_and_writes_nothing(
     sandbox.publish(COMPANIES[0])
     before = s3.everything()
     cost = await extract_cost(client, IDS, Select(), Annual(), to=TO)
-    assert (cost.new, cost.changed, cost.unchanged, cost.guessed) == (2, 1, 3, 2)
-    assert cost.requests == 1 + first.entities[0].requests + 3 + round(2 * first.requests / 4)
+    assert (cost.files, cost.spent) == (4, 0)
+    assert cost.least == 4 + round(2 * first.requests / 4)
     assert s3.everything() == before
-
-
-async def test_an_estimate_leaves_out_an_object_that_a_run_has_just_deleted(
-    s3: S3, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It takes no lock, so a run with `prune` may delete an object that was listed a moment ago."""
-    await extract(client, IDS[:2], Select(), Annual(), to=TO)
-    listing = obstore.list
-
-    def listed(store: Any, *arguments: Any) -> Any:
-        found = [*listing(store, *arguments)]
-        obstore.delete(s3.store, f"night/{IDS[0]}.parquet")
-        return found
-
-    monkeypatch.setattr(obstore, "list", listed)
-    cost = await extract_cost(client, IDS[:2], Select(), Annual(), to=TO)
-    assert (cost.new, cost.unchanged) == (1, 1)
 
 
 async def test_another_question_is_refused_unless_it_replaces_the_objects(
@@ -110,7 +101,7 @@ async def test_another_question_is_refused_unless_it_replaces_the_objects(
             await ask(client, IDS, Select(), Quarterly(), to=TO)
     assert (s3.names(), len(sandbox.log)) == (before, spent)
     await extract(client, IDS[:2], Select(), Annual(last=1), to=TO, replace=True)
-    assert s3.names() == [LAST, *(f"night/{entity_id}.parquet" for entity_id in sorted(IDS[:2]))]
+    assert s3.names() == [*JOURNAL, *(f"night/{entity_id}.parquet" for entity_id in sorted(IDS[:2]))]
 
 
 async def test_objects_without_rows_keep_no_other_question_out(s3: S3, client: Client) -> None:
@@ -119,37 +110,6 @@ async def test_objects_without_rows_keep_no_other_question_out(s3: S3, client: C
         await extract(client, IDS, Select(label="no such label"), Annual(), to=TO)
     await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == annual(*FIRST)
-
-
-async def test_a_copy_that_has_lost_its_metadata_is_known_by_its_footer(s3: S3, client: Client) -> None:
-    """A copy without metadata is known by its footer; one under another name is not an extraction's file."""
-    await extract(client, IDS, Select(), Annual(), to=TO)
-    for key in s3.names("night/"):
-        obstore.put(s3.store, key, bytes(obstore.get(s3.store, key).bytes()))
-    assert len((await extract(client, IDS, Select(), Annual(), to=TO)).unchanged) == len(IDS)
-    obstore.copy(s3.store, f"night/{IDS[0]}.parquet", f"night/{IDS[0]}-copy.parquet")
-    with pytest.raises(
-        ManifestMismatchError, match=rf"night/{IDS[0]}-copy\.parquet is not an extraction's file"
-    ):
-        await extract(client, IDS, Select(), Annual(), to=TO)
-
-
-async def test_names_too_many_for_the_metadata_are_found_in_the_footer(s3: S3, client: Client) -> None:
-    """S3 takes 2 kB. A later run reports what an entity does not have too; a damaged object is read again."""
-    metric = (await client.catalogue(IDS[0])).series[0].metric_id
-    lost = tuple(f"Nonsense{number}" for number in range(300))
-    asked: dict[str, Any] = {"select": Select([metric, *lost]), "periods": Annual(), "to": TO}
-    key = f"night/{IDS[0]}.parquet"
-    for state in ("done", "unchanged", "damaged", "done", "unchanged"):
-        if state == "damaged":
-            attributes = obstore.get(s3.store, key).attributes
-            obstore.put(s3.store, key, b"PAR1" + bytes(20), attributes=attributes)
-            continue
-        with pytest.raises(UnknownToAllError) as raised:
-            await extract(client, IDS[:1], **asked)
-        (entity,) = raised.value.extract_report.entities
-        assert (entity.state, dict(entity.missing)) == (state, {"metric_ids": lost})
-    assert sum(len(name) + len(value) for name, value in attributes.items()) < 2048
 
 
 @pytest.mark.parametrize("key", ["night/mine.parquet", f"night/deep/{IDS[0]}.parquet"])
@@ -168,8 +128,7 @@ async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Locks are renewed at once; on a busy machine too, none becomes stale between two renewals."""
-    monkeypatch.setattr(lock, "RENEW_SECONDS", 0.05)
-    monkeypatch.setattr(lock, "STALE_SECONDS", 10.0)
+    set_seconds(monkeypatch, RENEW_SECONDS=0.05, STALE_SECONDS=10.0)
 
 
 async def test_a_second_driver_is_refused_while_the_first_is_at_work(
@@ -179,7 +138,7 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     sandbox.inject(Hang(operation="query", nth=1))
     first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=TO))
     await wait_for(lambda: "query" in {served.operation for served in sandbox.log})
-    held = json.loads(bytes(obstore.get(s3.store, "night.journal/lock").bytes()))
+    held = json.loads(bytes(obstore.get(s3.store, "_night.journal/lock").bytes()))
     assert held.keys() >= {"owner", "host", "pid", "began", "renewed", "version"}
     assert held["pid"] == os.getpid()
     with pytest.raises(RunInProgressError, match="another run is at work on s3://figures/night"):
@@ -187,7 +146,7 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     first.cancel()
     with pytest.raises(asyncio.CancelledError):
         await first
-    assert "night.journal/lock" not in s3.names()
+    assert "_night.journal/lock" not in s3.names()
     await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == annual(*FIRST)
 
@@ -197,8 +156,8 @@ async def test_a_lock_that_is_not_renewed_is_taken_over(
 ) -> None:
     """The lock of a killed driver is taken over without comparing the clocks of two machines."""
     # Two seconds of real time: the server of the objects runs in another thread, so the clock is real.
-    monkeypatch.setattr(lock, "STALE_SECONDS", 2.0)
-    obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
+    set_seconds(monkeypatch, STALE_SECONDS=2.0)
+    obstore.put(s3.store, "_night.journal/lock", b"of a driver that was killed")
     await extract(client, IDS, Select(), Annual(), to=TO)
     assert s3.rows("night") == annual(*FIRST)
 
@@ -208,7 +167,7 @@ async def test_a_wait_for_a_lock_is_told_and_ended_by_a_stop(
 ) -> None:
     """All entities are left, nothing is deleted, and the lock stays whose it is."""
     await extract(client, IDS[:1], Select(), Quarterly(), to=TO)
-    obstore.put(s3.store, "night.journal/lock", b"of a driver that was killed")
+    obstore.put(s3.store, "_night.journal/lock", b"of a driver that was killed")
     before, spent, stop = s3.everything(), len(sandbox.log), asyncio.Event()
     asked: dict[str, Any] = {"to": TO, "replace": True, "stop": stop}
     running = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), **asked))
@@ -225,40 +184,10 @@ async def test_a_driver_whose_lock_may_be_lost_deletes_nothing(
     """Objects of another question would be those of the run that has taken over."""
     await extract(client, IDS, Select(), Quarterly(), to=TO)
     before = s3.everything()
-    monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS)
+    set_seconds(monkeypatch, STALE_SECONDS=prefix.RENEW_SECONDS)
     with pytest.raises(RunInProgressError, match="another run may have taken over"):
         await extract(client, IDS, Select(), Annual(), to=TO, replace=True)
     assert s3.everything() == before
-
-
-async def test_objects_are_deleted_and_looked_for_side_by_side(
-    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store takes tens of milliseconds for each."""
-
-    def wait_for_all(name: str, patch: pytest.MonkeyPatch, count: int) -> None:
-        call, all_at_once = getattr(obstore, name), Barrier(count)
-
-        def waiting(store: Any, key: str, **options: Any) -> Any:
-            if key.endswith(".parquet"):
-                all_at_once.wait(60)
-            return call(store, key, **options)
-
-        patch.setattr(obstore, name, waiting)
-
-    await extract(client, IDS, Select(), Quarterly(), to=TO)
-    with monkeypatch.context() as patch:
-        wait_for_all("delete", patch, len(IDS))
-        await extract(client, IDS, Select(), Annual(), to=TO, replace=True)
-    for key in s3.names("night/"):
-        obstore.delete(s3.store, key)
-    wait_for_all("get", monkeypatch, 3)  # a chunk of the sample, and one of the others
-    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
-    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
-    with ThreadPoolExecutor(1) as executor:
-        asked: dict[str, Any] = {"to": TO, "executor": executor}
-        report = await extract(Client.from_env, IDS, Select(), Annual(), **asked)
-    assert [each.state for each in report.entities] == ["done"] * len(IDS)
 
 
 async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
@@ -269,11 +198,11 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     sandbox.inject(Latency(operation="query", nth=1, seconds=2))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
-    obstore.put(s3.store, "night.journal/lock", b"another's")
-    await wait_for(lambda: bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's")
+    obstore.put(s3.store, "_night.journal/lock", b"another's")
+    await wait_for(lambda: bytes(obstore.get(s3.store, "_night.journal/lock").bytes()) == b"another's")
     with pytest.raises(RunInProgressError, match="another run has taken over s3://figures/night"):
         await running
-    assert s3.names() == ["night.journal/lock"]
+    assert f"night/{IDS[0]}.parquet" not in s3.names()
 
 
 async def test_the_lock_of_another_run_is_left_alone(s3: S3, client: Client, sandbox: Sandbox) -> None:
@@ -281,21 +210,21 @@ async def test_the_lock_of_another_run_is_left_alone(s3: S3, client: Client, san
     sandbox.inject(Hang(operation="query", nth=1))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
-    obstore.put(s3.store, "night.journal/lock", b"another's")
+    obstore.put(s3.store, "_night.journal/lock", b"another's")
     running.cancel()
     await asyncio.wait([running])
-    assert bytes(obstore.get(s3.store, "night.journal/lock").bytes()) == b"another's"
+    assert bytes(obstore.get(s3.store, "_night.journal/lock").bytes()) == b"another's"
 
 
 async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_more(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A driver that could not renew its lock in time stops writing: another run may have taken over."""
-    monkeypatch.setattr(lock, "STALE_SECONDS", lock.RENEW_SECONDS + 0.3)
+    set_seconds(monkeypatch, STALE_SECONDS=prefix.RENEW_SECONDS + 0.3)
     sandbox.inject(Latency(operation="query", nth=1, seconds=1))
     with pytest.raises(RunInProgressError, match="not be renewed in time"):
         await extract(client, IDS[:1], Select(), Annual(), to=TO)
-    assert s3.names() == []
+    assert not [name for name in s3.names() if name.endswith(".parquet")]
 
 
 async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandbox: Sandbox) -> None:
@@ -303,11 +232,11 @@ async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandb
     sandbox.inject(Hang(operation="query", nth=1))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
     await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
-    assert s3.names() == ["night.journal/lock"]
+    assert s3.names() == ["_night.journal/lock"]
     while not running.done():
         running.cancel()
         await asyncio.sleep(0)
-    assert s3.names() == [LAST]
+    assert s3.names() == JOURNAL
 
 
 def test_a_run_that_asyncio_run_cancels_again_takes_its_lock_away(
@@ -337,7 +266,7 @@ def test_a_run_that_asyncio_run_cancels_again_takes_its_lock_away(
 
     asyncio.run(main())
     monkeypatch.undo()
-    assert s3.names() == [LAST]
+    assert s3.names() == JOURNAL
 
 
 async def test_a_store_without_conditional_writes_needs_leave(
@@ -364,8 +293,7 @@ async def test_a_store_that_is_away_is_one_clear_error(
 ) -> None:
     """A store that is away is one error that names the place and says why in one line."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
-    monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.2)
+    monkeypatch.setitem(prefix._RETRY, "max_retries", 1)
     with pytest.raises(OSError, match=r"the store failed.*s3://figures/night") as raised:
         await extract(client, IDS, Select(), Annual(), to=TO)
     assert "\n" not in str(raised.value)
@@ -376,8 +304,7 @@ async def test_a_store_that_goes_away_loses_nothing(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One clear error; the same call goes on when the store is back and the lock is stale."""
-    monkeypatch.setitem(prefix.RETRY, "max_retries", 1)
-    monkeypatch.setattr(prefix, "RETRY_SECONDS", 0.2)
+    monkeypatch.setitem(prefix._RETRY, "max_retries", 1)
 
     def leave(progress: ExtractProgress) -> None:
         if progress.done == 3:
@@ -406,7 +333,7 @@ async def test_wrong_credentials_are_one_clear_error(
     from moto.core.responses import ActionAuthenticatorMixin
 
     monkeypatch.setattr(ActionAuthenticatorMixin, "request_count", 0)
-    with pytest.raises(PermissionError, match=r"refuses these credentials.*s3://figures/night") as raised:
+    with pytest.raises(PermissionError, match=r"rejects these credentials.*s3://figures/night") as raised:
         await extract(client, IDS, Select(), Annual(), to=TO)
     assert "test-secret" not in str(raised.value)
     assert sandbox.log == []
@@ -467,7 +394,7 @@ async def test_workers_write_the_objects_that_one_process_writes(
         report = await extract(Client.from_env, IDS, Select(), Annual(), to=TO, executor=executor, chunk=2)
     assert [each.path for each in report.entities] == [f"{TO}/{each}.parquet" for each in IDS]
     assert s3.rows("night") == annual(*FIRST)
-    assert s3.names() == [LAST, *(f"night/{each}.parquet" for each in sorted(IDS))]
+    assert s3.names() == [*JOURNAL, *(f"night/{each}.parquet" for each in sorted(IDS))]
     again = await extract(client, IDS, Select(), Annual(), to=TO)
     assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
 
@@ -484,3 +411,12 @@ async def test_an_object_is_known_in_whatever_case_its_publication_is_written(
     async with altered(sandbox, shout) as base_url, Client(base_url, sandbox.token) as louder:
         report = await extract(louder, IDS, Select(), Annual(), to=TO)
     assert len(report.unchanged) == len(IDS)
+
+
+async def test_an_address_is_taken_as_it_is(s3: S3, client: Client, sandbox: Sandbox) -> None:
+    """A key with %20 in it is not one with a space."""
+    await extract(client, IDS[:1], Select(), Annual(), to=f"s3://{BUCKET}/a%20b")
+    assert f"a%20b/{IDS[0]}.parquet" in s3.names()
+    assert "_a%20b.journal/last.json" in s3.names()
+    report = await extract(client, IDS[:1], Select(), Annual(), to=f"s3://{BUCKET}/a%20b")
+    assert len(report.unchanged) == 1

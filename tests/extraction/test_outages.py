@@ -14,6 +14,7 @@ import pytest
 
 from asyncfin import Annual, Client, ExtractReport, Select, extract
 from tests.extraction.gate import TOKEN, dataset_body, entity
+from tests.extraction.making import make_bulk_client
 from tests.services.raw import Received, Scripted, answer, dropping, refusal, writing
 
 # ASYNCFIN_ENTITIES=600 is the night that the documents speak of.
@@ -100,12 +101,12 @@ def night(
     """Run the second night, in one process or with workers whose loop is that of the test."""
     to = tmp_path / "night"
     shutil.copytree(first_night, to)
-    shutil.copytree(first_night.with_name("night.journal"), tmp_path / "night.journal")
+    shutil.copytree(first_night.with_name("_night.journal"), tmp_path / "_night.journal")
 
     async def run(service: Service) -> ExtractReport:
         question: Any = (IDS, Select(), Annual())
         if request.param == "one process":
-            async with Client(service.base_url, TOKEN) as client:
+            async with Client(service.base_url, TOKEN, lane="bulk") as client:
                 return await extract(client, *question, to=to)
         loop = asyncio.get_running_loop()
         # So that the clock of the workers is virtual too.
@@ -113,7 +114,7 @@ def night(
         monkeypatch.setenv("ASYNCFIN_BASE_URL", service.base_url)
         monkeypatch.setenv("ASYNCFIN_TOKEN", TOKEN)
         with ThreadPoolExecutor(2) as workers:
-            return await extract(Client.from_env, *question, to=to, executor=workers, chunk=COUNT // 4)
+            return await extract(make_bulk_client, *question, to=to, executor=workers, chunk=COUNT // 4)
 
     run.workers = 1 if request.param == "one process" else 2  # type: ignore[attr-defined]
     return run

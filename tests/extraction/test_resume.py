@@ -51,8 +51,7 @@ async def test_a_publication_is_its_own_in_whatever_case_its_id_is_written(
         Client(base_url, sandbox.token) as louder,
     ):
         report = await extract(louder, IDS, Select(), Annual(), to=folder)
-        cost = await extract_cost(louder, IDS, Select(), Annual(), to=folder)
-    assert (len(report.unchanged), cost.unchanged) == (len(IDS), len(IDS))
+    assert len(report.unchanged) == len(IDS)
 
 
 def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
@@ -139,7 +138,7 @@ async def test_files_that_are_not_an_extraction_s_are_refused(
     (folder / name).write_bytes(b"PAR1")
     before = names(folder.parent)
     for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match=rf"night contains {name}"):
+        with pytest.raises(ManifestMismatchError, match=rf"night/{name}"):
             await ask(client, IDS, Select(), Annual(), to=folder)
     assert names(folder.parent) == before
 
@@ -147,6 +146,6 @@ async def test_files_that_are_not_an_extraction_s_are_refused(
 async def test_what_a_killed_run_left_unfinished_is_swept_away(client: Client, folder: Path) -> None:
     """The next run deletes it, whatever becomes of the entity."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    (folder.parent / "night.journal" / f"{IDS[3]}.part").write_bytes(b"half")
+    (folder.parent / "_night.journal" / f"{IDS[3]}.part").write_bytes(b"half")
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
+    assert not list((folder.parent / "_night.journal").glob("*.part"))

@@ -1,7 +1,6 @@
 """Entities that the service failed are read again; an account that is refused everywhere ends the run."""
 
 import asyncio
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -13,14 +12,12 @@ from asyncfin import (
     Annual,
     Client,
     ExtractProgress,
-    PermissionDeniedError,
     Retry,
     Select,
     ServerFailureError,
     TokenBucket,
     extract,
 )
-from asyncfin.extraction.refusals import asked_first
 from asyncfin.extraction.report import EntityReport
 from tests.extraction.gate import TOKEN, Status, entity, gate
 
@@ -118,7 +115,7 @@ async def test_a_run_that_is_stopped_before_the_second_try_leaves_it(folder: Pat
     stop = asyncio.Event()
 
     def status(entity_id: str, operation: str, number: int) -> int:
-        if entity_id == IDS[58]:  # the last one that is begun: the sample is read first
+        if entity_id == IDS[-1]:  # the last one that is begun
             stop.set()
         return 503 if entity_id == IDS[7] and number == 1 else 200
 
@@ -138,81 +135,3 @@ async def test_with_on_error_raise_the_first_failure_ends_the_run(
 
     with pytest.raises(ServerFailureError):
         await extracted(status, IDS, folder, workers=workers, on_error="raise")
-
-
-async def test_an_account_refused_everywhere_ends_the_run_early(
-    folder: Path, workers: Executor | None
-) -> None:
-    """After twenty entities three of the others are asked; the rest is left."""
-    ids = [entity(number) for number in range(600)]
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        return 403
-
-    report, served, _ = await extracted(status, ids, folder, workers=workers)
-    assert isinstance(report.stopped, PermissionDeniedError)
-    assert sum(served.requests.values()) <= (32 if workers is None else 80)
-    assert len(report.left) >= (560 if workers is None else 500)
-    assert len(report.failed) + len(report.left) == 600
-    # Of those that were met, three are spread over the others.
-    assert {each for each in served.order if each > entity(160)}
-
-
-async def test_a_list_that_begins_with_refused_entities_is_read_to_its_end(
-    folder: Path, workers: Executor | None
-) -> None:
-    """Any other outcome ends the suspicion, also in the next night, when the others have files."""
-    ids = [entity(number) for number in range(100)]
-    refused = {*ids[:40]}
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        return 403 if entity_id in refused else 200
-
-    for state in ("done", "unchanged"):
-        report, served, _ = await extracted(status, ids, folder, workers=workers)
-        assert report.stopped is None
-        assert {each.entity_id for each in report.failed} == refused
-        assert {each.state for each in report.entities if each.entity_id not in refused} == {state}
-        assert all(served.requests[each] == 1 for each in refused)
-
-
-async def test_fewer_than_twenty_refusals_are_no_reason_to_stop(folder: Path) -> None:
-    """Nineteen may be a list of one customer."""
-    ids = [entity(number) for number in range(19)]
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        return 403
-
-    report, _, _ = await extracted(status, ids, folder)
-    assert (report.stopped, len(report.failed)) == (None, 19)
-
-
-def test_those_asked_first_are_spread_and_have_files_if_there_are_any() -> None:
-    """A file shows that the account once had access."""
-    ids = [str(number) for number in range(90)]
-    assert asked_first(ids, ()) == ["15", "45", "75"]
-    assert asked_first(ids, ("7", "8")) == ["7", "8", "46"]
-    assert asked_first(ids, ids[60:]) == ["65", "75", "85"]
-    assert asked_first(["a"], ()) == ["a"]
-
-
-@pytest.mark.virtual
-async def test_progress_says_since_when_the_service_fails(folder: Path) -> None:
-    """And when the next attempt is."""
-    waiting: list[str] = []
-    fails = threading.Event()
-    fails.set()
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        return 503 if fails.is_set() else 200
-
-    def note(progress: ExtractProgress) -> None:
-        if progress.waiting and progress.waiting.startswith("the service"):
-            waiting.append(progress.waiting)
-            if len(waiting) > 3:
-                fails.clear()
-
-    async with gate(status) as (_, base_url), Client(base_url, TOKEN) as client:
-        report = await extract(client, IDS[:12], Select(), Annual(), to=folder, progress=note)
-    assert len(report.done) == 12
-    assert all(" UTC (503); next attempt " in each and "which fails since " in each for each in waiting)

@@ -36,7 +36,7 @@ async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Pat
 async def test_a_stop_leaves_those_whose_turn_has_not_come(
     sandbox: Sandbox, client: Client, folder: Path, again: bool
 ) -> None:
-    """Two are read at first, in an empty place of the sample; where all have a file, the first ones."""
+    """Two are read at first."""
     if again:
         await extract(client, IDS, Select(), Annual(), to=folder)
         for company in COMPANIES:
@@ -48,9 +48,8 @@ async def test_a_stop_leaves_those_whose_turn_has_not_come(
             stop.set()
 
     report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop, progress=watch)
-    done = (0, 1) if again else (0, 3)
-    assert [each.state for each in report.entities] == ["done" if at in done else "left" for at in range(6)]
-    assert [each.requests for each in report.left] == [int(again)] * 4
+    assert [each.state for each in report.entities] == ["done"] * 2 + ["left"] * 4
+    assert [each.requests for each in report.left] == [0] * 4
 
 
 async def test_a_stop_before_the_beginning_spends_nothing(

@@ -7,7 +7,6 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from asyncfin import (
     NotFoundError,
     RunInProgressError,
     Select,
-    UnknownToAllError,
     as_of,
     extract,
     read_changes,
@@ -39,12 +37,11 @@ from asyncfin.events import (
     QuestionStarted,
     RequestStarted,
 )
-from asyncfin.extraction import run
-from asyncfin.extraction.folder import Folder
+from asyncfin.extraction import workers
+from asyncfin.extraction.folder import folder_at
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
-from asyncfin.model.series import triple
-from asyncfin.sandbox import Account, Latency, Sandbox
+from asyncfin.sandbox import Account, Latency, Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.fresh import processes
 from tests.extraction.making import (
@@ -52,6 +49,7 @@ from tests.extraction.making import (
     make_client_after_another,
     make_client_of_file,
     make_cramped_client,
+    make_impatient_client,
     make_killing_client,
     make_later,
     make_nothing,
@@ -87,7 +85,7 @@ async def test_a_process_pool_writes_what_one_process_writes(
         assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
     alone = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(alone.unchanged) == len(IDS)
-    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
+    assert not list((folder.parent / "_night.journal").glob("*.part"))
 
 
 async def test_a_chunk_is_a_run_above_its_questions_for_observers(folder: Path) -> None:
@@ -152,12 +150,14 @@ async def test_a_killed_worker_costs_what_was_in_flight(
         return made[-1]
 
     asked: dict[str, Any] = {"to": folder, "executor": make_executor, "chunk": 6}
-    await extract(make_killing_client, IDS, Select(), Annual(), **asked)
+    report = await extract(make_killing_client, IDS, Select(), Annual(), **asked)
     assert len(made) == 2
+    assert report.uncounted == 1
+    assert "and those of workers that were killed (1 time)" in str(report)
     assert rows(folder) == annual(*FIRST)
     read = [served for served in sandbox.log if served.operation != "dataset"]
     assert len(read) <= 2 * len(IDS) + 2 * 2  # two requests an entity; two entities were in flight
-    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
+    assert not list((folder.parent / "_night.journal").glob("*.part"))
 
 
 async def test_a_worker_finds_what_a_killed_one_has_replaced(
@@ -231,7 +231,8 @@ async def test_a_stop_leaves_the_chunks_that_have_not_begun(client: Client, fold
     stop = asyncio.Event()
 
     def watch(progress: ExtractProgress) -> None:
-        stop.set()
+        if progress.done:
+            stop.set()
 
     with ThreadPoolExecutor(1) as executor:
         asked: dict[str, Any] = {"executor": executor, "chunk": 1, "stop": stop, "progress": watch}
@@ -257,84 +258,33 @@ async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
     assert rows(folder) == annual(*FIRST)
 
 
-@pytest.mark.parametrize("allowance", [5, 7])
-async def test_a_run_that_waits_for_the_allowance_does_so_in_the_driver(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor, allowance: int
-) -> None:
-    """The driver waits for the allowance, even if the first few entities have used it up."""
-    monkeypatch.setattr(run, "_LOOK_SECONDS", 0.01)
-    waits = list[str]()
+async def test_the_driver_waits_for_the_allowance(sandbox: Sandbox, folder: Path, threads: Executor) -> None:
+    """A worker that slept would be a worker less; all requests are counted."""
+    sandbox.inject(Status(operation="query", nth=4, status=429, retry_after=1))
     received: list[ExtractProgress] = []
-
-    def clock() -> datetime:
-        return datetime.now(UTC) + timedelta(days=len(waits))
-
-    def watch(progress: ExtractProgress) -> None:
-        received.append(progress)
-        if progress.waiting is not None:
-            waits.append(progress.waiting)
-
-    async with Sandbox(*FIRST, allowance=allowance, clock=clock) as sandbox:
-        monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
-        monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
-        asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1, "clock": clock}
-        report = await extract(Client.from_env, IDS, Select(), Annual(), **asked, wait=True, progress=watch)
-        assert report.requests == len(sandbox.log)
-    assert (len(report.done), report.stopped) == (len(IDS), None)
+    asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1, "wait": True}
+    report = await extract(make_impatient_client, IDS, Select(), Annual(), **asked, progress=received.append)
+    assert (len(report.done), report.stopped, report.requests) == (len(IDS), None, len(sandbox.log))
+    waits = [progress.waiting for progress in received if progress.waiting is not None]
     assert waits
-    assert all("the allowance is used up until" in each for each in waits)
+    assert all("the allowance is used up until" in waiting for waiting in waits)
     # The wait is over for the progress too, whichever entities are sent afterwards.
-    assert [each for each in received if each.ended and each.waiting] == []
-    # Those that were left have spent requests before.
-    ended = {each.ended.entity_id: each.ended for each in received if each.ended}
-    assert [ended[entity_id] for entity_id in IDS] == list(report.entities)
+    assert [progress for progress in received if progress.ended and progress.waiting] == []
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_misspelt_id_is_sent_to_three_entities_only(
-    sandbox: Sandbox, client: Client, folder: Path, threads: Executor
+async def test_a_silent_executor_is_logged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before the others are begun."""
-    metric = (await client.catalogue(IDS[0])).series[0].metric_id
-    asked: dict[str, Any] = {"to": folder, "executor": threads, "chunk": 1}
-    with pytest.raises(UnknownToAllError, match=f"none of 3 entities.*close: {metric}"):
-        await extract(Client.from_env, IDS, Select(f"{metric}x"), Annual(), **asked)
-    assert names(folder) == sorted(f"{IDS[at]}.parquet" for at in (0, 3, 5))
-
-
-async def test_the_sample_is_the_first_chunk_and_a_failed_one_of_it_is_replaced(
-    folder: Path, sandbox: Sandbox
-) -> None:
-    """Whatever the size of the chunks; the replacement is a chunk too, and then all others are sent."""
-    sent: list[tuple[str, ...]] = []
-
-    class Noting(ThreadPoolExecutor):
-        def submit(self, call: Any, chunk: Any) -> Any:
-            sent.append(chunk.entity_ids)
-            return super().submit(call, chunk)
-
-    ids = (*IDS[:3], UNKNOWN_ID, *IDS[3:])
-    with Noting(1) as executor:
-        report = await extract(
-            Client.from_env, ids, Select(), Annual(), to=folder, executor=executor, chunk=2
-        )
-    assert sent == [(IDS[0], UNKNOWN_ID, IDS[5]), (IDS[3],), (IDS[1], IDS[2]), (IDS[4],)]
-    assert [each.state for each in report.entities] == ["done"] * 3 + ["failed"] + ["done"] * 3
-
-
-async def test_entities_of_the_sample_without_an_id_end_no_run_where_there_are_files(
-    client: Client, folder: Path
-) -> None:
-    """A worker knows only the files of its chunk, which may be those without rows."""
-    *others, last = [await client.catalogue(entity_id) for entity_id in IDS]
-    asked = Select.of(
-        next(series for series in last if not any(triple(series) in each.by_triple for each in others))
+    """A pool that has no worker left looks like a slow one otherwise."""
+    monkeypatch.setattr(workers, "_SILENT_SECONDS", 0.05)
+    held = Holding()
+    running = asyncio.ensure_future(
+        extract(Client.from_env, IDS, Select(), Annual(), to=folder, executor=held, chunk=3)
     )
-    await extract(client, IDS[-1:], asked, Annual(), to=folder)
-    with ThreadPoolExecutor(1) as executor:  # so that the first chunk comes first
-        spread: dict[str, Any] = {"executor": executor, "chunk": 3}
-        report = await extract(Client.from_env, IDS, asked, Annual(), to=folder, **spread)
-    assert [each.state for each in report.entities] == ["done"] * 5 + ["unchanged"]
+    await wait_for(lambda: "no chunk has ended for 0 s: 2 of 2 have not" in caplog.text)
+    running.cancel()
+    await asyncio.wait([running])
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")
@@ -372,7 +322,7 @@ async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, c
                 to=folder,
                 executor=executor,
                 chunk=1,
-                progress=lambda progress: received.set(),
+                progress=lambda progress: received.set() if progress.done else None,
             )
         )
         await received.wait()
@@ -404,7 +354,7 @@ async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder
             await extract(Client.from_env, IDS, Select(), Annual(), **asked)
         with pytest.raises(asyncio.CancelledError):
             await running
-    assert len(names(folder)) <= 3  # the first entities are one chunk
+    assert len(names(folder)) <= 1
 
 
 class Holding(ThreadPoolExecutor):
@@ -464,10 +414,10 @@ async def test_a_full_disk_of_a_worker_is_one_clear_error_and_loses_nothing(
     before = rows(folder)
     with processes(1) as executor:
         asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1}
-        with pytest.raises(OSError, match=rf"\[Errno {errno.EFBIG}\].*night\.journal"):
+        with pytest.raises(OSError, match=rf"\[Errno {errno.EFBIG}\].*_night\.journal"):
             await extract(make_cramped_client, IDS, Select(), Annual(), **asked)
     assert rows(folder) == before
-    assert names(folder.parent / "night.journal") == ["last.json", "lock"]
+    assert not list((folder.parent / "_night.journal").glob("*.part"))
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.unchanged) == 2
     assert rows(folder) == annual(*FIRST)
@@ -527,7 +477,7 @@ async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
 def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
     question = SharedQuestion(Select(), Annual())
-    chunk = Chunk(make_killing_client, IDS, question, Folder.at(folder), {}, False, "continue", 900.0)
+    chunk = Chunk(make_killing_client, IDS, question, folder_at(folder), False, "continue", "me")
     sent = pickle.dumps(chunk)
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent

@@ -24,6 +24,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.block import Axis, Block, PageText
+from tests.extraction.conftest import clocked
 from tests.nights import BEGIN, Cell, Content, Key, entity, publication
 
 KEPT = Path(__file__).parent
@@ -68,7 +69,7 @@ async def write(folder: Path) -> None:
             async with Client(sandbox.base_url, sandbox.token) as client:
                 to, now = folder / "night", moment(number)
                 await extract(
-                    client, [ID], Select(), FiscalRange(), to=to, history=True, clock=lambda at=now: at
+                    clocked(client, lambda at=now: at), [ID], Select(), FiscalRange(), to=to, history=True
                 )
         cache = cache_at(folder)
         async with Client(sandbox.base_url, sandbox.token, cache=cache) as client:
@@ -82,14 +83,14 @@ async def write(folder: Path) -> None:
     for _ in range(SPENT):
         await bucket.acquire()
     await bucket.aclose()
-    shutil.rmtree(folder / "night.journal")
+    shutil.rmtree(folder / "_night.journal")
     (folder / "cache" / "lock").unlink()
     (folder / "noted.json").write_text(json.dumps(noted(folder), indent=1, sort_keys=True) + "\n")
 
 
 def noted(folder: Path) -> dict[str, Any]:
     """Return the values of each night, and the names and types of all that is written."""
-    *_, run = sorted((folder / "night.changes").glob("*.parquet"))
+    *_, run = sorted((folder / "_night.changes").glob("*.parquet"))
     (recording,) = (folder / "recording").iterdir()
     return {
         "nights": [as_of(folder / "night", moment(at + 1), columns=COLUMNS).to_pylist() for at in range(3)],

@@ -169,7 +169,7 @@ async def test_a_broken_or_missing_feed_is_said_and_breaks_nothing(
     await night.run()
     night.publish(TWO)
     await night.run()
-    first, second = sorted((night.to.parent / "night.changes").glob("*.parquet"))
+    first, second = sorted((night.to.parent / "_night.changes").glob("*.parquet"))
     second.write_bytes(second.read_bytes()[:-100])
     damaged = await night.answer()
     content = second.read_bytes()
@@ -180,9 +180,9 @@ async def test_a_broken_or_missing_feed_is_said_and_breaks_nothing(
     torn = await night.answer()
     for html in (missing, damaged, lost, torn):
         assert "the change feed can&#39;t be read" in html
-        assert "night.changes" not in html
+        assert "_night.changes" not in html
     assert "1,250.5" in damaged
-    assert "night.changes" in caplog.text
+    assert "_night.changes" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "value"), [("change", "moved"), ("end_month", 13), ("year", None)])
@@ -194,7 +194,7 @@ async def test_rows_that_the_explorer_cannot_interpret_break_nothing(
     await night.run()
     night.publish(TWO)
     await night.run()
-    last = max((night.to.parent / "night.changes").glob("*.parquet"))
+    last = max((night.to.parent / "_night.changes").glob("*.parquet"))
     table = parquet.read_table(last)
     kind, at = table.schema.field(name).type, table.schema.get_field_index(name)
     parquet.write_table(table.set_column(at, name, pa.array([value] * len(table), kind)), last)
@@ -226,7 +226,7 @@ async def test_a_feed_that_hangs_neither_stops_the_loop_nor_the_page(
     monkeypatch.setattr("asyncfin.web.history._SECONDS", 0.1)
     night.publish(ONE)
     await night.run()
-    (first,) = (night.to.parent / "night.changes").glob("*.parquet")
+    (first,) = (night.to.parent / "_night.changes").glob("*.parquet")
     content = first.read_bytes()
     first.unlink()
     os.mkfifo(first)  # opening it waits for a writer

@@ -105,7 +105,7 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
                 await extract(client, ids, Select(), Annual(), to=place / "calm")
             calm = [row for path in (place / "calm").iterdir() for row in _rows(path.read_bytes())]
         assert sorted(_all(s3)) == sorted(calm) != []
-        assert s3.names("night.journal/") == []
+        assert s3.names("_night.journal/") == []
     kills_made = f"{done['driver']} drivers and {done['worker']} workers killed"
     cost = f"{requests} requests, {wasted} of them wasted, at most {most} by one kill"
     return f"{kind}: {kills_made}; {cost}; equal rows"

@@ -91,7 +91,7 @@ def _rows(folder: Path) -> list[object]:
 
 def _damaged(trial: Path, source: random.Random) -> str:
     """Damage something, and return what."""
-    beside = trial / "night.journal"
+    beside = trial / "_night.journal"
     files = sorted((trial / "night").glob("*.parquet"))
     match source.randrange(6):
         case 0 | 1 if files:

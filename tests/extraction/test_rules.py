@@ -1,0 +1,145 @@
+"""The two rules that end a run that cannot succeed, and what is reported of names that entities lack."""
+
+from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asyncfin import Annual, Client, PermissionDeniedError, Select, UnknownToAllError, extract
+from asyncfin.extraction.report import ExtractReport
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, names
+from tests.extraction.gate import TOKEN, entity, gate
+
+ALL = Select()
+
+
+@pytest.fixture(params=["one process", "workers"])
+def workers(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
+    if request.param == "one process":
+        yield None
+        return
+    with ThreadPoolExecutor(1) as executor:
+        yield executor
+
+
+async def run(
+    base_url: str, workers: Executor | None, monkeypatch: pytest.MonkeyPatch, ids: list[str], to: Path,
+    select: Select = ALL, **options: Any,
+) -> ExtractReport:  # fmt: skip
+    if workers is not None:
+        monkeypatch.setenv("ASYNCFIN_BASE_URL", base_url)
+        monkeypatch.setenv("ASYNCFIN_TOKEN", TOKEN)
+        options |= {"executor": workers, "chunk": 5}
+        return await extract(Client.from_env, ids, select, Annual(), to=to, **options)
+    async with Client(base_url, TOKEN, max_in_flight=2) as client:
+        return await extract(client, ids, select, Annual(), to=to, **options)
+
+
+async def test_ten_rejections_end_a_first_run(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """No file and no success: the account has no access, and 90 more requests would not help."""
+    ids = [entity(number) for number in range(100)]
+    async with gate(lambda *_: 403) as (service, url):
+        report = await run(url, workers, monkeypatch, ids, folder)
+    assert isinstance(report.stopped, PermissionDeniedError)
+    assert (report.outcome, report.exit_code) == ("stopped", 3)
+    assert 10 <= service.requests.total() <= 20
+    assert len(report.left) >= 80
+
+
+async def test_one_success_lets_a_run_continue(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """A list can have many entities of another contract."""
+    ids = [entity(number) for number in range(30)]
+    async with gate(lambda of, *_: 200 if of == ids[3] else 403) as (_, url):
+        report = await run(url, workers, monkeypatch, ids, folder)
+    assert (len(report.done), len(report.failed), report.stopped) == (1, 29, None)
+
+
+@pytest.mark.parametrize("is_rejected", [False, True])
+async def test_an_entity_with_a_file_decides(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path, is_rejected: bool
+) -> None:
+    """After ten rejections it is asked next; only its 403 ends the run, and its file stays."""
+    ids = [entity(number) for number in range(60)]
+    has_access = {ids[50]}
+    async with gate(lambda of, *_: 200 if of in has_access else 403) as (service, url):
+        await run(url, workers, monkeypatch, ids[50:51], folder)
+        before = service.requests.total()
+        if is_rejected:
+            has_access.clear()
+        report = await run(url, workers, monkeypatch, ids, folder)
+    spent = service.requests.total() - before
+    assert (folder / f"{ids[50]}.parquet").exists()
+    if is_rejected:
+        assert isinstance(report.stopped, PermissionDeniedError)
+        assert spent <= 20
+    else:
+        assert (len(report.unchanged), len(report.failed), report.stopped) == (1, 59, None)
+        assert list(service.order).index(ids[50]) <= 20
+
+
+async def test_twenty_five_without_anything_end_a_run(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """The error names what is missing and what comes close; the files stay, and the next run ends too."""
+    ids = [entity(number) for number in range(100)]
+    select = Select(metric_ids=["Revenu", "Nonsense"])
+    async with gate(lambda *_: 200) as (_, url):
+        for _ in range(2):
+            with pytest.raises(UnknownToAllError, match=r"'Revenu'.*close: Revenue") as raised:
+                await run(url, workers, monkeypatch, ids, folder, select)
+            report = raised.value.extract_report
+            assert dict(report.unknown) == {"metric_ids": ("Revenu", "Nonsense")}
+            assert (report.outcome, report.exit_code) == ("stopped", 2)
+            assert 25 <= len(report.done) <= 40
+    assert 50 <= len(names(folder)) <= 80
+
+
+async def test_rare_names_are_allowed(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """With `allow_missing` all are read, and the report names what they lack."""
+    ids = [entity(number) for number in range(40)]
+    select = Select(metric_ids="Nonsense")
+    async with gate(lambda *_: 200) as (_, url):
+        report = await run(url, workers, monkeypatch, ids, folder, select, allow_missing=True)
+    assert (len(report.done), report.exit_code, dict(report.unknown)) == (40, 0, {})
+    assert "missing: metric_ids 'Nonsense' in 40 entities" in str(report)
+
+
+async def test_a_file_with_rows_proves_the_question(
+    workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """Thirty entities without anything of it are no reason to stop then."""
+    async with Sandbox(*FIRST) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        metric = (await client.catalogue(IDS[0])).series[0].metric_id
+        await extract(client, IDS[:1], Select(metric_ids=metric), Annual(), to=folder)
+    ids = [entity(number) for number in range(30)]
+    async with gate(lambda *_: 200) as (_, url):
+        with pytest.raises(UnknownToAllError) as raised:
+            await run(url, workers, monkeypatch, ids, folder, Select(metric_ids=metric))
+    # At the end: none of those that were given has the name.
+    assert len(raised.value.extract_report.done) == 30
+
+
+async def test_a_name_that_no_entity_has_is_an_error_at_the_end(client: Client, folder: Path) -> None:
+    """All files are written: they have what exists of the question."""
+    metric = (await client.catalogue(IDS[0])).series[0].metric_id
+    with pytest.raises(UnknownToAllError, match=f"none of 6 entities has metric_ids '{metric}x'") as raised:
+        await extract(client, IDS, Select(metric_ids=[metric, f"{metric}x"]), Annual(), to=folder)
+    report = raised.value.extract_report
+    assert (len(report.done), report.exit_code) == (6, 2)
+    assert report.rows > 0
+
+
+async def test_an_entity_that_failed_may_have_it(client: Client, folder: Path) -> None:
+    """Nothing is called unknown then: the failure is the outcome."""
+    select = Select(metric_ids="Nonsense")
+    report = await extract(client, [IDS[0], UNKNOWN_ID], select, Annual(), to=folder)
+    assert (dict(report.unknown), report.exit_code) == ({}, 1)

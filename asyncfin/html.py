@@ -25,9 +25,12 @@ class Table:
 
 
 def document(lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str] = ()) -> str:
-    """Return lines, tables and notes as HTML. Every text is escaped: none of the service's is markup."""
+    """Return lines, tables and notes as HTML. Every text is escaped: none of the service's is markup.
+
+    Nor is one a formula: notebooks would have MathJax typeset what is between two dollar signs.
+    """
     parts = [_paragraph(lines), *map(_table, tables), _paragraph(notes)]
-    return "".join(parts)
+    return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
 
 
 def _paragraph(lines: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import sys
 from collections.abc import Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
@@ -73,7 +74,9 @@ async def names(
         if entity_id not in known
     ]
     if into is None:
-        print_csv(COLUMNS, [(row["id"], row["name"], "") for row in added], raw=False)
+        # As they are, so that --names reads the same names; a terminal gets them escaped.
+        rows_added = [(row["id"], row["name"], "") for row in added]
+        print_csv(COLUMNS, rows_added, raw=not sys.stdout.isatty())
     elif added or not rows:
         replace_file(into, methodcaller("write", _csv(heads, [*rows, *added])))
     if into is not None:
@@ -95,7 +98,7 @@ def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 def _csv(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> bytes:
     text = io.StringIO()
-    writer = csv.DictWriter(text, heads, restval="", lineterminator="\n")
+    writer = csv.DictWriter(text, heads, restval="")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()

@@ -1,6 +1,7 @@
 """Tables, JSON and CSV on standard output; progress on standard error."""
 
 import csv
+import io
 import json
 import os
 import re
@@ -116,8 +117,10 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
         raw: write texts as they are. False: put an apostrophe before texts that a spreadsheet would take
             for formulas, and escape control characters on a terminal.
     """
-    # The default is "\r\n", and a shell's tools take the "\r" for a part of the last field.
-    writer = csv.writer(sys.stdout, lineterminator="\n")
+    # RFC 4180: "\r\n" at the end of each line, on every system.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(newline="")
+    writer = csv.writer(sys.stdout)
     on_terminal = sys.stdout.isatty()
 
     def shown(text: str) -> str:

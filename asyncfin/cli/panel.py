@@ -1,22 +1,38 @@
 """Panels of one or several entities on standard output: as tables, as JSON, as CSV (docs/cli.md)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from rich.console import Console
 
 from asyncfin.cli.form import QueryForm
-from asyncfin.cli.output import print_csv, print_table, print_text, screen
+from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
 from asyncfin.cli.streams import print_error
 from asyncfin.errors import printable
-from asyncfin.model.judge import Missing, named, without_periods
 from asyncfin.model.words import Unit, counted
 from asyncfin.table import text
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.csv import csv_rows
-from asyncfin.table.excerpt import excerpt
-from asyncfin.table.notes import entity_names, facts, title
+from asyncfin.table.excerpt import MOST_PERIODS, excerpt, excerpt_of_several
+from asyncfin.table.notes import facts, heading
 from asyncfin.table.panel import Panel
 from asyncfin.table.why import why_empty as why_no_value
+
+# A table of latest values has all of them, and names are wrapped.
+_ALL = 10**9
+
+
+def print_latest(result: Panel | Comparison, count: int, form: QueryForm) -> None:
+    """Print the last values of each series in the form that is wanted."""
+    latest = result.latest(count)
+    if form.json:
+        print_json(latest.to_dicts())
+    elif form.is_csv:
+        rows = latest.to_dicts()
+        print_csv([*rows[0]] if rows else [], [[*row.values()] for row in rows], raw=form.csv_raw)
+    else:
+        console = screen()
+        shown = latest.show(form.unit, max(40, console.width), most=_ALL)
+        console.print(str(shown))
 
 
 def print_result(
@@ -38,11 +54,11 @@ def print_result(
 
         draw(panels, form.plot)
     else:
-        print_panels(panels, screen(), latest=latest, empty=form.all, unit=form.unit)
+        print_panels(result, screen(), latest=latest, empty=form.all, unit=form.unit)
 
 
 def print_panels(
-    panels: Sequence[Panel],
+    result: Panel | Comparison,
     console: Console,
     *,
     latest: bool = False,
@@ -56,12 +72,15 @@ def print_panels(
         empty: series without a value too.
         unit: what amounts are divided by.
     """
-    whole = shown = excerpt(panels, empty=empty, unit=unit)
+    panels = [*result] if isinstance(result, Comparison) else [result]
+    if len(panels) > 1:
+        whole = shown = excerpt_of_several(panels, empty=empty, unit=unit, latest=latest)
+    else:
+        whole = shown = excerpt(panels, empty=empty, unit=unit)
     # Periods that were named are all shown, in as many tables as it takes.
-    if latest and whole.periods > text.MOST_PERIODS:
-        shown = text.latest(whole, console.width, empty=empty)
-    for panel in panels:
-        console.print(title(panel), style="bold")
+    if latest and whole.periods > MOST_PERIODS:
+        shown = text.latest(whole, console.width, empty=empty or len(panels) > 1)
+    console.print(heading(panels), style="bold")
     if above := shown.names().heading:
         console.print(printable(above))
     console.print()
@@ -74,23 +93,20 @@ def print_panels(
             empty_hint=" (--all shows them)",
         )
     )
-    if len(panels) > 1:
-        notes.append("the same fiscal period of two entities can be different months")
-    names = entity_names(panel.catalogue for panel in panels)
-    for panel in panels:
-        lines = [*facts(panel), counted(panel.requests, "request")]
-        notes += lines if len(panels) == 1 else [f"{names[panel.dataset.entity_id]}: {'; '.join(lines)}"]
-    console.print("\n".join(notes), style="dim")
+    if isinstance(result, Comparison):
+        notes += result.notes
+    else:
+        notes += facts(result)
+    notes.append(counted(result.requests, "request"))
+    console.print("\n".join(dict.fromkeys(notes)), style="dim")
 
 
-def print_missing(panels: Sequence[Panel], missing: Mapping[str, Missing], *, why_empty: bool) -> None:
-    """Print, on standard error, what entities do not have, and why a panel has no value."""
-    names = entity_names(panel.catalogue for panel in panels)
-    for panel in panels:
-        entity_id = panel.dataset.entity_id
-        of_one = missing.get(entity_id, {})
-        # Where there are series, the table shows which periods have no value.
-        if of_one := without_periods(of_one) if len(panel) else of_one:
-            print_error(f"asyncfin: {names[entity_id]} has no {named(of_one)}")
-        elif why_empty and (why := why_no_value(panel)):
-            print_error(f"asyncfin: {names[entity_id]}: {why}")
+def print_missing(result: Panel | Comparison, *, has_table: bool) -> None:
+    """Print what entities do not have on standard error, and why there is no value if no table says it."""
+    lines: list[str] = []
+    if isinstance(result, Comparison):
+        lines += result.lacking(periods=not has_table)
+    elif not has_table and (why := why_no_value(result)):
+        lines.append(f"{result.dataset.name}: {why}")
+    for line in lines:
+        print_error(f"asyncfin: {line}")

@@ -7,6 +7,7 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.form import QueryForm
+from asyncfin.cli.mistakes import whole
 from asyncfin.cli.options import choose_one, require
 from asyncfin.cli.question import Periods, Selection, period_group
 from asyncfin.cli.service import Service
@@ -23,6 +24,10 @@ async def query(
     ttm: Annotated[
         bool, Parameter(group=period_group, help="The last twelve months, added up of published values.")
     ] = False,
+    latest: Annotated[
+        int | None,
+        Parameter(group=period_group, help="Only the last N values of each series.", converter=whole),
+    ] = None,
     form: QueryForm = QueryForm(),
     names: Names = Names(),
     service: Service = Service(),
@@ -44,10 +49,10 @@ async def query(
     """
     # All that can be known before a request is spent is checked first.
     form.check()
+    wanted = {"--ttm": ttm, "--latest": latest is not None, "--plot": form.plot is not None}
+    if (ttm or latest is not None) and (option := choose_one(wanted)) and periods != Periods():
+        raise UsageError(f"{option} requests all periods: leave out the other options of periods")
     if ttm:
-        choose_one({"--ttm": True, "--plot": form.plot is not None})
-        if periods != Periods():
-            raise UsageError("--ttm requests all periods: leave out the other options of periods")
         require("pyarrow", "arrow", "--ttm")
 
     from asyncfin.cli.asked import entity_ids_of, select_of, selection_of
@@ -58,7 +63,7 @@ async def query(
     of_all = select_of(selection), selection_of(periods), version
     service.check()
 
-    from asyncfin.cli.panel import print_missing, print_result
+    from asyncfin.cli.panel import print_latest, print_missing, print_result
     from asyncfin.cli.plans import explain, read
     from asyncfin.cli.session import client_of, progress
     from asyncfin.cli.several import check_all
@@ -79,9 +84,12 @@ async def query(
         check_all(comparison, names)  # there is nothing to print: it raises
     if ttm:
         print_twelve_months(panels, selection.period_meaning, form)
+    elif latest is not None:
+        print_latest(comparison or panels[0], latest, form)
     else:
         print_result(comparison or panels[0], panels, form, latest=periods == Periods())
     # A table says itself why it is empty.
-    print_missing(panels, comparison.missing if comparison else {}, why_empty=any(form.options().values()))
+    has_table = not any(form.options().values()) and not ttm
+    print_missing(comparison or panels[0], has_table=has_table)
     if comparison:
         check_all(comparison, names)

@@ -68,13 +68,16 @@ def print_entities(catalogues: Sequence[Catalogue], address: str, console: Conso
 
 
 def print_figures(panel: Panel, console: Console) -> None:
-    title = f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported"
+    title = (
+        f"{panel.dataset.name}, fiscal years, in billions of US dollars, as first reported;"
+        f" sparklines from {panel.periods[0]}"
+    )
     console.print(f"\n{title}\n", style="bold")
     shown = [period.label for period in panel.periods[-_SHOWN_YEARS:]]
     table = _table("", right=shown)
     names = table.columns[0]
     names.max_width, names.no_wrap, names.overflow = _NAME_WIDTH, True, "ellipsis"
-    table.add_column(f"from {panel.periods[0]}", style="cyan", no_wrap=True)
+    table.add_column("sparkline", style="cyan", no_wrap=True)
     for series in panel:
         if series.basis == "consolidated":
             _add_row(table, series.label, series)

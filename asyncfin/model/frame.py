@@ -147,7 +147,7 @@ class Tabular:
 
     def to_pandas(self, select: Select | None = None) -> pandas.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of pandas."""
-        return _pandas(self.to_arrow(select))
+        return pandas_frame(self.to_arrow(select))
 
     def to_polars(self, select: Select | None = None) -> polars.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of polars."""
@@ -200,7 +200,7 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of pandas."""
-        return _pandas(self.to_arrow())
+        return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> polars.DataFrame:
         """Return the table of `to_arrow` as a DataFrame of polars."""
@@ -258,9 +258,20 @@ def _table(rows: Iterable[tuple[Any, ...]]) -> pyarrow.Table:
     return table
 
 
-def _pandas(table: pyarrow.Table) -> pandas.DataFrame:
+def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
+    """Return a table of Arrow as a DataFrame with plain strings.
+
+    Of dictionaries pandas makes categories, and its groups are then of all of them: older versions
+    invent zeros for those that a group does not have.
+    """
     library("pandas", "pandas")
-    frame: pandas.DataFrame = table.to_pandas()
+    fields = [
+        pa.field(field.name, field.type.value_type, metadata=field.metadata)
+        if pa.types.is_dictionary(field.type)
+        else field
+        for field in table.schema
+    ]
+    frame: pandas.DataFrame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
     return frame
 
 

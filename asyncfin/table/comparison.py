@@ -8,16 +8,18 @@ from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import AsyncfinError, SelectionError, printable, shorten
+from asyncfin.model.frame import pandas_frame
 from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.model.words import Unit, counted
+from asyncfin.model.words import Unit, counted, listed
 from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.frames import Layout, polars_frame, with_index
-from asyncfin.table.notes import differing, entity_names
+from asyncfin.table.latest import Latest, latest
+from asyncfin.table.notes import MOST_PERIODS_NAMED, alike, differing, entity_names
 from asyncfin.table.panel import Panel, Periods, concat
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.table.show import Shown, show_several
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 # How much of a note is shown: a name of the service can have a megabyte.
 _LONGEST = 10_000
+_MOST_COMPANIES = 12
 _indent = checks.whole_number(0).optional()
 
 
@@ -110,20 +113,49 @@ class Comparison:
             near = next((complaint(panel.catalogue, self.unknown) for panel in self), "")
             yield f"no entity has {named(self.unknown)}" + (f"; {near}" if near else "")
         names = entity_names(panel.catalogue for panel in self)
-        for entity_id, missing in self.missing.items():
-            left = {
-                name: tuple(each for each in ids if each not in self.unknown.get(name, ()))
-                for name, ids in missing.items()
-            }
-            if left := {name: ids for name, ids in left.items() if ids}:
-                yield f"{names[entity_id]} has no {named(left)}"
+        yield from self.lacking()
+        by_line: dict[str, list[str]] = {}
         for panel in self:
-            # Of one without series, what is missing says why.
-            for line in panel.notes if len(panel) else ():
-                yield f"{names[panel.dataset.entity_id]}: {line}"
+            # Of one without values, what is missing says why, or that it has none.
+            for line in panel.notes if len(panel) and panel.value_count else ():
+                by_line.setdefault(line, []).append(names[panel.dataset.entity_id])
+        for line, companies in by_line.items():
+            yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
         yield from differing(rows_of(panel._grid for panel in self))
+
+    def lacking(self, *, periods: bool = True) -> Iterator[str]:
+        """Yield what companies do not have, a line for each kind.
+
+        Of the ids and words of one field a company needs one only: companies report under other tags.
+
+        Args:
+            periods: which of them have none of the question's periods, too, or no value in them.
+        """
+        names = entity_names(panel.catalogue for panel in self)
+        pairs = []
+        for entity_id, missing in self.missing.items():
+            for name, ids in missing.items():
+                left = tuple(each for each in ids if each not in self.unknown.get(name, ()))
+                if name == "periods":
+                    pairs += (
+                        [(names[entity_id], f"no {listed(left, MOST_PERIODS_NAMED)}")]
+                        if left and periods
+                        else []
+                    )
+                elif left and len(ids) >= len(getattr(self.select, name, None) or ()):
+                    pairs.append((names[entity_id], f"no {named({name: left})}"))
+        for panel in self:
+            entity_id = panel.dataset.entity_id
+            if (
+                periods
+                and len(panel)
+                and not panel.value_count
+                and "periods" not in self.missing.get(entity_id, ())
+            ):
+                pairs.append((names[entity_id], "no value in these periods"))
+        yield from alike(pairs)
 
     def to_arrow(
         self,
@@ -185,7 +217,7 @@ class Comparison:
         library("pandas", "pandas")
         wanted = with_index(columns, layout, labels=labels)
         table = self.to_arrow(layout, labels=labels, columns=wanted, complete=complete)
-        frame: pandas.DataFrame = table.to_pandas()
+        frame: pandas.DataFrame = pandas_frame(table)
         failed = "".join(f"; failed: {entity_id}: {error}" for entity_id, error in self._failed().items())
         entities = counted(len(self), "entity", "entities")
         frame.attrs = {"asyncfin": printable(f"{entities}, {self.value_version} values{failed}")}
@@ -258,6 +290,10 @@ class Comparison:
             ArgumentError: `unit` is not one that `Panel.rows` takes.
         """
         return rows_of((panel._grid for panel in self), unit)
+
+    def latest(self, n: int = 1) -> Latest:
+        """Return the last values of each series of each panel, as `Panel.latest` does."""
+        return latest([*self], n)
 
     def show(self, unit: Unit | None = None, width: int | None = None) -> Shown:
         """Return the table that `str` and notebooks show, as `Panel.show` does.

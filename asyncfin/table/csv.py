@@ -36,18 +36,24 @@ SERIES_COLUMNS = (
 
 
 def csv_cell(text: str) -> str:
-    """Return a text with an apostrophe before it if a spreadsheet would take it for a formula.
+    """Return a text with an apostrophe before what a spreadsheet would take for a formula.
+
+    Every line of the text counts, as a program may split it there.
 
     >>> csv_cell("=1+1"), csv_cell("-1.5"), csv_cell("+3.2%"), csv_cell("- none")
     ("'=1+1", '-1.5', '+3.2%', "'- none")
     """
-    # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant. Some take the signs of
-    # full width (U+FF1D and others) for the usual ones.
-    if not re.match(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]", text) or re.fullmatch(
-        r"[+-]?\d+(\.\d+)?%?", text, re.ASCII
-    ):
-        return text
-    return f"'{text}"
+    return _LINES.sub(_guard, text)
+
+
+# Some spreadsheets take the signs of full width (U+FF1D and others) for the usual ones.
+_LINES = re.compile(r"\A\r|(?:^|(?<=[\r\n]))[^\S\r\n]*[=+\-@\t\uff1d\uff0b\uff0d\uff20][^\r\n]*")
+
+
+def _guard(line: re.Match[str]) -> str:
+    # Numbers with a sign stay numbers: a spreadsheet reads those as they are meant.
+    is_number = re.fullmatch(r"[+-]?\d+(\.\d+)?%?", line[0], re.ASCII)
+    return line[0] if is_number else f"'{line[0]}"
 
 
 def series_cells(panel: Panel, series: CatalogueSeries) -> list[str | None]:

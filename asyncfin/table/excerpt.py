@@ -225,6 +225,7 @@ class Excerpt:
         grids: the panels.
         unused: the number of periods of a duration in which no series has a value.
         cut: the number of series left out because there are too many.
+        entities: the number of entities of which all series are left out for that.
         partly: how often a series is missing in one of the tables and shown in another.
     """
 
@@ -234,6 +235,7 @@ class Excerpt:
     grids: tuple[Grid, ...]
     unused: int
     cut: int = 0
+    entities: int = 0
     partly: int = 0
 
     def latest(self, counts: Iterable[int], *, empty: bool = False) -> "Excerpt":
@@ -252,16 +254,19 @@ class Excerpt:
         return evolve(self, sections=latest, partly=self.partly + sum(map(len, missing)))
 
     def first(self, most: int) -> "Excerpt":
-        """Return the excerpt with at most this many series in each section, the first ones."""
-        return self._cut_to(tuple(evolve(section, rows=section.rows[:most]) for section in self.sections))
+        """Return the excerpt with at most this many series in each section, some of each entity."""
+        sections = tuple(evolve(section, rows=_first_rows(section.rows, most)) for section in self.sections)
+        return self._cut_to(sections)
 
     def first_sections(self, most: int) -> "Excerpt":
         """Return the excerpt with at most this many sections, the first ones."""
         return self._cut_to(self.sections[:most])
 
     def _cut_to(self, sections: tuple[Section, ...]) -> "Excerpt":
-        cut = len(_series(self.sections) - _series(sections))
-        return evolve(self, sections=sections, cut=self.cut + cut)
+        before, after = _series(self.sections), _series(sections)
+        entities = {row.entity_id for row in before} - {row.entity_id for row in after}
+        cut = len(before - after)
+        return evolve(self, sections=sections, cut=self.cut + cut, entities=self.entities + len(entities))
 
     def names(self) -> SeriesNames:
         """Return the names of all series that are shown, in the same columns for every section."""
@@ -296,7 +301,8 @@ class Excerpt:
             times = counted(self.partly, "series", "series")
             yield f"{times} left out of a table without a value in its periods{empty_hint}"
         if self.cut:
-            yield f"{self.cut:,} more series not shown"
+            more = f" of {counted(self.entities, 'more company', 'more companies')}" if self.entities else ""
+            yield f"{self.cut:,} more series not shown" + (f", among them all{more}" if more else "")
         yield from notes.notes(self.grids, sorted(shown))
         yield from self._descriptions()
 
@@ -305,6 +311,13 @@ class Excerpt:
         names = self.names()
         apart = [head != "series" for head in names.heads]
         return notes.descriptions({row: joined(compress(texts, apart)) for row, texts in names.texts.items()})
+
+
+def _first_rows(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
+    """Return some rows in their order, at least one of each entity as far as possible."""
+    firsts = list({row.entity_id: row for row in reversed(rows)}.values())[::-1]
+    chosen = set(list(dict.fromkeys([*firsts, *rows]))[:most])
+    return tuple(row for row in rows if row in chosen)
 
 
 def _series(sections: Iterable[Section]) -> set[Row]:
@@ -329,13 +342,37 @@ def excerpt(panels: Iterable[Result], *, empty: bool = False, unit: Unit | None 
     sections = []
     for duration in sorted(by_duration, key=_rank):
         wanted = _wanted(rows, by_duration[duration])
-        shown = tuple(rows) if empty else tuple(row for row in rows if row.has(wanted))
+        shown = tuple(row for row in rows if row.has(wanted))
+        if empty:
+            shown += tuple(row for row in rows if not row.has(wanted)) if len(grids) > 1 else ()
+            shown = shown if len(grids) > 1 else tuple(rows)
         if shown:
             sections.append(Section(tuple(by_duration[duration]), shown, without))
     periods = sum(map(len, by_duration.values()))
     # Without series there are no sections, and no duration is called unused for that.
     used = sum(len(section.periods) for section in sections) if rows or not empty else periods
     return Excerpt(tuple(sections), len(rows), periods, grids, periods - used)
+
+
+# What all faces show of several companies.
+MOST_PERIODS = 12
+MOST_SECTIONS = 4
+_MOST_ROWS = 40
+
+
+def excerpt_of_several(
+    panels: Iterable[Result], *, empty: bool = False, unit: Unit | None = None, latest: bool = True
+) -> Excerpt:
+    """Return the rows that every face shows of several companies, some of each.
+
+    Args:
+        latest: the latest 12 periods only.
+        empty, unit: as for `excerpt`.
+    """
+    whole = excerpt(panels, empty=empty, unit=unit).first_sections(MOST_SECTIONS)
+    if latest:
+        whole = whole.latest([MOST_PERIODS] * len(whole.sections), empty=empty)
+    return whole.first(_MOST_ROWS)
 
 
 def _rank(duration: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, printable
+from asyncfin.model.frame import pandas_frame
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import shortened
@@ -119,7 +120,7 @@ def to_pandas(
     library("pandas", "pandas")
     wanted = with_index(names, layout, labels=labels)
     table = to_arrow(grid, layout, wanted, about, labels=labels, complete=complete)
-    frame: pandas.DataFrame = table.to_pandas()
+    frame: pandas.DataFrame = pandas_frame(table)
     # One short text, which pandas copies whenever it makes another frame of this one.
     frame.attrs = {"asyncfin": _attribute(grid)}
     return frame

@@ -5,22 +5,24 @@ from operator import attrgetter
 
 from asyncfin.html import Table, document
 from asyncfin.model.words import Unit
-from asyncfin.table.excerpt import Section, SeriesNames, excerpt
+from asyncfin.table.excerpt import MOST_SECTIONS, Section, SeriesNames, excerpt, excerpt_of_several
 from asyncfin.table.notes import GAP, NOT_REQUESTED
 from asyncfin.table.why import Result
 
 # Tables scroll, and ten years of quarters are still readable.
 _PERIODS = 40
 _SERIES = 12
-_SECTIONS = 4
 
 
 def panels_html(
     panels: Sequence[Result], lines: Sequence[str], notes: Sequence[str], unit: Unit | None
 ) -> str:
     """Return lines, a table for each duration of the periods of panels, what these leave out, and notes."""
-    whole = excerpt(panels, unit=unit).first_sections(_SECTIONS)
-    shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
+    if len(panels) > 1:
+        shown = excerpt_of_several(panels, unit=unit)
+    else:
+        whole = excerpt(panels, unit=unit).first_sections(MOST_SECTIONS)
+        shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     above = shown.names().heading
     return document(
         [*lines, *([above] if above else [])],

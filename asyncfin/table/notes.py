@@ -14,7 +14,7 @@ from asyncfin.model.scope import ScopeRef, format_path
 from asyncfin.model.words import counted, listed, named_entity, spanned
 from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
-from asyncfin.table.rows import Row
+from asyncfin.table.rows import Row, scaling
 from asyncfin.table.why import Result, span, why_empty
 
 GAP = "·"
@@ -23,8 +23,9 @@ NOT_REQUESTED = "?"
 _LONGEST = 160
 _CUT = " … "
 _LONG_PATH = 8
-# How many metrics or entities the lines below one table name.
+# How many metrics or entities the lines below one table name, and how many periods.
 _MOST = 12
+MOST_PERIODS_NAMED = 6
 
 
 class Covering(Protocol):
@@ -57,6 +58,15 @@ def title(panel: Result) -> str:
     return f"{named_entity(panel.catalogue)}, {panel.value_version} values"
 
 
+def heading(panels: Sequence[Result]) -> str:
+    """Return what panels are of in one line: the entity, or how many."""
+    if len(panels) == 1:
+        return title(panels[0])
+    versions = " and ".join(dict.fromkeys(panel.value_version for panel in panels))
+    entities = len({panel.catalogue.entity_id for panel in panels})
+    return f"{counted(entities, 'company', 'companies')}, {versions} values"
+
+
 def facts(panel: Result) -> list[str]:
     """Return what a panel is of, how much it has, and its notes, a line each."""
     dataset, count = panel.catalogue, panel.value_count
@@ -74,6 +84,8 @@ def facts(panel: Result) -> list[str]:
 def notes_of(panel: Result) -> Iterator[str]:
     """Yield the lines of `Panel.notes`."""
     lines = [
+        _emptied(panel),
+        _scaled(panel._grid),
         described(panel._grid.gap_runs, panel.catalogue.periods),
         *panel._grid.uneven(),
         contained(panel._grid),
@@ -86,6 +98,31 @@ def notes_of(panel: Result) -> Iterator[str]:
         lines.append(f"{len(panel.unlisted):,} series were left out by the service: {_some(panel.unlisted)}")
     lines += unstated_notes(panel.catalogue, panel.select)
     yield from (printable(line) for line in lines if line)
+
+
+def _emptied(panel: Result) -> str:
+    """Return how many series have no value in the last periods, as a rule with `last` asks for."""
+    grid = panel._grid
+    durations = {period.duration_months for period in grid.asked}
+    listed = [period for period in panel.catalogue.periods if period.duration_months in durations]
+    is_last = grid.whole and len(grid.asked) < len(listed) and [*grid.asked] == listed[-len(grid.asked) :]
+    empty = sum(not grid.observations(series.series_id)[0] for series in grid.series) if is_last else 0
+    if not empty:
+        return ""
+    return f"{empty:,} series have no value in these periods: query all years, and take latest() of the panel"
+
+
+def _scaled(grid: Grid) -> str:
+    """Return which texts are scaled by their formats, as 12 for 12,000,000 in the format #,##0,,"""
+    formats: dict[str, list[str]] = {}
+    for series in grid.series:
+        if scaling(series.number_format) > 1:
+            formats.setdefault(series.number_format, []).append(series.label)
+    return "; ".join(
+        f"texts of {listed(list(dict.fromkeys(map(shortened, labels))), 3)} are scaled by their format"
+        f" {number_format}: 1 is {scaling(number_format):,}"
+        for number_format, labels in formats.items()
+    )
 
 
 def _some(series_ids: Sequence[str]) -> str:
@@ -109,6 +146,18 @@ def entity_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
     }
 
 
+def alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield what companies have, a line for each kind, given their names and what follows "has"."""
+    by_kind: dict[str, list[str]] = {}
+    for name, kind in pairs:
+        by_kind.setdefault(kind, []).append(name)
+    for kind, names in by_kind.items():
+        if len(names) == 1:
+            yield f"{names[0]} has {kind}"
+        else:
+            yield f"{len(names):,} companies have {kind}: {listed(names, _MOST)}"
+
+
 def notes(panels: Sequence[Covering], periods: Sequence[Period]) -> Iterator[str]:
     """Yield what a reader of several panels at these periods must know, a line each."""
     names = entity_names(panel.catalogue for panel in panels)
@@ -121,9 +170,10 @@ def notes(panels: Sequence[Covering], periods: Sequence[Period]) -> Iterator[str
     if named:
         yield printable(f"{NOT_REQUESTED} was not requested, so there may be a value: {listed(named, _MOST)}")
     if len(panels) > 1 and periods:
-        for panel in panels:
-            if not set(periods).intersection(panel.catalogue.periods):
-                yield printable(f"{names[panel.catalogue.entity_id]} has none of these periods")
+        absent = [panel for panel in panels if not set(periods).intersection(panel.catalogue.periods)]
+        labels = listed([period.label for period in periods], MOST_PERIODS_NAMED)
+        pairs = ((names[panel.catalogue.entity_id], f"no {labels}") for panel in absent)
+        yield from map(printable, alike(pairs))
 
 
 def _runs(some: Collection[Period], periods: Sequence[Period]) -> Iterator[list[Period]]:

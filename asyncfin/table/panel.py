@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import pyarrow
 
     from asyncfin.model.words import Unit
+    from asyncfin.table.latest import Latest
     from asyncfin.table.rows import Row
     from asyncfin.table.show import Shown
 
@@ -507,6 +508,21 @@ class Panel:
         from asyncfin.table.rows import rows_of
 
         return rows_of([self._grid], unit)
+
+    def latest(self, n: int = 1) -> "Latest":
+        """Return the last values of each series, with their own periods.
+
+        The panel's periods count: query all years, which costs no more requests than the last one.
+
+        Args:
+            n: how many of each series.
+
+        Raises:
+            ArgumentError: `n` is not a whole number from 1.
+        """
+        from asyncfin.table.latest import latest
+
+        return latest([self], n)
 
     def show(self, unit: "Unit | None" = None, width: int | None = None) -> "Shown":
         """Return the table that `str` and notebooks show, with large numbers divided, or of another width.

@@ -176,6 +176,7 @@ class Row:
         requested_unit: what the numbers are divided by, if they are amounts.
         axis: the periods of the page that the series is from; None if the service left it out.
         positions: where on this axis it has values, cut away or not.
+        last: how many of its values are wanted, the last ones; 0: all.
     """
 
     grid: Grid = field(repr=False)
@@ -183,6 +184,7 @@ class Row:
     axis: Axis | None = field(default=None, repr=False)
     positions: Sequence[int] = field(default=(), repr=False)
     requested_unit: Unit | None = None
+    last: int = 0
 
     @property
     def label(self) -> str:
@@ -207,7 +209,8 @@ class Row:
             MalformedAnswerError: one breaks the spec.
         """
         values = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
-        return {period: value for period, value in values if value is not None}
+        observed = [(period, value) for period, value in values if value is not None]
+        return dict(observed[-self.last :])
 
     @cached_property
     def scale(self) -> Scale:
@@ -240,13 +243,13 @@ class Row:
         return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
 
 
-def rows_of(grids: Iterable[Grid], unit: Unit | None = None) -> list[Row]:
+def rows_of(grids: Iterable[Grid], unit: Unit | None = None, *, last: int = 0) -> list[Row]:
     """Return the series of panels, panel by panel.
 
     Raises:
         ArgumentError: `unit` is not one that tables have.
     """
-    return in_unit([Row(grid, series) for grid in grids for series in grid.series], unit)
+    return in_unit([Row(grid, series, last=last) for grid in grids for series in grid.series], unit)
 
 
 def in_unit(rows: list[Row], unit: Unit | None) -> list[Row]:

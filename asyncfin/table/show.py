@@ -9,9 +9,9 @@ from asyncfin import checks
 from asyncfin.errors import printable, shorten
 from asyncfin.model.words import Unit
 from asyncfin.table import text
-from asyncfin.table.excerpt import excerpt
+from asyncfin.table.excerpt import MOST_PERIODS, MOST_SECTIONS, excerpt, excerpt_of_several
 from asyncfin.table.notebook import panels_html
-from asyncfin.table.notes import facts, title
+from asyncfin.table.notes import facts, heading, title
 from asyncfin.table.rows import check_unit
 from asyncfin.table.why import Result
 
@@ -19,9 +19,7 @@ from asyncfin.table.why import Result
 _WIDTH = 100
 # How much of a line is wrapped: a name of the service can have a megabyte.
 _LONGEST = 10_000
-_SECTIONS = 4
 _SERIES = 10
-_SERIES_OF_SEVERAL = 40
 _check_width = checks.whole_number(40).optional()
 
 
@@ -51,9 +49,9 @@ def show(panel: Result, unit: Unit | None = None, width: int | None = None) -> S
     Raises:
         ArgumentError: `unit` or `width` is none that can be shown.
     """
-    _check(unit, width)
+    check_form(unit, width)
     return Shown(
-        lambda: _text([panel], facts(panel), unit, width, _SERIES),
+        lambda: _text([panel], facts(panel), unit, width),
         lambda: panels_html([panel], [title(panel), *facts(panel)], (), unit),
     )
 
@@ -66,14 +64,15 @@ def show_several(
     Raises:
         ArgumentError: as for `show`.
     """
-    _check(unit, width)
+    check_form(unit, width)
     return Shown(
-        lambda: _text(panels, notes(), unit, width, _SERIES_OF_SEVERAL),
-        lambda: panels_html(panels, [*map(title, panels)], notes(), unit),
+        lambda: _text(panels, notes(), unit, width),
+        lambda: panels_html(panels, [heading(panels)], notes(), unit),
     )
 
 
-def _check(unit: Unit | None, width: int | None) -> None:
+def check_form(unit: Unit | None, width: int | None) -> None:
+    """Reject a unit or a width that no table has."""
     check_unit("unit", unit)
     _check_width("width", width)
 
@@ -83,15 +82,17 @@ def _text(
     notes: Sequence[str],
     unit: Unit | None,
     width: int | None,
-    most: int,
 ) -> str:
     width = _WIDTH if width is None else width
-    # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
-    whole = excerpt(panels, unit=unit).first_sections(_SECTIONS)
-    # Widths follow from a few series: decoding the texts of all would take long for a large panel.
-    few = whole.latest([text.MOST_PERIODS] * len(whole.sections)).first(3 * most)
-    shown = text.latest(few, width, clip=True).first(most)
-    lines = [*map(title, panels)]
+    if len(panels) > 1:
+        shown = text.latest(excerpt_of_several(panels, unit=unit), width, empty=True, clip=True)
+    else:
+        # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
+        whole = excerpt(panels, unit=unit).first_sections(MOST_SECTIONS)
+        # Widths follow from a few series: decoding the texts of all would take long for a large panel.
+        few = whole.latest([MOST_PERIODS] * len(whole.sections)).first(3 * _SERIES)
+        shown = text.latest(few, width, clip=True).first(_SERIES)
+    lines = [heading(panels)]
     if above := shown.names().heading:
         lines.append(printable(above))
     for table in text.tables(shown, width, clip=True):

@@ -7,7 +7,7 @@ from unicodedata import combining, east_asian_width
 
 from asyncfin.errors import printable, shorten
 from asyncfin.model.period import Period
-from asyncfin.table.excerpt import Excerpt, Section, SeriesNames
+from asyncfin.table.excerpt import MOST_PERIODS, Excerpt, Section, SeriesNames
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import sign
 from asyncfin.table.rows import NOT_DIVIDED
@@ -16,8 +16,6 @@ _COLUMN_GAP = "  "
 _CUT = "…"
 # How much of a text is measured.
 _LONGEST = 1_000
-# A whole page of figures would not be an overview.
-MOST_PERIODS = 12
 
 
 def tables(excerpt: Excerpt, width: int, *, clip: bool = False) -> Iterator[list[str]]:

@@ -125,6 +125,9 @@ def test_a_text_that_is_a_formula_is_one_no_longer(command: Command, option: str
         ("-1,300", "'-1,300"),
         ("-cmd", "'-cmd"),
         ("plain = text", "plain = text"),
+        ("two\n=1+1", "two\n'=1+1"),
+        ("two\r\n -cmd\r-1", "two\r\n' -cmd\r-1"),
+        ("\r=1", "'\r'=1"),
         ("", ""),
     ],
 )

@@ -130,7 +130,7 @@ def test_names_writes_a_file_that_it_reads(command: Command, tmp_path: Path) -> 
     path = tmp_path / "names.csv"
     path.write_text(out)
     assert command("catalogue", "--publication", "ratios", "--names", str(path)).code == 0
-    assert command("names", "ratios", "--names", str(path)).out.endswith(f"{RATIOS_ENTITY},Ratios,\n")
+    assert command("names", "ratios", "--names", str(path)).out.endswith(f"{RATIOS_ENTITY},Ratios,\r\n")
     assert "no entity is given" in command("names").line
 
 
@@ -148,7 +148,7 @@ async def test_names_come_from_the_cache_without_a_request(
     assert [row["name"] for row in csv.DictReader(io.StringIO(out))] == ["Example [AG]", "Ratios"]
     assert len(service.log) == before
     monkeypatch.setenv("ASYNCFIN_TOKEN", "of-another-account")
-    assert (await asyncio.to_thread(command, "names", "--from-cache")).out == "id,name,aliases\n"
+    assert (await asyncio.to_thread(command, "names", "--from-cache")).out == "id,name,aliases\r\n"
 
 
 def test_names_from_the_cache_need_one(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_names_that_fail_do_not_lose_the_others(command: Command, tmp_path: Path
     assert lines[0].startswith(f"asyncfin: {UNKNOWN_ID}: ")
     assert lines[1].startswith("asyncfin: 1 of 2 entities failed")
     printed = command("names", UNKNOWN_ID, RATIOS_ENTITY)
-    assert (printed.code, printed.out) == (1, f"id,name,aliases\n{RATIOS_ENTITY},Ratios,\n")
+    assert (printed.code, printed.out) == (1, f"id,name,aliases\r\n{RATIOS_ENTITY},Ratios,\r\n")
     assert command("names", UNKNOWN_ID).code == 4
 
 
@@ -242,7 +242,7 @@ def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
             0 if entity_id == ENTITY else 4
         )
         ids.write_text(entity_id)
-    assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\n")
+    assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\r\n")
 
 
 def test_a_file_that_names_wrote_is_a_file_of_ids(command: Command, names: str) -> None:
@@ -250,7 +250,7 @@ def test_a_file_that_names_wrote_is_a_file_of_ids(command: Command, names: str) 
     assert command("names", "--ids", names).code == 1
     path = Path(names).with_name("other.csv")
     path.write_text(f'name,id\n"Example, the company",{ENTITY}\n')
-    assert command("names", "--ids", str(path)).out == f"id,name,aliases\n{ENTITY},Example [AG],\n"
+    assert command("names", "--ids", str(path)).out == f"id,name,aliases\r\n{ENTITY},Example [AG],\r\n"
 
 
 @pytest.mark.parametrize(

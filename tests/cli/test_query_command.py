@@ -172,7 +172,7 @@ async def test_on_a_terminal_the_latest_periods_are_those_of_one_table(
     """On a terminal one table has the latest periods that fit its width."""
     async with Client(service.base_url, service.token) as client:
         panel = await client.query(LONG_ENTITY, Select(), FiscalRange())
-    print_panels([panel], screen(60), latest=True)
+    print_panels(panel, screen(60), latest=True)
     out = capsys.readouterr().out
     heads = table_rows(out)[0][1:]
     assert heads == [f"FY{year}" for year in range(2025 - len(heads), 2025)]
@@ -188,7 +188,7 @@ async def test_a_narrow_terminal_gets_tables_one_below_the_other(
     async with Client(service.base_url, service.token) as client:
         panel = await client.query(ENTITY, Select(), FiscalRange())
     console = screen(60)
-    print_panels([panel], console)
+    print_panels(panel, console)
     out = capsys.readouterr().out
     table_lines = [line for block in out.split("\n\n")[1:-1] for line in block.splitlines()]
     assert max(map(len, table_lines)) <= 60
@@ -406,14 +406,14 @@ def test_a_picture_of_nothing_is_an_error_and_no_file(command: Command, tmp_path
 
 
 def test_several_entities_stand_in_one_table(command: Command) -> None:
-    """A column names them, and the facts of each are below the table, after its name."""
+    """A column names them, and one line says how many there are."""
     out = command("query", ENTITY, RATIOS_ENTITY, "--group", "years", "--metric", "Revenue", "--annual").out
-    assert out.startswith(f"Example [AG] ({ENTITY}), original values\nRatios ({RATIOS_ENTITY}), original")
+    assert out.startswith("2 companies, original values\n")
     rows = [line.split("  ")[0] for line in out.split("\n\n")[1].splitlines()]
     assert rows[0] == "entity"
     assert rows[2:] == ["Example [AG]", "Example [AG]", "Ratios"]
     assert "the same fiscal period of two entities can be different months" in out
-    assert re.search(r"^Ratios: publication .*; 2 series by 3 periods, .*; \d requests$", out, re.MULTILINE)
+    assert re.search(r"^\d requests$", out, re.MULTILINE)
 
 
 def test_several_entities_stand_in_one_csv(command: Command) -> None:
@@ -460,7 +460,7 @@ def test_an_entity_without_a_value_is_named_beside_the_picture_of_the_others(
     asked = ("--metric", "Revenue", "--exact", "FY2023", "--plot", str(path))
     result = command("query", ENTITY, RATIOS_ENTITY, *asked)
     assert (result.code, path.exists()) == (0, True)
-    assert result.line.startswith("asyncfin: Ratios: no values")
+    assert result.line == "asyncfin: Ratios has no value in these periods"
 
 
 def mpl_text_as_text() -> AbstractContextManager[None]:
@@ -481,11 +481,12 @@ def test_explain_as_json_is_the_plan(command: Command) -> None:
 
 
 def test_several_entities_answer_with_what_each_has(command: Command) -> None:
-    """An id that one of them does not have is a line on standard error; one that none has is an error."""
-    asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--metric", "Revenue", "--annual")
+    """A company without any of the ids is a line on standard error; an id that none has is an error."""
+    asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--annual")
     result = command(*asked)
     assert result.code == 0
     assert result.line == "asyncfin: Ratios has no metric_ids 'Debt'"
+    assert command(*asked, "--metric", "Revenue").err == ""
     assert "Ratios" in result.out.split("\n\n")[1]
     unknown = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
     assert (unknown.code, unknown.out) == (2, "")
@@ -531,9 +532,9 @@ def test_the_others_are_printed_if_one_entity_fails(
     """Its error is a line, and the exit code is 1."""
     result = command("query", ENTITY, UNKNOWN_ID, RATIOS_ENTITY, "--metric", "Revenue", *form, *periods)
     assert result.code == 1
-    assert ENTITY in result.out
-    assert RATIOS_ENTITY in result.out
-    assert (UNKNOWN_ID in result.out) == (form == ["--json"])  # in `failed`
+    for name, entity_id in (("Example [AG]", ENTITY), ("Ratios", RATIOS_ENTITY)):
+        assert (entity_id if form else name) in result.out
+    assert (UNKNOWN_ID in result.out) == (form in ([], ["--json"]))  # in a note, and in `failed`
     first, last = result.err.splitlines()
     assert first.startswith(f"asyncfin: {UNKNOWN_ID}: 404")
     assert last.startswith("asyncfin: 1 of 3 entities failed")
@@ -576,7 +577,7 @@ def test_an_entity_with_nothing_of_the_question_is_named(command: Command) -> No
     assert result.line == "asyncfin: Example [AG] has no metric_ids 'Earnings'"
     periods = command("query", LONG_ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--exact", "FY2010")
     assert periods.code == 0
-    assert periods.line == "asyncfin: Ratios has no periods 'FY2010'"
+    assert (periods.err, "Ratios has no FY2010" in periods.out) == ("", True)
     for options in (["--exact", "FY1999"], ["--label", "nonsense"], ["--annual", "--from", "2090"]):
         nothing = command("query", ENTITY, RATIOS_ENTITY, *options)
         assert (nothing.code, nothing.out) == (2, "")
@@ -630,3 +631,22 @@ def test_twelve_months_need_values_over_a_period(command: Command) -> None:
     result = command("query", ENTITY, "--metric", "Revenue", "--ttm", "--period-meaning", "over_period")
     assert result.code == 0
     assert "year: FY2024" in result.out
+
+
+def test_the_latest_values_have_their_own_periods(command: Command) -> None:
+    """All years are queried; the last one of each series is a line, in every form."""
+    asked = ("query", LONG_ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--latest", "1")
+    result = command(*asked)
+    assert result.code == 0
+    assert result.out.startswith("2 companies, original values\n")
+    rows = json.loads(command(*asked, "--json").out)
+    assert rows
+    for row in rows:
+        assert re.search(
+            rf"{row['entity_name']}.* {row['period_label']} +{re.escape(row['text'])}", result.out
+        )
+    found = list(csv.DictReader(io.StringIO(command(*asked, "--csv").out)))
+    assert [row["period_label"] for row in found] == [row["period_label"] for row in rows]
+    refused = command(*asked, "--annual")
+    assert refused.code == 2
+    assert "--latest requests all periods" in refused.line

@@ -84,8 +84,8 @@ async def test_companies_of_one_name_are_told_apart_by_their_ids() -> None:
     empty = renamed(await company("B", {}, (2024,), listed=YEARS[:1]), "Same")
     table = printed([dollars, empty])
     assert first in table.splitlines()[2]
-    assert f"{second} has none of these periods" in table
-    assert f"\n(O-{'b' * 32}) has none of these periods" in printed([dollars, renamed(empty, "")])
+    assert f"{second} has no FY2023, FY2024" in table
+    assert f"\n(O-{'b' * 32}) has no FY2023, FY2024" in printed([dollars, renamed(empty, "")])
 
 
 async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> None:
@@ -126,7 +126,7 @@ async def test_a_company_without_any_of_the_periods_is_named() -> None:
     apple = await company("Apple", {2024: 5}, (2024,))
     gone = await company("Gone", {}, (2024,), listed=YEARS[:2])
     table = printed([apple, gone])
-    assert "\nGone has none of these periods" in table
+    assert "\nGone has no FY2024" in table
     assert "Apple has none" not in table
     assert "none of these periods" not in printed([gone])
 

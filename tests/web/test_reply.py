@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import json
+import re
 import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -271,12 +272,15 @@ def unsafe(text: str) -> bool:
     return False
 
 
-@given(st.text("=+-@\t\r 1.a'\uff1d\uff0b\uff0d\uff20", max_size=6))
+@given(st.text("=+-@\t\r\n 1.a'\uff1d\uff0b\uff0d\uff20", max_size=6))
 def test_no_cell_is_a_formula_and_the_text_can_be_recovered(text: str) -> None:
-    """At most an apostrophe is put before it."""
+    """At most an apostrophe is put before each line."""
     cell = csv_cell(text)
-    assert not unsafe(cell)
-    assert cell in (text, f"'{text}")
+    lines = re.split("[\r\n]", cell)
+    assert not any(map(unsafe, [cell, *lines]))
+    before = re.split("[\r\n]", text)
+    assert all(line in (whole, f"'{whole}") for line, whole in zip(lines[1:], before[1:], strict=True))
+    assert lines[0] in (before[0], f"'{before[0]}")
 
 
 def test_visitors_see_no_internals() -> None:

@@ -76,7 +76,8 @@
           stroke: ink,
           grid: { stroke: rule, width: 1 },
           ticks: { stroke: rule },
-          size: 70,
+          // As wide as its longest text, which is never cut.
+          size: (_, texts) => 24 + 7.5 * Math.max(5, ...(texts ?? []).map((text) => text.length)),
           values: (_, splits) => {
             const texts = tickTexts(splits.filter((number) => number != null), chart.percent, chart.divided);
             return splits.map((number) => (number == null ? "" : texts.shift()));

@@ -587,6 +587,10 @@ class Probe(Reader):
             try:
                 found = await self._response(request)
             except ServiceError as error:
+                if error.attempts == 0 and error.status == 401:
+                    what = f"{request.path} was not requested: the token was rejected just before"
+                    self._find("limit", spec, what)
+                    continue
                 if not error.answered:
                     raise
                 found = error  # the token was accepted for the dataset, and all else has been checked

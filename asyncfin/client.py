@@ -34,7 +34,6 @@ from asyncfin.read.many import EntityIds, read_many
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import (
     plan_restarting,
-    read_catalogue_of,
     read_current_catalogue,
     read_question,
     stream_question,
@@ -282,7 +281,7 @@ class Client:
         check_page_size(page_size)
         return catalogue_pages(send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size)
 
-    async def catalogue(self, entity_id: str | Dataset, *, max_age: float | None = None) -> Catalogue:
+    async def catalogue(self, entity_id: str, *, max_age: float | None = None) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
         Spends one request for each 100 series, at least one; or one for the metadata if the client or its
@@ -291,18 +290,15 @@ class Client:
         If the publication changes during the read, it starts over, at most three times.
 
         Args:
-            entity_id: the entity, or a Dataset: that publication, with no request for the
-                metadata. What is read for it is not kept, and a change is an error at once.
+            entity_id: the entity.
             max_age: how many seconds a publication is taken for the current one after it was confirmed.
                 None: the client's `max_age`.
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
-            DatasetChangedError: the publication changed too often, or is not the Dataset's.
+            DatasetChangedError: the publication changed too often.
         """
         checks.seconds_or_none("max_age", max_age)
-        if isinstance(entity_id, Dataset):
-            return await read_catalogue_of(self._publications, entity_id)
         return await read_current_catalogue(
             Read(self._publications, everything(entity_id, max_age), "catalogue")
         )

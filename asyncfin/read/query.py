@@ -20,7 +20,7 @@ from functools import partial
 from attrs import evolve
 
 from asyncfin.errors import DatasetChangedError, IncompleteResultError, SelectionError
-from asyncfin.model.catalogue import Catalogue, Dataset
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.model.words import listed
 from asyncfin.plan.fill import for_cache
@@ -28,13 +28,12 @@ from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import Page, read_batch
 from asyncfin.read.publications import Publication, Publications, Received
-from asyncfin.read.read import Read, everything
+from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel, has_at_most, reconfirmed, release_decoded
 from asyncfin.tasks import merged, resumable
-from asyncfin.wire.pages import read_catalogue
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
@@ -96,19 +95,6 @@ async def read_current_catalogue(read: Read) -> Catalogue:
         except DatasetChangedError as error:
             change = error
         await read.restart(change)
-
-
-async def read_catalogue_of(publications: Publications, dataset: Dataset) -> Catalogue:
-    """Return the catalogue of one publication, which is not kept, or raise DatasetChangedError."""
-    # The caller has the metadata, of this publication and no other: so a change is an error.
-    read = Read(publications, everything(dataset.entity_id), "catalogue", keeps=False)
-    publication = await read.cached_publication(dataset.dataset_id)
-    if publication is None:
-        return await read_catalogue(read.send, dataset.entity_id, dataset)
-    catalogue = publication.catalogue
-    pinned = Question(catalogue, read.question.select, read.question.periods)
-    await Read(publications, pinned, "catalogue").confirm(dataset.dataset_id)
-    return catalogue
 
 
 async def read_panel(read: Read, current: Plan) -> Panel:

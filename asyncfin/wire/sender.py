@@ -115,7 +115,6 @@ class Sender:
         request: Request,
         *,
         on_attempt: Callable[[], None] = lambda: None,
-        may_retry: Callable[[], bool] = lambda: True,
         max_outage: float | None = None,
         patience: Patience | None = None,
     ) -> Response:
@@ -124,7 +123,6 @@ class Sender:
         Args:
             request: what is sent.
             on_attempt: called at each attempt.
-            may_retry: called before each retry; False: the last error is raised.
             max_outage: for how many seconds it waits while the service fails. None: in the bulk lane
                 as `Retry` says; in the interactive lane only to repeat what was begun before.
             patience: of the caller, if it is limited (`soon`).
@@ -139,7 +137,7 @@ class Sender:
             if max_outage is None and self.lane == "bulk":
                 max_outage = self.retry.max_outage
             sending = _Sending(self, self._shared.get(), request, max_outage, patience)
-            sending.on_attempt, sending.may_retry = on_attempt, may_retry
+            sending.on_attempt = on_attempt
             try:
                 return await sending.response()
             finally:
@@ -231,7 +229,6 @@ class _Sending:
     """One request on its way. It is the `Origin` of its errors, hence `at` and `request_id`."""
 
     on_attempt: Callable[[], None]
-    may_retry: Callable[[], bool]
     request_id = None  # a failed request has only the id that its error contains
 
     def __init__(
@@ -540,9 +537,7 @@ class _Sending:
 
     def _may_go_on(self) -> bool:
         """Return whether the caller allows another attempt."""
-        if self._patience is not None and self._patience.has_left:
-            return False
-        return self.may_retry()
+        return self._patience is None or not self._patience.has_left
 
     async def _report_failure(self, error: RequestError, wait: float | None) -> None:
         """Report a failed attempt to the bucket; `wait` is None if its Retry-After is too long."""

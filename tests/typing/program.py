@@ -350,7 +350,6 @@ async def reads(client: Client) -> None:
     assert_type(client.catalogue_pages(ENTITY, page_size=50), AsyncGenerator[CataloguePage, None])
     async for page in client.catalogue_pages(ENTITY):
         assert_type(page.groups, tuple[ReportingGroup, ...])
-    catalogue = await client.catalogue(dataset)
     catalogue = await client.catalogue(ENTITY, max_age=60)
     assert_type(catalogue, Catalogue)
     for series in catalogue:

@@ -166,10 +166,9 @@ async def ask(changed: str, sent: bytes) -> Panel | AsyncfinError:
     async with judged(judge) as server, Client(server.base_url, "token", retry=Retry(attempts=2)) as client:
         try:
             async with asyncio.timeout(10_000):
-                source: Any = DATASET.entity_id
                 if changed == "dataset":  # else no metadata are requested
-                    source = await client.catalogue(await client.dataset(source))
-                panel = await client.query(source, Select(), FiscalRange())
+                    await client.dataset(DATASET.entity_id)
+                panel = await client.query(DATASET.entity_id, Select(), FiscalRange())
                 panel.check()
         except AsyncfinError as error:
             return error

@@ -77,7 +77,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         if missing := missing_of(room):
             terminalreporter.write_line(f"skipped: tests/{room}, which needs {', '.join(missing)}")
     if config.getoption("more") == "without":
-        reasons = ", ".join([*MORE_PATHS, REDIS])
+        reasons = ", ".join(MORE)
         terminalreporter.write_line(f"left to nox -s tests_all: tests with {reasons}")
 
 
@@ -227,29 +227,37 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-# What `nox -s tests` leaves to `nox -s tests_all`: beginnings of paths.
-MORE_PATHS = {
+# What `nox -s tests` leaves to `nox -s tests_all`: beginnings of paths, parts of names, and fixtures.
+MORE = {
     "browsers and web frameworks": (
-        *("web/test_browser.py", "web/test_fastapi_example.py", "web/test_foreign.py"),
+        *("web/test_browser.py", "web/test_fastapi_example.py", "web/test_foreign.py", "chromium"),
         *("web/test_frameworks.py", "web/test_random_questions.py", "web/test_servers.py"),
     ),
     "object stores": (
         *("cli/test_extract_store.py", "extraction/test_objects.py", "extraction/test_store_kills.py"),
         "extraction/test_storm.py",
     ),
-    "processes that are killed": ("extraction/test_kills.py", "extraction/test_workers.py"),
+    "a Redis server": (
+        *("cache/test_redis.py", "cache/test_trouble.py", "pacing/test_bucket_outages.py"),
+        *("pacing/test_shared_buckets.py", "redis", "redis_url"),
+    ),
+    "real figures": ("real_compan", "real_file"),
+    "processes that are killed": (
+        *("extraction/test_kills.py", "extraction/test_workers.py"),
+        *("killed", "ctrl_c", "sigterm", "goes_away", "of_processes", "cold_processes"),
+    ),
     "notebooks, examples and the site": ("test_examples.py", "test_notebooks.py", "test_site.py"),
 }
-REDIS = "a Redis server"
 
 
 def more_of(item: pytest.Item) -> str | None:
     """Return what more than Python a test needs, or None."""
     path = item.path.relative_to(ROOT).as_posix()
-    for reason, prefixes in MORE_PATHS.items():
-        if path.startswith(prefixes):
+    fixtures = getattr(item, "fixturenames", ())
+    for reason, parts in MORE.items():
+        if any(part == path or part in item.name or part in fixtures for part in parts):
             return reason
-    return REDIS if "redis" in item.name or "server" in getattr(item, "fixturenames", ()) else None
+    return None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -119,8 +119,8 @@ def test_the_catalogue_of_a_cache_costs_one_request_and_a_check_uses_none(
         operations.append([served.operation for served in service.log[before:]])
     assert operations == [
         ["catalogue"],
-        ["catalogue", "--publication"],
-        ["catalogue", "--publication", "catalogue"],
+        ["dataset"],
+        ["dataset", "catalogue"],
     ]
 
 

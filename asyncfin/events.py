@@ -71,8 +71,8 @@ class QuestionFinished(_Question, frozen=True):
         stale: whether the result is of a publication that could not be confirmed (`stale_if_error`).
         restarts: how often it started over because the publication changed.
         dataset_id: the publication of the result. None: no result.
-        failure: the name of the class of the error that ended it, such as ``"CancelledError"``. None: no
-            error.
+        failure: the name of the class of the error that ended it; ``"CancelledError"`` if the caller has
+            left, ``"TimeoutError"`` if the time of `asyncfin.web.unless_gone` was up. None: no error.
         seconds: how long it took.
     """
 
@@ -119,7 +119,7 @@ class ExtractFinished(_Run, frozen=True):
 
 
 class RequestStarted(_Attempt, frozen=True):
-    """An attempt is sent. Exactly one `RequestAnswered` or `RequestFailed` of the same `serial` follows.
+    """An attempt is sent. Exactly one `RequestFinished` of the same `serial` follows.
 
     Attributes:
         method: the HTTP method.
@@ -130,33 +130,24 @@ class RequestStarted(_Attempt, frozen=True):
     url: str
 
 
-class RequestAnswered(_Attempt, frozen=True):
-    """A complete response was received, of any status.
+class RequestFinished(_Attempt, frozen=True):
+    """An attempt has ended: with a complete response of any status, or without one.
 
     Attributes:
-        status: the HTTP status.
+        status: the HTTP status. None: no complete response was received.
         received: bytes of the body, after decompression.
-        seconds: from sending to the complete response.
+        seconds: from sending to the end.
         request_id: the service's id of the request, where the response is an error that names one.
+        failure: the name of the error's class where no complete response was received, such as
+            ``"RequestTimeoutError"``; ``"CancelledError"`` if the caller has left. None: there is a
+            response.
     """
 
-    status: int
+    status: int | None
     received: int
     seconds: float
     request_id: str | None
-
-
-class RequestFailed(_Attempt, frozen=True):
-    """No complete response was received.
-
-    Attributes:
-        failure: the name of the error's class, such as ``"RequestTimeoutError"``; ``"CancelledError"``
-            if the caller was cancelled.
-        seconds: from sending to the failure.
-    """
-
-    failure: str
-    seconds: float
+    failure: str | None
 
 
 class Waiting(_Request, frozen=True):
@@ -259,8 +250,7 @@ Event: TypeAlias = (
     | ExtractStarted
     | ExtractFinished
     | RequestStarted
-    | RequestAnswered
-    | RequestFailed
+    | RequestFinished
     | Waiting
     | Waited
     | Retrying

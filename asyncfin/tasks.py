@@ -57,10 +57,14 @@ def check_closed(loop: asyncio.AbstractEventLoop, owned: str, kind: str) -> None
         )
 
 
-async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]") -> None:
+# What a cancellation says whose reason is a time limit: observers tell it from a visitor who left.
+TIME_IS_UP = "time is up"
+
+
+async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]", reason: str | None = None) -> None:
     """Cancel tasks and wait until all have ended, even if the caller is itself cancelled during the wait."""
     for task in tasks:
-        task.cancel()
+        task.cancel(reason)
     await wait_for_all(tasks)
 
 

@@ -188,7 +188,7 @@ class OpenTelemetryObserver:
         match event:
             case events.RequestStarted():
                 self._attempts[event.serial] = event, time_ns()
-            case events.RequestAnswered() | events.RequestFailed():
+            case events.RequestFinished():
                 self._end_attempt(event)
             case events.Waited():
                 self._waits.add(event.seconds, event.operation)
@@ -265,19 +265,16 @@ class OpenTelemetryObserver:
             span.set_status(trace.StatusCode.ERROR)
         span.end()
 
-    def _end_attempt(self, event: events.RequestAnswered | events.RequestFailed) -> None:
+    def _end_attempt(self, event: events.RequestFinished) -> None:
         started, at = self._attempts.pop(event.serial, (None, 0))
         if started is None:  # it began before the observer was added
             return
-        status: int | None = None
-        if isinstance(event, events.RequestAnswered):
-            status = event.status
+        status, failure = event.status, event.failure
+        if status is not None:
             failure = None if status < 300 else str(status)
             self._received.add(event.received, event.operation)
             if status == 429:
                 self._refused.add(1, event.operation)
-        else:
-            failure = event.failure
         self._requests.add(1, event.operation, status, failure)
         # The rest of the URL differs between most requests, and a cursor in it can be long.
         origin = "/".join(started.url.split("/", 3)[:3])
@@ -289,7 +286,7 @@ class OpenTelemetryObserver:
             attributes["asyncfin.entity"] = event.entity_id
         if event.attempt > 1:
             attributes["http.request.resend_count"] = event.attempt - 1
-        if isinstance(event, events.RequestAnswered) and event.request_id is not None:
+        if event.request_id is not None:
             attributes["asyncfin.request_id"] = event.request_id
         # Made at the end, with all attributes at once: half the cost of adding them to a span that has begun.
         span = self._tracer.start_span(

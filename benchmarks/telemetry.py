@@ -23,7 +23,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, Sampler
 
 from asyncfin import Client, FiscalRange, MemoryCache, Select, TokenBucket
-from asyncfin.events import Event, Observer, QuestionFinished, QuestionStarted, RequestAnswered
+from asyncfin.events import Event, Observer, QuestionFinished, QuestionStarted, RequestFinished
 from asyncfin.telemetry import OpenTelemetryObserver
 from benchmarks._shapes import dense
 from benchmarks.answers import served
@@ -68,7 +68,7 @@ class _Least:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case RequestAnswered():
+            case RequestFinished():
                 self._duration.record(event.seconds, self._conventional)
                 self._tracer.start_span(
                     "asyncfin query", kind=trace.SpanKind.CLIENT, attributes=self._attempt

@@ -77,9 +77,11 @@ async def exported() -> tuple[set[str], str]:
     figures = {"series": None, "periods": None, "requests": 1, "cached": 0, "stale": False, "restarts": 0}
     for event in (
         events.RequestStarted(*attempt, method="POST", url="https://figures.example/v1"),
-        events.RequestAnswered(*attempt, status=429, received=10, seconds=1.0, request_id=None),
+        events.RequestFinished(*attempt, 429, received=10, seconds=1.0, request_id=None, failure=None),
         events.RequestStarted(*attempt, method="POST", url="https://figures.example/v1"),
-        events.RequestFailed(*attempt, failure="ConnectionFailedError", seconds=1.0),
+        events.RequestFinished(
+            *attempt, None, received=0, seconds=1.0, request_id=None, failure="ConnectionFailedError"
+        ),
         events.Waited("query", "O-1", reason="turn", seconds=1.0),
         events.Retrying("query", "O-1", attempt=1, failure="RateLimitedError", wait=1.0, request_id=None),
         events.Restarted("query", "O-1", restart=1),

@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from attrs import define, evolve, field, frozen
 
 from asyncfin.clock import utc_now
-from asyncfin.events import Event, RequestAnswered, RequestFailed, RequestStarted, Waited, Waiting
+from asyncfin.events import Event, RequestFinished, RequestStarted, Waited, Waiting
 from asyncfin.extraction.report import EntityReport
 
 _log = logging.getLogger("asyncfin")
@@ -84,8 +83,8 @@ class Tracker:
     _rows: int = 0
     _bytes: int = 0
     _waiting: dict[str, str] = field(factory=dict)  # by entity
-    # How the last attempt of a task's request failed.
-    _failures: WeakKeyDictionary[object, str] = field(factory=WeakKeyDictionary)
+    # How the last attempt that failed has failed, by operation and entity.
+    _failures: dict[tuple[str, str], str] = field(factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -123,13 +122,12 @@ class Tracker:
                 self.requests += 1
                 self._waiting.pop(entity_id, None)
                 if attempt > 1:
-                    self.repeated[self._failures.get(asyncio.current_task(), "unknown")] += 1
-            case RequestAnswered(status=status):
-                self._failures[asyncio.current_task()] = str(status)
-                self.has_success |= status < 300
-                self.report()
-            case RequestFailed(failure=failure):
-                self._failures[asyncio.current_task()] = failure
+                    self.repeated[self._failures.get((event.operation, entity_id), "unknown")] += 1
+            case RequestFinished(status=status, failure=failure):
+                if status is not None and status < 300:
+                    self.has_success = True
+                else:
+                    self._failures[event.operation, entity_id] = failure or str(status)
                 self.report()
             case Waited(seconds=seconds):
                 self.waits += seconds

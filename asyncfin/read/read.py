@@ -30,7 +30,7 @@ from asyncfin.model.selection import FiscalRange
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publication, Publications
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import running_loop
+from asyncfin.tasks import TIME_IS_UP, running_loop
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Patience
@@ -139,12 +139,16 @@ class Read:
 
         identity = (self.operation, self.entity_id, next_serial(), sender.lane)
         failure: type[BaseException] | None = None
+        is_cancelled = False
         call(QuestionStarted(*identity))
         try:
             yield self
             failure = None if self.error is None else type(self.error)
         except BaseException as error:
             failure = type(error)
+            is_cancelled = not isinstance(error, Exception)
+            if isinstance(error, asyncio.CancelledError) and error.args == (TIME_IS_UP,):
+                failure = TimeoutError
             raise
         finally:
             has_result = self._dataset_id is not None
@@ -162,7 +166,7 @@ class Read:
                     seconds=running_loop().time() - began,
                 )
             )
-            if failure is None or issubclass(failure, Exception):
+            if not is_cancelled:
                 await sender.announce.after_question()
 
     def add(self, panel: Panel) -> None:

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from asyncfin import errors
-from asyncfin.tasks import cancel_and_wait
+from asyncfin.tasks import TIME_IS_UP, cancel_and_wait
 
 T = TypeVar("T")
 Offer: TypeAlias = Container[str] | Callable[[str], Awaitable[bool]]
@@ -151,6 +151,7 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
         raise
     working = asyncio.ensure_future(work)
     tasks: list[Any] = [working]
+    reason = None
     try:
         # A question that needs no request is done in one turn: then the visitor need not be listened to.
         await asyncio.sleep(0)
@@ -164,13 +165,14 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
         if tasks[-1].done():
             tasks[-1].result()
             raise ClientGoneError("the visitor has left")
+        reason = TIME_IS_UP
         raise TimeoutError(f"no result within {seconds:g} s")
     finally:
         if len(tasks) == 1 and inspect.iscoroutine(visit):
             visit.close()
         elif len(tasks) == 1:
             tasks.append(asyncio.ensure_future(visit))  # the caller's own, which is cancelled too
-        await cancel_and_wait(tasks)
+        await cancel_and_wait(tasks, reason)
 
 
 def _end_of_visit(request: AsgiRequest | Awaitable[object]) -> Awaitable[object]:

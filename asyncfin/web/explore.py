@@ -18,7 +18,7 @@ from asyncfin import checks
 from asyncfin.checks import check_entity_id
 from asyncfin.client import Client, publications_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
-from asyncfin.events import Event, RequestAnswered
+from asyncfin.events import Event, RequestFinished
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import judge, without_periods
 from asyncfin.model.period import Period
@@ -612,7 +612,8 @@ class _Progress:
 
     def __call__(self, event: Event) -> None:
         if (
-            isinstance(event, RequestAnswered)
+            isinstance(event, RequestFinished)
+            and event.status is not None
             and event.operation == "query"
             and event.entity_id in self._entity_ids
         ):

@@ -27,8 +27,7 @@ from asyncfin.errors import (
 )
 from asyncfin.events import (
     Observer,
-    RequestAnswered,
-    RequestFailed,
+    RequestFinished,
     RequestStarted,
     Retrying,
     Stats,
@@ -468,19 +467,18 @@ class _Sending:
         has_left = self._patience is not None and self._patience.has_left
         if self._identity is None:
             return
-        if response is None or isinstance(error, TruncatedAnswerError):
-            name = type(error).__name__
-            if has_left and isinstance(error, asyncio.CancelledError):
-                name = RequestTimeoutError.__name__
-            sender.announce(RequestFailed(*self._identity, failure=name, seconds=seconds))
-            return
+        is_complete = response is not None and not isinstance(error, TruncatedAnswerError)
+        name = None if is_complete else type(error).__name__
+        if has_left and isinstance(error, asyncio.CancelledError):
+            name = RequestTimeoutError.__name__
         sender.announce(
-            RequestAnswered(
+            RequestFinished(
                 *self._identity,
-                status=response.status,
-                received=len(response.body),
+                status=response.status if response is not None and is_complete else None,
+                received=0 if response is None else len(response.body),
                 seconds=seconds,
                 request_id=error.request_id if isinstance(error, ServiceError) else None,
+                failure=name,
             )
         )
 

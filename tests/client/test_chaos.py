@@ -122,5 +122,5 @@ async def test_every_panel_is_right_whatever_the_service_does(dialect: Dialect) 
     assert stats.retries - stats.refused <= 200 + 0.5 * (stats.requests - stats.retries)
     assert asyncio.all_tasks() <= before
     assert sum(bucket.stats().waiting.values()) == 0
-    assert "RequestAnswered" in said.getvalue()
+    assert "RequestFinished" in said.getvalue()
     assert token not in said.getvalue()

@@ -10,8 +10,9 @@ import pytest
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Panel, Retry, Select, Timeouts
 from asyncfin.errors import MalformedAnswerError, RequestTimeoutError
-from asyncfin.events import Event, OutageBegan, RequestFailed
+from asyncfin.events import Event, OutageBegan, QuestionFinished, RequestFinished
 from asyncfin.extraction.entity import read_entity
+from asyncfin.web.backend import ClientGoneError, unless_gone
 from tests.client.figures import Figures, entity
 from tests.services.raw import Scripted, answer, dropping, hanging, judged, refusal
 
@@ -102,15 +103,28 @@ async def test_events_tell_timeouts_from_visitors() -> None:
     async with warm(12) as (figures, client, events, _):
         figures.step = hanging()
         await visits(client, 8, 0.1, entities=8)
-        names = [event.failure for event in events if isinstance(event, RequestFailed)]
+        names = [event.failure for event in events if isinstance(event, RequestFinished)]
         assert set(names) == {"RequestTimeoutError"}
         events.clear()
         leaving = asyncio.ensure_future(client.query(entity(9), Select(), RULE))
         await asyncio.sleep(1)
         leaving.cancel()
         await asyncio.wait([leaving])
-        names = [event.failure for event in events if isinstance(event, RequestFailed)]
+        names = [event.failure for event in events if isinstance(event, RequestFinished)]
         assert names == ["CancelledError"]
+
+
+@pytest.mark.virtual
+async def test_questions_tell_timeouts_from_visitors() -> None:
+    """The question of a visitor who has left is cancelled, that of one who stayed is late."""
+    async with warm(1, stale_if_error=0.0) as (figures, client, events, _):
+        figures.step = hanging()
+        for seconds, kind in ((5.0, TimeoutError), (50.0, ClientGoneError)):
+            question = client.query(entity(0), Select(), RULE)
+            with pytest.raises(kind):
+                await unless_gone(asyncio.sleep(10), question, seconds)
+        ends = [event.failure for event in events if isinstance(event, QuestionFinished)]
+        assert ends == ["TimeoutError", "CancelledError"]
 
 
 @pytest.mark.virtual

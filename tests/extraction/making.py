@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from asyncfin import Client, FileBucket, RedisBucket, Retry, TokenBucket
-from asyncfin.events import Event, RequestAnswered
+from asyncfin.events import Event, RequestFinished
 
 
 def make_killing_client() -> Client:
@@ -15,7 +15,7 @@ def make_killing_client() -> Client:
     file = Path(os.environ["ASYNCFIN_KILL_AT"])
 
     def observe(event: Event) -> None:
-        if isinstance(event, RequestAnswered) and event.operation == "query" and _is_last(file):
+        if isinstance(event, RequestFinished) and event.operation == "query" and _is_last(file):
             os.kill(os.getpid(), signal.SIGKILL)
 
     return Client(

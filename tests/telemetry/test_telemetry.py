@@ -49,7 +49,7 @@ from asyncfin.events import (
     OutageEnded,
     QuestionFinished,
     QuestionStarted,
-    RequestAnswered,
+    RequestFinished,
     Restarted,
 )
 from asyncfin.sandbox import Latency, Sandbox, Status
@@ -411,7 +411,7 @@ async def test_a_restart_drops_what_was_counted_before_it(recorder: Recorder) ->
     first_version: list[int] = []
 
     def publish(event: Event) -> None:
-        if isinstance(event, RequestAnswered) and event.operation == "query":
+        if isinstance(event, RequestFinished) and event.operation == "query":
             first_version.append(event.serial)
             if len(first_version) == queries // 2:
                 sandbox.publish(OLD)

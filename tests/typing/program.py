@@ -106,8 +106,7 @@ from asyncfin.events import (
     ExtractStarted,
     QuestionFinished,
     QuestionStarted,
-    RequestAnswered,
-    RequestFailed,
+    RequestFinished,
     RequestStarted,
     Restarted,
     Retrying,
@@ -193,12 +192,11 @@ def observer(event: Event) -> None:
         case RequestStarted():
             assert_type(event.attempt, int)
             assert_type(event.url, str)
-        case RequestAnswered():
-            assert_type(event.status, int)
+        case RequestFinished():
+            assert_type(event.status, int | None)
+            assert_type(event.failure, str | None)
             assert_type(event.received, int)
             assert_type(event.seconds, float)
-        case RequestFailed():
-            assert_type(event.failure, str)
         case Retrying():
             assert_type(event.wait, float)
         case Restarted():

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from asyncfin import Annual, Client, MemoryCache, Quarterly, Select
-from asyncfin.events import RequestFailed
+from asyncfin.events import RequestFinished
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
 from tests.demo import demo_id
@@ -183,7 +183,7 @@ async def test_a_long_read_keeps_the_focus_and_can_be_cancelled(
     assert await tab.evaluate("document.activeElement.id") == "ask"
     await tab.wait_for_selector("#waited:has-text('s')")
     await tab.keyboard.press("Tab")
-    with client.observed(lambda event: isinstance(event, RequestFailed) and ended.set()):
+    with client.observed(lambda event: isinstance(event, RequestFinished) and event.failure and ended.set()):
         await tab.keyboard.press("Enter")
         await tab.wait_for_selector("#busy:has-text('Cancelled.')")
         async with asyncio.timeout(60):

@@ -11,8 +11,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.events import (
     Counts,
     Event,
-    RequestAnswered,
-    RequestFailed,
+    RequestFinished,
     RequestStarted,
     Retrying,
     Stats,
@@ -38,13 +37,13 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
         stats = sender.stats()
     assert len(ends) == 10
     started = [event.serial for event in of_kind(events, RequestStarted)]
-    ended = [event.serial for event in events if isinstance(event, RequestAnswered | RequestFailed)]
+    ended = [event.serial for event in events if isinstance(event, RequestFinished)]
     assert sorted(started) == sorted(ended)
     assert len(set(started)) == len(started) == len(server.requests) == stats.requests
     both = stats.by_operation["dataset"] + stats.by_operation["query"]
     assert stats == Stats(*astuple(both), by_operation=stats.by_operation)
-    assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestAnswered))
-    assert stats.received == sum(event.received for event in of_kind(events, RequestAnswered))
+    assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestFinished))
+    assert stats.received == sum(event.received for event in of_kind(events, RequestFinished))
     assert stats.retries == len(of_kind(events, Retrying))
 
 
@@ -96,11 +95,11 @@ async def test_the_log_tells_facts_as_extras(caplog: pytest.LogCaptureFixture) -
     assert retrying["request_id"] == "r-1"
     assert [record.getMessage().split()[0] for record in records] == [
         "RequestStarted",
-        "RequestAnswered",
+        "RequestFinished",
         "Retrying",
         "Waited",
         "RequestStarted",
-        "RequestAnswered",
+        "RequestFinished",
     ]
 
 

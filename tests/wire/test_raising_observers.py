@@ -12,7 +12,7 @@ from asyncfin.wire.retry import Retry
 from tests.services.raw import answer, dropping, refusal
 from tests.wire.sending import NOON, READ, sending
 
-KINDS = ["Waited", "Waiting", "RequestStarted", "RequestAnswered", "RequestFailed", "Retrying"]
+KINDS = ["Waited", "Waiting", "RequestStarted", "RequestFinished", "Retrying"]
 
 
 class Stop(BaseException):

@@ -25,7 +25,7 @@ from asyncfin.errors import (
     TruncatedAnswerError,
     ValidationFailedError,
 )
-from asyncfin.events import RequestFailed, RequestStarted, Retrying
+from asyncfin.events import RequestFinished, RequestStarted, Retrying
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.protocol import Request, Response, limits_request
 from asyncfin.wire.retry import Retry, Timeouts
@@ -230,7 +230,7 @@ async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> 
                 task.cancel()
             await asyncio.gather(leaving, queued, return_exceptions=True)
         await sender.send(READ)
-        assert of_kind(events, RequestFailed)[0].failure == "CancelledError"
+        assert of_kind(events, RequestFinished)[0].failure == "CancelledError"
         assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
     assert asyncio.all_tasks() == before
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from asyncfin.errors import MalformedAnswerError, NotFoundError
-from asyncfin.events import RequestAnswered, RequestFailed, Retrying
+from asyncfin.events import RequestFinished, Retrying
 from asyncfin.wire.protocol import read_dataset
 from asyncfin.wire.retry import Timeouts
 from tests.services.raw import answer, dropping, hanging, trickling
@@ -29,7 +29,7 @@ async def test_an_error_whose_body_cannot_be_read_is_gone_by_its_status(
     async with sending(*steps, max_body_bytes=1000) as (server, sender, events):
         assert (await sender.send(READ)).attempts == 3
     assert server.requests[1].at - server.requests[0].at >= 30
-    assert [each.status for each in of_kind(events, RequestAnswered)] == [429, 503, 200]
+    assert [each.status for each in of_kind(events, RequestFinished)] == [429, 503, 200]
 
 
 @pytest.mark.virtual
@@ -60,7 +60,7 @@ async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for
     async with sending(*steps) as (_, sender, events):
         got = await sender.send(READ)
     assert (got.body, got.attempts) == (b'{"a": 1}', 2)
-    assert [each.failure for each in of_kind(events, RequestFailed)] == ["TruncatedAnswerError"]
+    assert [each.failure for each in of_kind(events, RequestFinished)] == ["TruncatedAnswerError", None]
 
 
 @pytest.mark.virtual

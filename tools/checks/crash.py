@@ -38,7 +38,7 @@ _RUN = f"""
 import asyncio, os, signal, sys
 from pathlib import Path
 from asyncfin import Annual, Client, Select, extract
-from asyncfin.events import RequestAnswered
+from asyncfin.events import RequestFinished
 
 moments = int(sys.argv.pop(1))
 
@@ -85,7 +85,7 @@ def open_halves(path, *arguments, **options):
 Path.open, os.fsync, os.replace = open_halves, killing(os.fsync), killing(os.replace)
 
 def tell(event):
-    if isinstance(event, RequestAnswered) and event.operation == "query":
+    if isinstance(event, RequestFinished) and event.operation == "query":
         print("query", flush=True)
 
 async def main(base_url, token, folder, *ids):

@@ -42,7 +42,7 @@ from asyncfin import (
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import without_batches
 from asyncfin.plan.question import Question
-from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
+from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Status, Switch
 from asyncfin.sandbox.dataset import DatasetFile
 from tests import examples
 from tests.generate import generate
@@ -249,36 +249,6 @@ async def test_what_may_not_be_read_any_more_is_not_given_from_the_cache(
 
 
 @virtual
-async def test_after_a_refused_token_what_is_cached_is_confirmed_once_and_given_again() -> None:
-    """A 401 says nothing about the entity: neither its pointer nor its values are deleted."""
-    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
-        await cached.query(ENTITY, Select(), FiscalRange())
-        sandbox.inject(Status(status=401, nth=1))
-        with pytest.raises(AuthenticationError):
-            await cached.dataset(ENTITY)
-        assert [(await cached.query(ENTITY, Select(), Annual())).requests for _ in range(2)] == [1, 0]
-
-
-@virtual
-async def test_what_was_sent_before_a_401_does_not_show_that_the_token_is_accepted_again() -> None:
-    """A late 200 says what held when it was sent: what is cached stays withheld."""
-    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
-        await cached.query(ENTITY, Select(), FiscalRange())
-        sandbox.inject(
-            Slow(seconds=1.0, nth=1, operation="dataset"), Status(status=401, nth=2, operation="dataset")
-        )
-        async with asyncio.TaskGroup() as tasks:
-            late = tasks.create_task(cached.dataset(ENTITY))
-            await asyncio.sleep(0.5)
-            with pytest.raises(AuthenticationError):
-                await cached.dataset(ENTITY)
-            assert not late.done()
-        sandbox.inject(Status(status=401))
-        with pytest.raises(AuthenticationError):
-            await cached.query(ENTITY, Select(), Annual())
-
-
-@virtual
 @pytest.mark.parametrize("refused", [False, True])
 async def test_a_token_that_cannot_be_had_withholds_the_cache_only_after_a_401(refused: bool) -> None:
     """The callable's own failure says nothing about what the account may read."""
@@ -337,17 +307,6 @@ async def test_any_read_shows_that_an_entity_may_not_be_read_any_more(
                     await read(asking, whole.catalogue)
                 with pytest.raises((NotFoundError, PermissionDeniedError)):
                     await asking.query(ENTITY, Select(), Annual())
-
-
-@virtual
-async def test_metadata_that_name_another_publication_end_the_belief_in_the_old_one() -> None:
-    """Whichever client asked for them: within max_age the new one is requested."""
-    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=1e9) as cached:
-        old = await cached.query(ENTITY, Select(), FiscalRange())
-        sandbox.publish(NEW)
-        assert (await cached.query(ENTITY, Select(), Annual())).dataset == old.dataset
-        current = await cached.dataset(ENTITY)
-        assert (await cached.query(ENTITY, Select(), FiscalRange())).dataset == current
 
 
 @virtual
@@ -475,34 +434,6 @@ async def test_short_429_before_a_stale_result(retry_after: int, statuses: list[
         assert [served.status for served in list(sandbox.log)[spent:]] == statuses
 
 
-@virtual
-async def test_a_catalogue_that_is_known_to_be_replaced_is_never_given_for_an_error() -> None:
-    """The metadata came, and name another publication; it is the new catalogue that can't be had."""
-    async with service() as sandbox, client(sandbox, None, stale_if_error=600, retry=ONCE) as asking:
-        await asking.catalogue(ENTITY)
-        sandbox.publish(NEW)
-        sandbox.inject(Status(status=503, operation="catalogue"))
-        for _ in range(2):
-            with pytest.raises(ServerFailureError):
-                await asking.catalogue(ENTITY)
-        sandbox.inject(Status(status=503, operation="dataset"))
-        with pytest.raises(ServerFailureError):
-            await asking.catalogue(ENTITY)
-
-
-@virtual
-async def test_a_cache_is_shared_by_the_clients_of_an_account_and_no_others() -> None:
-    """A second client spends one request; one with another token all of them."""
-    cache = MemoryCache()
-    async with service() as sandbox:
-        async with client(sandbox, cache) as first:
-            cost = (await first.query(ENTITY, Select(), FiscalRange())).requests
-        async with client(sandbox, cache) as second:
-            assert (await second.query(ENTITY, Select(), FiscalRange())).requests == 1
-        async with Client(sandbox.base_url, sandbox.issue_token(), cache=cache) as stranger:
-            assert (await stranger.query(ENTITY, Select(), FiscalRange())).requests == cost
-
-
 async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -580,22 +511,6 @@ async def test_a_plan_made_without_a_cache_fills_one_with_all_periods(periods: A
             panel = await cached.query(ENTITY, Select(), others)
             assert panel.requests == 0
             assert content(panel) == content(await plain.query(ENTITY, Select(), others))
-
-
-@virtual
-@pytest.mark.parametrize("with_cache", [False, True])
-async def test_equal_plans_at_the_same_time_share_their_requests(with_cache: bool) -> None:
-    """Equal plans at the same time share their requests with one another and with their question."""
-    cache = MemoryCache() if with_cache else None
-    slow = Latency(operation="query", seconds=1)
-    async with service(faults=[slow]) as sandbox, client(sandbox, cache) as shared:
-        plans = [await shared.plan(ENTITY, Select(), Annual()) for _ in range(2)]
-        spent = len(sandbox.log)
-        reads = [shared.run(plan) for plan in plans * 5]
-        panels = await asyncio.gather(*reads, shared.query(ENTITY, Select(), Annual()))
-        assert len(sandbox.log) - spent == plans[0].requests
-        assert [panel.requests for panel in panels] == [plans[0].requests] + [0] * 10
-        assert len({str(content(panel)) for panel in panels}) == 1
 
 
 @virtual

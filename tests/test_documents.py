@@ -113,8 +113,13 @@ def test_readme_names_each_extra() -> None:
 
 
 def test_picture_of_a_query_names_functions() -> None:
-    """Every call that CONTRIBUTING draws is a function or class of the module that it names."""
-    drawing = (ROOT / "CONTRIBUTING.md").read_text().partition("## How a query runs")[2].partition("\n## ")[0]
+    """Every call that internals.md draws is a function or class of the module that it names."""
+    drawing = (
+        (ROOT / "docs" / "how" / "internals.md")
+        .read_text()
+        .partition("## How a query runs")[2]
+        .partition("\n## ")[0]
+    )
     module, faults = "", []
     for line in re.findall(r"^    (.*)", drawing, re.MULTILINE):
         name, *words = line.split()

@@ -1,4 +1,4 @@
-"""Imports run only downwards (see CONTRIBUTING.md), and each foreign library has its rooms."""
+"""Imports run only downwards (see docs/how/internals.md), and each foreign library has its rooms."""
 
 import ast
 import re

@@ -21,6 +21,8 @@ from asyncfin.wire.pages import planned_pages
 Page: TypeAlias = tuple[Block, Block | None]
 
 _TOO_LARGE = 413
+_TOO_WIDE = "narrow the query: the service does not accept one of this size"
+_CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 
 async def read_batch(
@@ -64,7 +66,7 @@ async def read_batch(
                 rejection, form = error, as_range
                 continue
             first = error if rejection is None else rejection
-            first.add_note("narrow the query: the service does not accept one of this size")
+            first.add_note(_CURSOR_REJECTED if has_page else _TOO_WIDE)
             raise first from None
 
 

@@ -6,8 +6,15 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Client, FiscalRange, MalformedAnswerError, Retry, Select
-from tests.services.raw import Received, answer, judged
+from asyncfin import (
+    Client,
+    FiscalRange,
+    MalformedAnswerError,
+    Retry,
+    Select,
+    ValidationFailedError,
+)
+from tests.services.raw import Received, answer, judged, refusal
 from tests.wire.test_missing_texts import HAND, hand_response
 
 pytestmark = pytest.mark.virtual
@@ -123,3 +130,36 @@ async def test_cursor_of_64_kilobytes_is_followed() -> None:
     service = Service("query", send_cursor)
     assert await service.query() == ["S-0", "S-1", "S-2"]
     assert service.count == 2
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_rejected_cursor_is_checked_for_a_change(is_replaced: bool) -> None:
+    """The publication may have been replaced (spec 4.3 does not order its rules 5 and 6); else it fails."""
+    replacement = "22222222-2222-4222-8222-222222222222"
+    publication, operations = "", []
+
+    def respond(request: Received) -> bytes:
+        nonlocal publication
+        operation, body = hand_response(request)
+        operations.append(operation)
+        if operation == "query" and "cursor" not in json.loads(request.body):
+            del body["series"][2:]
+            body["next_cursor"] = "more"
+        elif operation == "query":
+            if not publication:
+                publication = replacement if is_replaced else body["dataset_id"]
+                return refusal(400, "validation_failed")
+            del body["series"][:2]
+        body["dataset_id"] = publication or body["dataset_id"]
+        return answer(body=json.dumps(body).encode())
+
+    async with judged(respond) as server, Client(server.base_url, "token") as client:
+        if is_replaced:
+            panel = await client.query(HAND, Select(), FiscalRange())
+            assert panel.dataset.dataset_id == replacement
+            assert panel.series_ids == ("S-0", "S-1", "S-2")
+        else:
+            with pytest.raises(ValidationFailedError) as caught:
+                await client.query(HAND, Select(), FiscalRange())
+            assert caught.value.__notes__ == ["the service rejected a cursor that it had sent; query again"]
+    assert operations[:4] == ["catalogue", "query", "query", "dataset"]

@@ -162,7 +162,10 @@ def check_entity_id(entity_id: str) -> None:
 
 
 def expand_user(path: str) -> str:
-    """Return a path with the home folder in place of ``~``; the ``~`` of an unknown user stays."""
+    """Return a path with the home folder in place of ``~``; the ``~`` of an unknown user stays.
+
+    Every path of this machine that a user gives passes through here.
+    """
     return os.path.expanduser(path)
 
 

@@ -32,13 +32,17 @@ class NotPrivateError(Exception):
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder with mode 0700 unless it exists; its parents are created too.
+    """Create a folder with mode 0700 unless it exists; its parents are created too, with 0755 at most.
 
     NotPrivateError: it is not a folder, belongs to another user, or is open to others.
     """
     try:
         if not folder.is_symlink():  # refused below: its target may belong to anybody
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            # Not `parents=True`, which gives them what the umask leaves.
+            for parent in reversed(folder.parents):
+                if not parent.is_dir():
+                    with suppress(FileExistsError):
+                        parent.mkdir(0o755)
             with suppress(FileExistsError):
                 folder.mkdir(0o700)
     except (FileExistsError, NotADirectoryError):

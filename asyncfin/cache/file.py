@@ -80,7 +80,7 @@ class FileCache(StoredCache):
         if not local.SUPPORTED:
             raise ArgumentError("FileCache needs file locks that this system does not have: use MemoryCache")
         path = checks.local_path("folder", "folder", folder, "a Redis server is for a RedisCache")
-        self._folder = Path(os.path.abspath(os.path.expanduser(path)))
+        self._folder = Path(os.path.abspath(path))
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
         self._files = FolderStore(self._folder, max_bytes, clock)

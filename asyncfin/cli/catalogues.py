@@ -13,7 +13,7 @@ from asyncfin.cli.session import connected
 from asyncfin.cli.several import check_failed
 from asyncfin.cli.streams import print_error
 from asyncfin.client import publications_of
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.frame import COLUMNS, LISTS
 from asyncfin.model.judge import complaint, judge, named, unknown_names
@@ -21,7 +21,7 @@ from asyncfin.model.scope import format_path
 from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, listed
+from asyncfin.model.words import counted, listed, named_entity
 from asyncfin.read.several import Each, catalogues_of
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP, entity_names
@@ -116,10 +116,11 @@ def _part(whole: Catalogue, series: Iterable[CatalogueSeries]) -> Catalogue:
 
 
 def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
-    console.print(f"{shown.name} ({shown.entity_id})", style="bold")
+    console.print(named_entity(shown), style="bold")
     for group in shown.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
-        console.print(f"\n{group.reporting_group_id}: {group.name} ({words})")
+        console.print()
+        console.print(printable(f"{group.reporting_group_id}: {group.name} ({words})"))
         rows = [
             (
                 *(series.metric_id, series.label, format_path(series.scopes)),
@@ -137,7 +138,7 @@ def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Con
         f" {counted(len(shown.by_path), 'scope path')}, {counted(len(shown.groups), 'reporting group')}",
         f"{counted(len(shown.periods), 'period')}: {first} to {last}",
     ]
-    console.print("\n".join(lines), style="dim")
+    console.print("\n".join(map(printable, lines)), style="dim")
 
 
 def print_selected_of_several(

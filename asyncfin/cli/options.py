@@ -9,6 +9,7 @@ from typing import Annotated, TextIO
 
 from cyclopts import Group, Parameter
 
+from asyncfin.checks import expand_user
 from asyncfin.cli.exits import UsageError
 from asyncfin.optional import library
 
@@ -21,8 +22,6 @@ entity_group = Group("Which entities", sort_key=0)
 
 def is_folder(path: str) -> bool:
     """Return whether a folder exists; ~ is the user's."""
-    from asyncfin.checks import expand_user
-
     return os.path.isdir(expand_user(path))
 
 
@@ -31,7 +30,7 @@ def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
     """Open a text file or standard input, which errors call `what`. Reading blocks."""
     try:
         # Not sys.stdin, which decodes by the locale, and is None if standard input is closed.
-        source = 0 if path == STDIN else path
+        source = 0 if path == STDIN else expand_user(str(path))
         with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
             yield file
     except (OSError, UnicodeDecodeError) as error:

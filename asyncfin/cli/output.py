@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 
+from asyncfin.checks import expand_user
 from asyncfin.clock import utc_text
 from asyncfin.errors import printable
 from asyncfin.local import write_whole
@@ -163,7 +164,8 @@ def spark(numbers: Sequence[float | None]) -> str:
 
 def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Write a file, or replace it as a whole: a reader sees the old one or the new one."""
-    target = Path(os.path.realpath(file))  # a symbolic link stays; resolve() has no OSError for a loop
+    # A symbolic link stays; resolve() has no OSError for a loop.
+    target = Path(os.path.realpath(expand_user(str(file))))
     part = target.with_name(f".{target.name}.{token_hex(8)}")
 
     def fill(stream: IO[bytes]) -> None:

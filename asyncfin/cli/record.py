@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from asyncfin.checks import expand_user
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.service import Service
@@ -40,21 +41,21 @@ async def record(
         raise UsageError("several entities need several files: give a folder for them, --into FOLDER")
     if into is None and sys.stdout.isatty():
         raise UsageError("the file is compressed, not text: write > FILE.json.gz, or --into FOLDER")
+    into = None if into is None else Path(expand_user(str(into)))
     if into is not None and into.exists() and not into.is_dir():
         raise UsageError(f"--into {into} is not a folder: give a folder or a new path")
     service.check()
 
     from asyncfin.cli.output import replace_file, screen
-    from asyncfin.cli.recorded import recorded
+    from asyncfin.cli.recorded import recorded, written
     from asyncfin.cli.session import connected
     from asyncfin.extraction.place import file_name
-    from asyncfin.sandbox.dataset import dump
 
     if into is not None:
         into.mkdir(parents=True, exist_ok=True)
     async with connected(service, "Recording", names) as client:
         for entity_id in entities:
-            content = dump(await recorded(client, entity_id))
+            content = written(await recorded(client, entity_id))
             if into is None:
                 sys.stdout.buffer.write(content)
             else:

@@ -7,12 +7,15 @@ import msgspec
 
 from asyncfin.client import Client
 from asyncfin.clock import utc_text
+from asyncfin.errors import AsyncfinError
 from asyncfin.extraction.entity import read_entity
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.value import Value
-from asyncfin.sandbox.dataset import DatasetFile, Publication
+from asyncfin.sandbox import BrokenDatasetError, DatasetFile, Publication, load
+from asyncfin.sandbox.dataset import dump
 from asyncfin.table.panel import Panel
 
 
@@ -31,11 +34,48 @@ async def recorded(client: Client, entity_id: str) -> DatasetFile:
         catalogue.dataset_id,
         utc_text(catalogue.created_timestamp),
         tuple((each.year, each.end_month, each.duration_months) for each in periods),
-        _plain(catalogue.scope_groups),
+        _scope_groups(catalogue),
         _plain(catalogue.groups),
         {each.series_id: _rows(each.series_id, periods, original, restated) for each in original},
     )
     return DatasetFile(catalogue.entity_id, catalogue.name, (publication,))
+
+
+def _scope_groups(catalogue: Catalogue) -> tuple[Any, ...]:
+    """Return the scope groups in the shape of the wire, with the scopes that only a series' path names."""
+    groups = {
+        group["scope_group_id"]: group | {"scopes": list(group["scopes"])}
+        for group in _plain(catalogue.scope_groups)
+    }
+    for scope in dict.fromkeys(scope for series in catalogue.series for scope in series.scopes):
+        unnamed = {"name": "", "description": ""}
+        group = groups.setdefault(
+            scope.scope_group_id, {"scope_group_id": scope.scope_group_id, **unnamed, "scopes": []}
+        )
+        if scope.scope_id not in {known["scope_id"] for known in group["scopes"]}:
+            group["scopes"].append({"scope_id": scope.scope_id, **unnamed, "role": "", "aliases": ()})
+    return tuple(group | {"scopes": tuple(group["scopes"])} for group in groups.values())
+
+
+def written(dataset: DatasetFile) -> bytes:
+    """Return the file of a dataset, after reading it as the sandbox does.
+
+    Raises:
+        AsyncfinError: the sandbox would reject it, or serve something else.
+    """
+    try:
+        content = dump(dataset)
+        if _plainly(load(content)) == _plainly(dataset):
+            return content
+        reason = "the file differs from what was read"
+    except (BrokenDatasetError, ValueError) as error:
+        reason = str(error)
+    raise AsyncfinError(f"{dataset.entity_id} can't be recorded: {reason}")
+
+
+def _plainly(dataset: DatasetFile) -> bytes:
+    """Return a dataset in a form in which lists equal tuples, and the order of keys does not matter."""
+    return msgspec.json.encode(dataset, order="sorted")
 
 
 def _plain(objects: Any) -> Any:

@@ -137,7 +137,7 @@ def dump(dataset: DatasetFile) -> bytes:
 def _content(source: Path | str | bytes, name: str) -> bytes:
     """Return the bytes of the file, inflated."""
     try:
-        content = source if isinstance(source, bytes) else Path(source).read_bytes()
+        content = source if isinstance(source, bytes) else Path(source).expanduser().read_bytes()
         if not content.startswith(_GZIP_MAGIC):
             return content
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:

@@ -16,7 +16,7 @@ from typing import NoReturn, TypeAlias
 
 from attrs import define, evolve
 
-from asyncfin.checks import instance_of, is_async
+from asyncfin.checks import expand_user, instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
 from asyncfin.tasks import SingleFlight
 from asyncfin.wire.protocol import Response
@@ -51,10 +51,10 @@ def token_file(path: str | os.PathLike[str]) -> AskToken:
     Raises:
         ArgumentError: `path` is not a path.
     """
-    _path("path", path)
+    file_path = expand_user(os.fspath(_path("path", path)))
 
     def first_line() -> str:
-        with open(path, encoding="utf-8-sig") as file:  # editors write a byte order mark
+        with open(file_path, encoding="utf-8-sig") as file:  # editors write a byte order mark
             return file.readline().strip()
 
     async def read() -> str:

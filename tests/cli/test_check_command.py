@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 
-from asyncfin import Client, FiscalRange, Panel, Select
+from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Select
 from asyncfin.cli.record import record
+from asyncfin.cli.recorded import recorded, written
 from asyncfin.cli.service import Service
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
@@ -194,3 +196,39 @@ _WITH_TEXTS: dict[str, Any] = {
         }
     ],
 }
+
+
+def without_scopes(name: str, sent: Any, answer: dict[str, Any]) -> None:
+    """Leave out the scopes of the catalogue, which the paths of its series name."""
+    if name == "catalogue":
+        answer["scope_groups"] = []
+
+
+async def test_scopes_that_only_paths_name_are_recorded() -> None:
+    """The sandbox would reject the file otherwise."""
+    source = handmade.dataset({("Revenue", "all"): {"FY2024": 1.0}})
+    async with (
+        Sandbox(source) as sandbox,
+        altered(sandbox, without_scopes) as url,
+        Client(url, sandbox.token) as client,
+    ):
+        dataset = await recorded(client, sandbox.entities[0])
+    (catalogue, panels), (_, expected) = await read(load(written(dataset))), await read(source)
+    assert panels == expected
+    (group,) = catalogue.scope_groups
+    (series,) = catalogue.series
+    assert [(group.scope_group_id, group.scopes[0].scope_id)] == [
+        (scope.scope_group_id, scope.scope_id) for scope in series.scopes
+    ]
+
+
+async def test_what_the_sandbox_would_reject_is_an_error() -> None:
+    """No file is written and called a success."""
+    source = handmade.dataset({("Revenue", "all"): {"FY2024": 1.0}})
+    async with Sandbox(source) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        dataset = await recorded(client, sandbox.entities[0])
+    (publication,) = dataset.publications
+    group, *_ = publication.groups
+    broken = evolve(dataset, publications=(evolve(publication, groups=(group, group)),))
+    with pytest.raises(AsyncfinError, match=r"can't be recorded: .*which"):
+        written(broken)

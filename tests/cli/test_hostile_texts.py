@@ -15,7 +15,7 @@ from asyncfin.table.csv import csv_cell
 from tests.cli.conftest import Command, Terminal, series, small
 
 EVIL_ENTITY = "O-" + "0" * 31 + "9"
-HARM = "\x1b[31m\x9b32m\u202e\x07"
+HARM = "\x1b[31m\x9b32m\u202e\x07\nforged"
 FORMULA = '=HYPERLINK("http://localhost","x")'
 EVIL = small(
     EVIL_ENTITY,
@@ -91,6 +91,7 @@ def test_nothing_harmful_reaches_a_terminal(written: dict[str, bytes], line: str
     """Control characters and marks of direction are shown as escapes on a terminal."""
     for harm in (b"\x1b[31m", "\x9b".encode(), "\u202e".encode(), b"\x07"):
         assert harm not in written[line]
+    assert b"\nforged" not in written[line]
     if "--explain" not in line:
         assert b"x1b[31m" in written[line] or b"u001b[31m" in written[line]
 

@@ -2,12 +2,15 @@
 
 import inspect
 import math
+import os
+from pathlib import Path
 
 import pytest
 from attrs import field, frozen
 
-from asyncfin import checks
+from asyncfin import FileBucket, FileCache, checks, read_names, token_file
 from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.sandbox import BrokenDatasetError, load
 
 
 async def ask() -> str:
@@ -139,3 +142,23 @@ def test_a_url_is_not_a_path_and_is_not_shown(path: str) -> None:
     for each in (path, path.replace("//", "/")):
         with pytest.raises(ArgumentError, match=wrong):
             checks.local_path("path", "file", each, "download it first")
+
+
+async def test_a_tilde_is_the_home_folder_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of tokens, names, buckets, caches and datasets; no folder named ~ appears."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "names.csv").write_text("id,name\nO-1,One\n")
+    (tmp_path / "one.json").write_text("{}")
+    assert await token_file("~/token")() == "secret"
+    assert len(read_names("~/names.csv")) == 1
+    bucket, cache = FileBucket("~/bucket"), FileCache("~/cache", account="me")
+    await bucket.acquire()
+    await bucket.aclose()
+    await cache.clear()
+    await cache.aclose()
+    with pytest.raises(BrokenDatasetError, match="format"):
+        load("~/one.json")
+    assert {"bucket", "cache"} <= {*os.listdir(tmp_path)}
+    assert "~" not in os.listdir(tmp_path)

@@ -1,6 +1,7 @@
 """Private files and locks between processes."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -81,3 +82,16 @@ def test_a_lock_excludes_another_process_until_it_is_released(tmp_path: Path) ->
     local.unlock(descriptor)
     assert locked_by_another("yes")
     os.close(descriptor)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
+def test_parents_of_private_folders_are_not_writable_by_others(tmp_path: Path) -> None:
+    """Whatever the umask leaves: another user could put a folder in their place."""
+    before = os.umask(0)
+    try:
+        local.make_private_folder(tmp_path / "a" / "b" / "private")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "a", tmp_path / "a" / "b")]
+    assert modes == [0o755, 0o755]
+    assert stat.S_IMODE((tmp_path / "a" / "b" / "private").stat().st_mode) == 0o700

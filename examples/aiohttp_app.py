@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 from aiohttp import web
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
 from asyncfin.web import Offer, check_offered, http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
@@ -21,7 +21,12 @@ CLIENT = web.AppKey("client", Client)
 
 
 async def lifespan(app: web.Application) -> AsyncIterator[None]:
-    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2)) as client:
+    async with Client.from_env(
+        cache=MemoryCache(),
+        max_age=MAX_AGE,
+        retry=Retry(attempts=2),
+        timeouts=Timeouts(read=5),
+    ) as client:
         app[CLIENT] = client
         yield
 

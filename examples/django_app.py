@@ -17,7 +17,7 @@ from django.core.asgi import get_asgi_application
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
 from asyncfin.web import Offer, check_offered, http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
@@ -28,7 +28,12 @@ OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 @cache
 def client() -> Client:
     """Return the worker's client, which is made at the first visit: Django has no lifespan."""
-    return Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2))
+    return Client.from_env(
+        cache=MemoryCache(),
+        max_age=MAX_AGE,
+        retry=Retry(attempts=2),
+        timeouts=Timeouts(read=5),
+    )
 
 
 async def values(request: HttpRequest, entity_id: str) -> HttpResponse:

@@ -18,7 +18,7 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel
 
 import asyncfin
-from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Retry, Select, TokenBucket
+from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Retry, Select, Timeouts, TokenBucket
 from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
 
 SECONDS = 30
@@ -41,9 +41,14 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             await stack.enter_async_context(aclosing(each))
         # A publication confirmed within the last minute counts as the current one: questions that were
         # requested before then cost nothing. While the service is away, results may be up to an hour old.
-        # A visitor does not wait for five attempts.
+        # A visitor does not wait for five attempts, nor for a service that is silent.
         client = Client.from_env(
-            cache=cache, bucket=bucket, max_age=MAX_AGE, stale_if_error=3600, retry=Retry(attempts=2)
+            cache=cache,
+            bucket=bucket,
+            max_age=MAX_AGE,
+            stale_if_error=3600,
+            retry=Retry(attempts=2),
+            timeouts=Timeouts(read=5),
         )
         app.state.client, app.state.cache, app.state.bucket = client, cache, bucket
         await stack.enter_async_context(client)

@@ -12,7 +12,7 @@ from typing import Any
 
 from litestar import Litestar, Request, Response, get
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
 from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
 
 SECONDS, MAX_AGE = 30, 60
@@ -22,7 +22,12 @@ OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 @asynccontextmanager
 async def lifespan(app: Litestar) -> AsyncIterator[None]:
-    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2)) as client:
+    async with Client.from_env(
+        cache=MemoryCache(),
+        max_age=MAX_AGE,
+        retry=Retry(attempts=2),
+        timeouts=Timeouts(read=5),
+    ) as client:
         app.state.client = client
         yield
 

@@ -10,7 +10,7 @@ import os
 
 from quart import Quart, Response, current_app, request
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
 from asyncfin.web import Offer, check_offered, http_error, reply
 
 SECONDS, MAX_AGE = 30, 60
@@ -22,7 +22,12 @@ app = Quart(__name__)
 
 @app.before_serving
 async def start() -> None:
-    app.config["client"] = Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2))
+    app.config["client"] = Client.from_env(
+        cache=MemoryCache(),
+        max_age=MAX_AGE,
+        retry=Retry(attempts=2),
+        timeouts=Timeouts(read=5),
+    )
 
 
 @app.after_serving

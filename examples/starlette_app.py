@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
 from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
 
 SECONDS, MAX_AGE = 30, 60
@@ -24,7 +24,12 @@ OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 @asynccontextmanager
 async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Client]]:
-    async with Client.from_env(cache=MemoryCache(), max_age=MAX_AGE, retry=Retry(attempts=2)) as client:
+    async with Client.from_env(
+        cache=MemoryCache(),
+        max_age=MAX_AGE,
+        retry=Retry(attempts=2),
+        timeouts=Timeouts(read=5),
+    ) as client:
         yield {"client": client}
 
 

@@ -22,7 +22,9 @@ from asyncfin.names import Names
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
+from asyncfin.table.latest import Latest
 from asyncfin.table.panel import Cut
+from asyncfin.table.rows import Row, Scale
 from asyncfin.table.show import Shown
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.token import AskToken, TokenSource
@@ -41,6 +43,7 @@ __all__ = [
     "EntityRecord",
     "EntityState",
     "Lane",
+    "Latest",
     "Layout",
     "Listing",
     "MakeClient",
@@ -57,7 +60,9 @@ __all__ = [
     "PeriodSelection",
     "Resolved",
     "Response",
+    "Row",
     "Rule",
+    "Scale",
     "ScopePath",
     "SearchResult",
     "Shown",

@@ -7,6 +7,7 @@ duration. A series with values of two durations is shown for each of them.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress
+from typing import TypeAlias
 
 from attrs import evolve, frozen
 
@@ -16,7 +17,7 @@ from asyncfin.model.words import Unit, counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
-from asyncfin.table.rows import Positions, Row, heading, in_unit
+from asyncfin.table.rows import Row, heading, in_unit
 from asyncfin.table.why import Result
 
 # How much of a label is shown.
@@ -32,6 +33,16 @@ def _observed_rows(grid: Grid) -> Iterator[Row]:
     }
     for series in grid.series:
         yield Row(grid, series, *stored.get(series.series_id, ()))
+
+
+# The positions of the wanted periods, by panel and axis.
+Positions: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
+
+
+def _has(row: Row, wanted: Positions) -> bool:
+    """Return whether a series has a value at one of the wanted periods."""
+    # The first such position ends the search: of 170,000 values few are examined.
+    return row.axis is not None and not wanted[row.grid][row.axis].isdisjoint(row.positions)
 
 
 def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Positions:
@@ -210,7 +221,7 @@ class Section:
             return self
         periods = self.periods[len(self.periods) - count :]
         wanted = _wanted(self.rows, periods)
-        rows = self.rows if empty else tuple(row for row in self.rows if row.has(wanted))
+        rows = self.rows if empty else tuple(row for row in self.rows if _has(row, wanted))
         return evolve(self, periods=periods, rows=rows)
 
 
@@ -342,9 +353,9 @@ def excerpt(panels: Iterable[Result], *, empty: bool = False, unit: Unit | None 
     sections = []
     for duration in sorted(by_duration, key=_rank):
         wanted = _wanted(rows, by_duration[duration])
-        shown = tuple(row for row in rows if row.has(wanted))
+        shown = tuple(row for row in rows if _has(row, wanted))
         if empty:
-            shown += tuple(row for row in rows if not row.has(wanted)) if len(grids) > 1 else ()
+            shown += tuple(row for row in rows if not _has(row, wanted)) if len(grids) > 1 else ()
             shown = shown if len(grids) > 1 else tuple(rows)
         if shown:
             sections.append(Section(tuple(by_duration[duration]), shown, without))

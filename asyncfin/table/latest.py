@@ -7,6 +7,7 @@ from attrs import frozen
 
 from asyncfin import checks
 from asyncfin.clock import utc_text
+from asyncfin.errors import printable
 from asyncfin.html import Table, document
 from asyncfin.model.words import Unit, counted
 from asyncfin.table import notes, text
@@ -28,7 +29,7 @@ class Latest:
     ``str(latest)`` is a table with a line for each value, and the `notes`.
     """
 
-    _panels: Sequence[Result]
+    _panels: Sequence[Any]
     count: int
 
     def rows(self, unit: Unit | None = None) -> list[Row]:
@@ -76,18 +77,6 @@ class Latest:
             for period, value in row.values.items()
         ]
 
-    def lines(self, unit: Unit | None = None) -> tuple[list[str], list[str], list[list[str]]]:
-        """Return what is above the table, the titles of its columns, and a line for each value."""
-        rows = self.rows(unit)
-        if not rows:
-            return [], [], []
-        grids = [panel._grid for panel in self._panels]
-        names = names_of(rows, always=("entity",) if len(grids) > 1 else (), grids=grids)
-        above = [names.heading] if names.heading else []
-        texts = names.with_suffixes().texts
-        table = [[*texts[row], period.label, shown] for row in rows for period, shown in row.texts.items()]
-        return above, [*names.heads, "period", "value"], table
-
     def show(self, unit: Unit | None = None, width: int | None = None, *, most: int = _MOST) -> Shown:
         """Return the table that `str` and notebooks show, as `Panel.show` does, with so many values.
 
@@ -97,21 +86,30 @@ class Latest:
         check_form(unit, width)
         return Shown(lambda: self._text(unit, width or _WIDTH, most), lambda: self._html(unit, most))
 
-    def _shown(self, unit: Unit | None, most: int) -> tuple[list[str], list[str], list[list[str]], list[str]]:
-        above, heads, lines = self.lines(unit)
-        more = len(lines) - most
-        below = [f"{counted(more, 'more value')} not shown"] if more > 0 else []
-        return [notes.heading(self._panels), *above], heads, lines[:most], [*below, *self.notes]
+    def _shown(self, unit: Unit | None, most: int) -> tuple[list[str], list[Table], list[str]]:
+        """Return what is above the table, the table if there is one, and what is below it."""
+        rows, grids = self.rows(unit), [panel._grid for panel in self._panels]
+        above, below = [notes.heading(self._panels)], [*self.notes]
+        if not rows:
+            return above, [], below
+        names = names_of(rows, always=("entity",) if len(grids) > 1 else (), grids=grids)
+        texts = names.with_suffixes().texts
+        lines = [[*texts[row], period.label, shown] for row in rows for period, shown in row.texts.items()]
+        if len(lines) > most:
+            below.insert(0, f"{counted(len(lines) - most, 'more value')} not shown")
+        above += filter(None, [printable(names.heading)])
+        return above, [Table([*names.heads, "period", "value"], lines[:most], len(names.heads))], below
 
     def _text(self, unit: Unit | None, width: int, most: int) -> str:
-        above, heads, lines, below = self._shown(unit, most)
-        widest = max((text.cells(line[-1]) for line in lines), default=0)
-        table = [[*line[:-1], line[-1].rjust(widest)] for line in lines]
-        return "\n".join([*above, "", *(text.columns(heads, table, width) if table else []), "", *below])
+        above, tables, below = self._shown(unit, most)
+        for table in tables:
+            widest = max(text.cells(cells[-1]) for cells in table.rows)
+            rows = [[*cells, shown.rjust(widest)] for *cells, shown in table.rows]
+            above += ["", *text.columns(table.heads, rows, width)]
+        return "\n".join([*above, "", *below])
 
     def _html(self, unit: Unit | None, most: int) -> str:
-        above, heads, lines, below = self._shown(unit, most)
-        return document(above, [Table(heads, lines, len(heads) - 1)] if lines else [], below)
+        return document(*self._shown(unit, most))
 
     def __str__(self) -> str:
         return str(self.show())

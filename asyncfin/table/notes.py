@@ -109,7 +109,7 @@ def _emptied(panel: Result) -> str:
     empty = sum(not grid.observations(series.series_id)[0] for series in grid.series) if is_last else 0
     if not empty:
         return ""
-    return f"{empty:,} series have no value in these periods: query all years, and take latest() of the panel"
+    return f"{empty:,} series without a value in these periods: query all years, and take panel.latest()"
 
 
 def _scaled(grid: Grid) -> str:

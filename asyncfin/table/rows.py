@@ -5,7 +5,7 @@ here. Numbers of data are never divided.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
 from statistics import median_low
@@ -162,10 +162,6 @@ def scaling(number_format: str) -> int:
     return 1_000 ** len(match[1]) if match else 1
 
 
-# The positions of the wanted periods, by panel and axis.
-Positions: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
-
-
 # Not slotted, for the cached properties.
 @define(eq=False, slots=False)
 class Row:
@@ -236,11 +232,6 @@ class Row:
     def numbers(self) -> dict[Period, float]:
         """The numbers in the unit, by period, with all their digits."""
         return {period: self.scale.number(value) for period, value in self.values.items()}
-
-    def has(self, wanted: Positions) -> bool:
-        """Return whether the series has a value at one of the wanted periods."""
-        # The first such position ends the search: of 170,000 values few are examined.
-        return self.axis is not None and not wanted[self.grid][self.axis].isdisjoint(self.positions)
 
 
 def rows_of(grids: Iterable[Grid], unit: Unit | None = None, *, last: int = 0) -> list[Row]:

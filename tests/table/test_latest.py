@@ -49,7 +49,7 @@ async def test_notes_name_what_to_query() -> None:
     ):
         last = await client.query(sandbox.entities[0], Select(), Annual(last=1))
         every = await client.query(sandbox.entities[0], Select(), FiscalRange())
-    note = "1 series have no value in these periods: query all years, and take latest() of the panel"
+    note = "1 series without a value in these periods: query all years, and take panel.latest()"
     assert note in last.notes
     assert note not in every.notes
     assert "query all years" in last.latest().notes[-1]

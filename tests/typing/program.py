@@ -129,6 +129,7 @@ from asyncfin.typing import (
     EntityRecord,
     EntityState,
     Lane,
+    Latest,
     Layout,
     Listing,
     MakeClient,
@@ -145,7 +146,9 @@ from asyncfin.typing import (
     PeriodSelection,
     Resolved,
     Response,
+    Row,
     Rule,
+    Scale,
     ScopePath,
     SearchResult,
     Shown,
@@ -437,6 +440,9 @@ def panels(panel: Panel, layout: Layout) -> None:
     print(first_of([panel], ["a"]).num_rows, last_twelve_months(panel, period_meanings="b").num_rows)
     unit: Unit = "millions"
     assert_type(panel.show(unit, width=80), Shown)
+    assert_type(panel.rows(unit), list[Row])
+    assert_type(panel.rows()[0].scale, Scale)
+    assert_type(panel.latest(2), Latest)
     assert_type(panel.notes, tuple[str, ...])
     concat([panel], complete=True)
     assert_type(panel.why("a", "FY2024"), str | None)

@@ -231,8 +231,8 @@ async def test_scale_and_pictures_are_reached_by_keyboard(explored: Any, tab: An
     assert int.from_bytes(picture[16:20]) == width
 
 
-async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explored: Any, tab: Any) -> None:
-    """At 360 pixels nothing is wider than the page, and the chart fits."""
+async def test_a_small_screen_cuts_no_number(explored: Any, tab: Any) -> None:
+    """At 360 pixels nothing is wider than the page, the chart fits, and each number is beside its period."""
     base_url, _, entities = explored
     await tab.set_viewport_size({"width": 360, "height": 740})
     await choose(tab, base_url, entities[0], "annual", 3)
@@ -240,8 +240,18 @@ async def test_a_small_screen_scrolls_tables_and_code_but_never_the_page(explore
     await tab.wait_for_selector(".chart canvas")
     assert await tab.evaluate("document.documentElement.scrollWidth") <= 360
     assert await tab.evaluate("document.querySelector('.chart canvas').getBoundingClientRect().right") <= 360
-    assert await tab.evaluate("document.querySelector('.scroll').scrollLeft") > 0
     assert await tab.evaluate("document.querySelector('.heading bdi').getBoundingClientRect().left") >= 0
+    cells = await tab.evaluate(
+        """() => [...document.querySelectorAll(".scroll td bdi")].map((text) => {
+            const { left, right, top, bottom } = text.getBoundingClientRect();
+            const seen = document.elementFromPoint(left + 1, (top + bottom) / 2);
+            return [left, right, top > innerHeight || seen === null || text.contains(seen)];
+        })"""
+    )
+    assert cells
+    assert all(left > 0 and right < 360 and seen for left, right, seen in cells)
+    before = await tab.evaluate("getComputedStyle(document.querySelector('.scroll td'), '::before').content")
+    assert before.startswith('"FY')
 
 
 REVENUE = "Revenue/annual.consolidated/company=consolidated"

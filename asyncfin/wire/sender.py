@@ -103,7 +103,9 @@ class Sender:
         await self.transport.aclose()
         if self._last is not None:
             self._last.breaker.close()
-            await cancel_and_wait(self._last.tasks)
+            loop = asyncio.get_running_loop()
+            # Those of a loop that has ended have ended with it.
+            await cancel_and_wait([task for task in self._last.tasks if task.get_loop() is loop])
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""

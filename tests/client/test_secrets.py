@@ -147,7 +147,9 @@ async def test_former_tokens_are_hidden_too(caplog: pytest.LogCaptureFixture) ->
 
     async with sending(judge, token) as (sender, _, _events):
         await sender.send(READ)
-        sender.tokens.record(await sender.tokens.current(), 401)
+        now = asyncio.get_running_loop().time()
+        rejection = AuthenticationError(status=401)
+        sender.tokens.record(await sender.tokens.current(), rejection, now, now)
         with pytest.raises(AuthenticationError) as caught:
             await sender.send(READ)
     assert caught.value.message == "(secret) (secret) (secret) (secret)"

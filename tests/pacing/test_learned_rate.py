@@ -273,7 +273,7 @@ async def test_a_simulation_can_vary_the_tuning() -> None:
     climbs = []
     for start in (0.2, 0.4):
         bucket = TokenBucket()
-        bucket._adaptive = AdaptiveRate(Tuning(start=start, step=9))
+        bucket._pace.adaptive = AdaptiveRate(Tuning(start=start, step=9))
         for _ in range(50):
             await bucket.acquire()
         await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)

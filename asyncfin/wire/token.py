@@ -162,8 +162,11 @@ class Tokens:
         if isinstance(error, AuthenticationError):
             self._reject(token, error, sent_at, now)
         elif error is None or getattr(error, "has_error_object", False):  # the service has accepted it
-            if self._rejections:
-                self._rejections.pop(token.digest(), None)
+            rejection = self._rejections.get(token.digest()) if self._rejections else None
+            if rejection is not None:
+                if sent_at < rejection.seen_at:  # it shows what held before
+                    return
+                del self._rejections[token.digest()]
             if token is self.held:
                 self.refused = False
 

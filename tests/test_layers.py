@@ -92,7 +92,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.plot",
         "asyncfin.table.rows",
         "asyncfin.table.text",
-        "asyncfin.table.unit",
         "asyncfin.table.why",
         "asyncfin.wire.address",
         "asyncfin.wire.token",
@@ -159,7 +158,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.notes",
         "asyncfin.table.panel",
         "asyncfin.table.rows",
-        "asyncfin.table.unit",
     },
 }
 

@@ -436,7 +436,8 @@ def compare_axes(
     cells = [group.cell(line.row, period) for line in lines for period in line.periods]
     with_number = [cell for cell in cells if cell.number is not None]
     if group.view == "values":
-        factor = percent(group.rows[0].shown.values())
+        with_value = next(row for row in group.rows if row.shown)
+        factor = percent(with_value.shown.values())
     else:
         factor = int(
             bool(with_number) and all(text.endswith("%") for each in with_number for text in each.texts)

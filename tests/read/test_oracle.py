@@ -32,7 +32,7 @@ async def test_every_answer_of_a_process_equals_the_oracle_s(
     """Three clients share a cache; questions overlap and some are cancelled."""
     rng = random.Random(f"{SEED}/{kind}/{lists_empty}")
     service = Service(rng.randrange(1 << 30), lists_empty=lists_empty, faults=0.05)
-    judge, ids = Judge(service), list(service.entities)
+    judge, ids = Judge(service, has_cache=kind != "none"), list(service.entities)
     cache = cache_of(f"{kind}:{tmp_path / 'cache'}")
     async with serving(service) as base_url:
         clients = [client_of(base_url, cache) for _ in range(3)]

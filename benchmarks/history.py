@@ -114,7 +114,7 @@ SELECT * EXCLUDE (place) FROM (
 
 def write_feed(folder: Path, publications: int = _PUBLICATIONS) -> None:
     """Write the feed of one company, with a run for each publication, as `extract` writes it."""
-    place = Path(f"{folder}.changes")
+    place = Path(folder).with_name(f"_{Path(folder).name}.changes")
     place.mkdir(parents=True)
     rng, moment, previous = Random(1), datetime(2020, 1, 1, 6, tzinfo=UTC), None
     for number in range(publications):
@@ -157,7 +157,7 @@ def _rows(cells: list[int], number: int, moment: datetime, run: str) -> Any:
 
 def as_of_figures(folder: Path) -> list[str]:
     """Return the time and memory of `as_of` and of DuckDB over a feed, each in a separate process."""
-    lines, feed = [], f"{folder}.changes"
+    lines, feed = [], str(Path(folder).with_name(f"_{Path(folder).name}.changes"))
     for when in ("2021-01-01", "2999-01-01"):
         for name, code in {
             "`as_of`": f"from asyncfin import as_of; rows = len(as_of({str(folder)!r}, {when!r}))",
@@ -227,7 +227,13 @@ def run() -> str:
         lines = [*night_figures(Path(place)), *memory_figures(Path(place))]
         folder = Path(place) / "night"
         write_feed(folder)
-        size = sum(path.stat().st_size for path in Path(f"{folder}.changes").glob("*.parquet")) / 1e6
+        size = (
+            sum(
+                path.stat().st_size
+                for path in Path(folder).with_name(f"_{Path(folder).name}.changes").glob("*.parquet")
+            )
+            / 1e6
+        )
         lines += [
             f"One company, {_PUBLICATIONS:,} publications of {_SERIES * _YEARS:,} cells, {_CHANGED} of which"
             f" change each night: {size:.1f} MB of changes",

@@ -4,6 +4,7 @@ ASYNCFIN_STORE_KILLS=1 kills at every write; by default at every third one.
 """
 
 import asyncio
+import io
 import os
 import signal
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import obstore
+import pyarrow.parquet as pq
 import pytest
 
 from asyncfin import as_of, read_changes
@@ -72,14 +74,15 @@ def killed(s3: S3, proxy: FailingProxy, step: int) -> bool:
 
 def check(s3: S3, prefix: str, copies: Path) -> tuple[bool, ...]:
     """Run the third night, and compare with the publications; return which of the second were in place."""
+    beside = prefix.replace("/", "/_")
     present = [dataset_of(s3, f"{prefix}/{each}.parquet") for each in ALL]
     took_effect = tuple(found != dataset_id(at) for at, found in enumerate(present))
-    if f"{prefix}.journal/lock" in s3.names():
-        obstore.delete(s3.store, f"{prefix}.journal/lock")  # as it is taken over after five minutes
+    if f"{beside}.journal/lock" in s3.names():
+        obstore.delete(s3.store, f"{beside}.journal/lock")  # as it is taken over after five minutes
     to = f"s3://{BUCKET}/{prefix}"
     asyncio.run(night(to, 2))
     known = sorted(set(read_changes(to).column("known_from").to_pylist()))
-    fetch(s3, copies, f"{prefix}.changes/")
+    fetch(s3, copies, f"{beside}.changes/")
     copy = copies / prefix
     for when in known:
         expected: Cells = {}
@@ -99,7 +102,7 @@ def check(s3: S3, prefix: str, copies: Path) -> tuple[bool, ...]:
                 }
         assert state(as_of(copy, when)) == expected, when
     check_order(copy)
-    assert not [name for name in s3.names() if name.startswith(f"{prefix}.changes/pending/")]
+    assert not [name for name in s3.names() if name.startswith(f"{beside}.changes/pending/")]
     assert [name for name in s3.names() if name.endswith("lock")] == []
     return took_effect
 
@@ -107,7 +110,8 @@ def check(s3: S3, prefix: str, copies: Path) -> tuple[bool, ...]:
 def dataset_of(s3: S3, key: str) -> str | None:
     if key not in s3.names():
         return None
-    described = obstore.get(s3.store, key).attributes["asyncfin"]
+    content = bytes(obstore.get(s3.store, key).bytes())
+    described = pq.read_metadata(io.BytesIO(content)).metadata[b"asyncfin"].decode()
     return next(each for number in range(30) if (each := dataset_id(number)) in described)
 
 

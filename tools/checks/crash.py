@@ -161,7 +161,12 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
         outcome.most = max(each.requests for each in report.entities)
         expected = {f"{entity_id}.parquet" for entity_id in sandbox.entities}
     outcome.wrong |= {path.name for path in folder.iterdir()} ^ expected
-    outcome.wrong |= {path.name for path in _beside(folder).iterdir()} ^ {"lock", "last.json"}
+    outcome.wrong |= {path.name for path in _beside(folder).iterdir()} ^ {
+        "lock",
+        "last.json",
+        "runs.jsonl",
+        "confirmed.json",
+    }
     outcome.equal = _rows(folder) == _rows(place / "calm") != []
     return outcome
 
@@ -275,7 +280,7 @@ def _annual(publication: Publication) -> list[tuple[Any, ...]]:
 
 
 def _beside(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.journal")
+    return folder.with_name(f"_{folder.name}.journal")
 
 
 def _rows(folder: Path) -> list[object]:

@@ -93,7 +93,7 @@ async def test_catalogue_has_each_series_once(client: Client, publication: Publi
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("groups", [None, ("annual",), ("annual", "quarterly")])
-@pytest.mark.parametrize("mode", ["exact", "fiscal_range", "trailing"])
+@pytest.mark.parametrize("mode", ["exact", "fiscal_range", "trailing 4", "trailing 6"])
 async def test_query_selects_what_it_names(
     client: Client, publication: Publication, mode: str, groups: tuple[str, ...] | None, version: str
 ) -> None:
@@ -101,7 +101,8 @@ async def test_query_selects_what_it_names(
     periods: Any = {
         "exact": Exact(list(map(Period.parse, LABELS))),
         "fiscal_range": FiscalRange((2021, 4), (2022, 6)),
-        "trailing": Trailing(5),
+        "trailing 4": Trailing(4),
+        "trailing 6": Trailing(6),
     }[mode]
     sent = query(publication, periods=periods, reporting_group_ids=groups, value_version=version)
     rows = {
@@ -114,7 +115,8 @@ async def test_query_selects_what_it_names(
     selected = {
         "exact": lambda key: Period(*key).label in LABELS,
         "fiscal_range": lambda key: 12 * key[0] + key[1] in FISCAL_ENDS,
-        "trailing": lambda key: latest - 5 < 12 * key[0] + key[1] <= latest,
+        "trailing 4": lambda key: latest - 4 < 12 * key[0] + key[1] <= latest,
+        "trailing 6": lambda key: latest - 6 < 12 * key[0] + key[1] <= latest,
     }[mode]
     expected = {
         (series_id, key): publication.text(series_id, version, key)
@@ -159,4 +161,5 @@ async def test_changed_publication_is_rejected(
     with pytest.raises(DatasetChangedError):
         async for _ in client.catalogue_pages(publication.entity_id, expected_dataset_id=pin):
             pass
+    assert len(service.answers_409) == 2
     assert (await client.dataset(publication.entity_id)).dataset_id != pin

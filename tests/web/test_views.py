@@ -218,6 +218,8 @@ async def test_a_company_has_one_colour() -> None:
         "Cost": {"Company 2": 1, "Company 3": 2},
     }
     assert (revenue.without, cost.without) == (["Company 2"], ["Company 1"])
+    (chart,) = charts(await panels_of(of_one(FY2025=1), {("Revenue", "all"): {}}, of_one(FY2025=3)))
+    assert [line["colour"] for line in chart.lines] == [0, 2]
 
 
 async def test_lines_of_a_company_have_own_colours() -> None:

@@ -237,7 +237,7 @@ async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> N
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache) as asking, client(sandbox, cache) as other:
         panel = await kept(asking)
-        sandbox.inject(Status(status=status, code="no", nth=(1, 2) if status == 401 else 1))
+        sandbox.inject(Status(status=status, code="no", nth=1))
         if own or status == 401:
             with pytest.raises(AsyncfinError):
                 await asking.dataset(ENTITY)
@@ -246,8 +246,9 @@ async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> N
                 await other.dataset(ENTITY)
         with pytest.raises(AsyncfinError):
             await asking.query(*QUESTION)
-        again = await asking.query(*QUESTION, max_age=0)  # one request for the metadata lifts it
-        assert (again.requests, numbers(again)) == (1, numbers(panel))
+        if status != 401:  # a rejected token is not sent again for a while
+            again = await asking.query(*QUESTION, max_age=0)  # one request for the metadata lifts it
+            assert (again.requests, numbers(again)) == (1, numbers(panel))
 
 
 async def test_a_restart_returns_nothing_of_the_old_publication() -> None:

@@ -583,7 +583,7 @@ async def test_a_run_of_extract_is_a_span_above_its_questions(recorder: Recorder
     assert [first.attributes[f"asyncfin.{name}"] for name in names] == [2, 1, 0, 1, spent]
     assert [second.attributes[f"asyncfin.{name}"] for name in names] == [1, 0, 1, 0, 1]
     questions = recorder.named("asyncfin.question")
-    assert [each.attributes["asyncfin.operation"] for each in questions] == ["extract", "extract"]
+    assert [each.attributes["asyncfin.operation"] for each in questions] == ["read_entity", "read_entity"]
     assert {each.parent.span_id for each in questions} == {first.context.span_id}
     assert recorder.attempts[-1].parent.span_id == second.context.span_id
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from asyncfin.cli.options import AsJson
-from asyncfin.extraction.report import spent
 from asyncfin.model.words import counted, lasting
 
 
@@ -94,6 +93,8 @@ def extraction_lines(extraction: Mapping[str, Any]) -> list[str]:
     if (last := extraction["last"]) is not None:
         counts = ", ".join(f"{last[state]:,} {state}" for state in ("unchanged", "done", "failed", "left"))
         before = "the run before it" if extraction["unfinished"] else "last run"
+        from asyncfin.extraction.report import spent  # here, since help needs no event loop
+
         cost = spent(last["requests"], last["repeated"], last["uncounted"])
         lines.append(f"  {before}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}")
         if last["stopped"] is not None:

@@ -86,7 +86,7 @@ def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, se
     [
         (Status(status=410), 2),
         (Status(status=410, body=b"<html>"), 1),
-        (Status(status=200, body=b"<html>"), 1),
+        (Status(status=200, body=b"<html>"), 6),
         (Status(status=501), 6),
     ],
 )

@@ -88,7 +88,7 @@ MISTAKES = [
     ("explore E --host http://figures.example", "hosts must be host names such as figures.example"),
     ("query E --json --csv", "--json and --csv exclude each other: choose one"),
     ("query E --unit million", "not 'million': write --unit millions"),
-    ("query E --unit k", "--unit must be one of thousands, millions, billions, not 'k'"),
+    ("query E --unit k", "--unit must be one of thousands, millions, billions, auto, not 'k'"),
     ("query E --csv --unit millions", "--unit is for the table, and --csv prints none"),
     ("query E --dry-run", "--dry-run is an option of extract"),
     ("query E --no-annual", "leave --annual out"),

@@ -535,7 +535,10 @@ async def test_the_own_page_is_served_over_http_under_a_host_name_too(
         ({"hosts": "figures.example"}, r"hosts must be .*; write \['figures.example'\]"),
         ({"hosts": ["http://figures.example"]}, "hosts must be host names .*, not 'http://figures.example'"),
         ({"hosts": ["figures.example:8000"]}, "without scheme and port, not 'figures.example:8000'"),
-        ({"history": 5}, "history must be the folder or URL of an extraction, not 5"),
+        (
+            {"history": 5},
+            "history must be the path of a folder, or an address such as s3://bucket/prefix, not 5",
+        ),
         ({"history": "ftp://host/night"}, "^history: "),
     ],
     ids=str,

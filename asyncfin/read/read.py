@@ -200,8 +200,9 @@ class Read:
                 request, on_attempt=self._count, max_outage=self._max_outage, patience=patience
             )
         except (NotFoundError, PermissionDeniedError) as rejection:
-            # Without an error object it is of something in front of the service.
-            if rejection.has_error_object:
+            # Without an error object it is of something in front of the service, and one of
+            # a cursor may be about a replaced publication.
+            if rejection.has_error_object and not request.has_cursor:
                 token = sender.tokens.digest if rejection.status == 403 else ""
                 record = EntityRecord(sent, status=rejection.status, token=token)
                 await self.records.observe(self.entity_id, record)

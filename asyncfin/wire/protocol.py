@@ -40,6 +40,7 @@ class Request:
     entity_id: str | None = None
     counts: bool = True  # whether it counts against the account's allowance (spec 8)
     headers: tuple[tuple[str, str], ...] = ()  # sent in addition to those of every request
+    has_cursor: bool = False
 
 
 @frozen
@@ -98,6 +99,7 @@ def catalogue_request(
         f"{_dataset_path(entity_id)}/catalogue",
         tuple((name, value) for name, value in params.items() if value is not None),
         entity_id=entity_id,
+        has_cursor=cursor is not None,
     )
 
 
@@ -109,6 +111,7 @@ def query_request(entity_id: str, query: Query, *, page_size: int, cursor: str |
         f"{_dataset_path(entity_id)}/query",
         body=codec.encode_query(query, page_size=page_size, cursor=cursor),
         entity_id=entity_id,
+        has_cursor=cursor is not None,
     )
 
 

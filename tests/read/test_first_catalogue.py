@@ -1,5 +1,6 @@
 """The first catalogue of an entity, while its publication is replaced (handwritten service)."""
 
+import asyncio
 import json
 from typing import Any
 from uuid import UUID
@@ -7,7 +8,15 @@ from uuid import UUID
 import pytest
 from attrs import define, field
 
-from asyncfin import Client, DatasetChangedError, FiscalRange, NotFoundError, Select, ValidationFailedError
+from asyncfin import (
+    Client,
+    DatasetChangedError,
+    FiscalRange,
+    MemoryCache,
+    NotFoundError,
+    Select,
+    ValidationFailedError,
+)
 from tests.services.raw import Received, answer, judged, refusal
 
 pytestmark = pytest.mark.virtual
@@ -136,6 +145,22 @@ async def test_metadata_that_lag(rejection: int) -> None:
     service = Service(changes=(2,), rejection=rejection, lag=1)
     assert await read(service) == publication_id(2)
     assert service.requests == [*FIRST, "dataset", PINNED[0], "dataset", *PINNED]
+
+
+async def test_rejected_cursor_rejects_no_entity() -> None:
+    """Another client of the cache, which comes before the restart, reads the new publication."""
+    service, options = Service(changes=(2,), rejection=404), {"cache": MemoryCache(), "max_age": 60}
+    async with (
+        judged(service.respond) as server,
+        Client(server.base_url, "t", allow_http=True, **options) as client,
+        Client(server.base_url, "t", allow_http=True, **options) as other,
+    ):
+        reading = asyncio.ensure_future(client.catalogue(ENTITY_ID))
+        await server.arrived(2)
+        await asyncio.sleep(0.05)
+        assert service.requests == FIRST
+        for catalogue in (await other.catalogue(ENTITY_ID), await reading):
+            assert catalogue.dataset_id == publication_id(2)
 
 
 async def test_publication_that_keeps_changing() -> None:

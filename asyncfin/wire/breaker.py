@@ -129,7 +129,10 @@ class Breaker:
         return True
 
     async def wait(self, key: Hashable, request: Request, until: float) -> bool:
-        """Wait until a request may be sent; return False if that is not before a loop time."""
+        """Wait until a request may be sent; return False if that is not before a loop time.
+
+        It may have the place if this raises: then the caller calls `leave`.
+        """
         while not self.allows(key, request):
             if self._time() >= until:
                 return False
@@ -141,9 +144,6 @@ class Breaker:
                     await turn
             except TimeoutError:
                 pass
-            except BaseException:
-                self.leave(key)  # it may have got the place in this turn of the loop
-                raise
             finally:
                 self._waiting.pop(turn, None)
         return True

@@ -306,9 +306,13 @@ class _Sending:
             until = began_at + self._sender.retry.max_elapsed - self._elapsed
         else:
             until = began_at
-        with self._sender.wait(request) as wait:
-            wait.reason, wait.ends_at = "outage", lambda: breaker.due
-            has_place = until > began_at and await breaker.wait(self, request, until)
+        try:
+            with self._sender.wait(request) as wait:
+                wait.reason, wait.ends_at = "outage", lambda: breaker.due
+                has_place = until > began_at and await breaker.wait(self, request, until)
+        except BaseException:  # a cancellation, or an observer has raised
+            breaker.leave(self)
+            raise
         if not waits:
             self._elapsed += self._time() - began_at
         if has_place:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from asyncfin.errors import ServerFailureError
 from asyncfin.events import Event
 from asyncfin.pacing.bucket import TokenBucket
+from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry
 from tests.services.raw import answer, dropping, refusal
 from tests.wire.sending import NOON, READ, sending
@@ -95,3 +97,43 @@ async def test_log_handler_raises(level: int, error: BaseException, caplog: pyte
 async def test_caller_raises_at_an_attempt(error: BaseException) -> None:
     """`on_attempt` is called between the grant and the sending."""
     await ask_nine_times(answer(), error, "", "caller")
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("where", ["observer", "log handler"])
+@pytest.mark.parametrize("error", [ValueError("x"), Stop("x")], ids=["Exception", "BaseException"])
+async def test_raises_as_an_outage_wait_ends(
+    error: BaseException, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Others are sent in place of the request, and the service's recovery is seen."""
+    caplog.set_level(logging.DEBUG, "asyncfin")
+    logger, handler = logging.getLogger("asyncfin"), Raising(error)
+    handler.addFilter(lambda record: "Waited" in record.getMessage())
+    is_down = True
+
+    def observe(event: Event) -> None:
+        if type(event).__name__ == "Waited":
+            raise error
+
+    def respond(_: object) -> bytes:
+        return refusal(503) if is_down else answer()
+
+    async with sending(judge=respond, retry=Retry(attempts=1)) as (_, sender, _events):
+        for number in range(8):
+            with pytest.raises(ServerFailureError):
+                await sender.send(Request("dataset", "GET", "/", entity_id=f"O-{number:032}"))
+        is_down = False
+        if where == "log handler":
+            logger.addHandler(handler)
+        try:
+            with sender.announce.also(observe if where == "observer" else lambda event: None):
+                await sender.send(READ, max_outage=900)
+        except BaseException as raised:
+            assert raised is error  # noqa: PT017  an observer's Exception is only logged
+        else:
+            assert (where, type(error)) == ("observer", ValueError)
+        finally:
+            logger.removeHandler(handler)
+        async with asyncio.timeout(60):
+            await sender.send(READ)
+            await sender.send(READ, max_outage=900)

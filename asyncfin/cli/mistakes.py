@@ -20,6 +20,8 @@ from asyncfin.model.words import either
 
 CommandsWith: TypeAlias = Callable[[str], list[str]]
 
+# Below this share of common letters two options only look alike: --start and --restated.
+_ALIKE = 0.8
 _TO_FILE = ("-o", "--output", "--out", "--file", "--save")
 _ENTITY = (
     "--entity",
@@ -35,6 +37,18 @@ _ENTITY = (
 # Words for what is elsewhere, by what is written instead.
 _ELSEWHERE = {
     "known-by": "asyncfin as-of FOLDER WHEN",
+    "--token": "--token-file",
+    "--start": "--from",
+    "--end": "--to",
+    "--format": "--json or --csv",
+    "--force": "--replace",
+    "--overwrite": "--replace",
+    "--dir": "--into",
+    "--folder": "--into",
+    "compare": "asyncfin query ENTITY_ID ENTITY_ID",
+    "plan": "asyncfin query ENTITY_ID --explain",
+    "plot": "asyncfin query ENTITY_ID --plot FILE.png",
+    "serve": "asyncfin explore",
     "--xlsx": "--csv > FILE.csv",
     "--excel": "--csv > FILE.csv",
     "--growth": "asyncfin explore, or a program as in docs/analyses.md",
@@ -93,7 +107,7 @@ def _instead(word: str, known: Iterable[str]) -> str:
     meant = (
         [_ELSEWHERE[word]] if word in _ELSEWHERE else [each for each in known if each.lower() == word.lower()]
     )
-    meant = meant or get_close_matches(word.lower(), known, n=1, cutoff=0.7)
+    meant = meant or get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)
     return f": write {meant[0]}" if meant else ""
 
 

@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 
 from asyncfin.errors import shorten
 from asyncfin.model.period import Period
+from asyncfin.model.series import is_consolidated
 from asyncfin.model.words import Unit, counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
@@ -77,9 +78,14 @@ class SeriesNames:
 
     @property
     def heading(self) -> str:
-        """The label that all series share, unless the rows show it, and the unit."""
+        """The label and the scopes that all series share, unless the rows show them, and the unit.
+
+        The scopes of the whole entity go without saying; those of a part would be taken for it.
+        """
         label = "" if "series" in self.heads else self.shared.get("series", "")
-        return heading(shorten(label, _LONGEST), self.texts)
+        is_part = not all(is_consolidated(row.series) for row in self.texts)
+        scopes = self.shared.get("scopes", "") if is_part and "scopes" not in self.heads else ""
+        return heading(", ".join(shorten(text, _LONGEST) for text in (label, scopes) if text), self.texts)
 
     def of_entity(self, grid: Grid) -> tuple[str, ...]:
         """Return the texts of an entity without series."""

@@ -13,6 +13,11 @@ from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command, finish, start
 
 # The command line after `asyncfin`, with E for an entity, and what its line must contain.
 MISTAKES = [
+    # Words that only look like an option are no proposal.
+    ("query E --start 2020", "unknown option --start: write --from"),
+    ("query E --table", "unknown option --table; see --help"),
+    ("extract E --into night --force", "unknown option --force: write --replace"),
+    ("export", "unknown command 'export'; see --help"),
     # Periods.
     ("query E --exact FY23", 'write "FY2023"'),
     ("query E --exact 2023Q1", 'write "FY2023-Q1"'),

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from asyncfin import Annual, Client, Select
 from asyncfin.errors import ArgumentError
 from asyncfin.model.period import Period
+from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, value
 
@@ -66,3 +68,15 @@ async def test_a_unit_or_a_width_that_is_none_is_refused() -> None:
     for width in (39, 40.5, True):
         with pytest.raises(ArgumentError, match="width must be"):
             panel.show(width=width)
+
+
+async def test_shared_part_stands_above_the_table() -> None:
+    """Sales of a product alone would be taken for those of the company, whose name goes without saying."""
+    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        services = Select(metric_ids="Revenue", scope_combinations="product=Services", cadence="annual")
+        part = await client.query(sandbox.entities[0], services, Annual(last=2))
+        company = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+        whole = await client.query(sandbox.entities[0], company, Annual(last=2))
+    assert "Services" in str(part).splitlines()
+    assert ">Services<" in part._repr_html_()
+    assert not [line for line in str(whole).splitlines() if "company" in line]

@@ -213,7 +213,10 @@ class RedisBucket(SharedBucket):
         return 1, None
 
     async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
-        """Let the fallback pace as the server would, whether or not it paces now."""
+        """Let the fallback pace as the server would, whether or not it paces now.
+
+        Grants return to it while it paces.
+        """
         if change.pause:
             now = asyncio.get_running_loop().time()
             await fallback.refused(sent_at=now, retry_after=change.pause)
@@ -222,7 +225,14 @@ class RedisBucket(SharedBucket):
         # A user's own bucket need not have this.
         if change.resume and (resume := getattr(fallback, "resume", None)) is not None:
             await resume()
+        # A grant that does not count stays used: `give_back` would take it off the
+        # spending.
         if self._away_since is not None and change.spent < 0:
+            if change.unpaced:
+                await fallback.give_back(change.unpaced)
+            else:
+                now = asyncio.get_running_loop().time()
+                await fallback.unspend(sent_at=now - change.age)
             self._owed.unspend(-change.spent, utc_now().timestamp(), change.age)
 
     def stats(self) -> BucketStats:

@@ -134,6 +134,32 @@ async def test_outage_adds_spent_requests_once(line: RedisLine, tmp_path: Path) 
 
 
 @virtual
+async def test_unused_grants_return_to_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where connections are refused; the server is owed what was sent when it returns."""
+    fallback = TokenBucket(0.001, 4, daily_budget=3, clock=wall_clock)
+    with redis_server() as own:
+        line = RedisLine(own.url, monkeypatch)
+        own.stop()
+        async with aclosing(line.bucket("us", fallback=fallback)) as bucket, asyncio.timeout(60):
+            for _ in range(5):
+                await bucket.acquire()
+                await bucket.give_back()
+            for _ in range(2):
+                await bucket.unspend(sent_at=await bucket.acquire())
+            for _ in range(2):
+                await bucket.acquire()
+            stats = fallback.stats()
+            assert (stats.spent_today, stats.level) == (2, pytest.approx(0, abs=0.01))
+            assert bucket.stats().fallback
+            own.start()
+            await asyncio.sleep(2)
+            await bucket.inspect()  # begins the retry in the background
+            await asyncio.sleep(0.1)
+            assert (await bucket.inspect()).spent_today == 2
+            assert not bucket.stats().fallback
+
+
+@virtual
 async def test_no_request_waits_for_absent_server(line: RedisLine, tmp_path: Path) -> None:
     """After the first half second, also while the server is contacted again."""
     bucket = line.bucket(str(tmp_path), rate=100, burst=10, fallback=TokenBucket(1000, 50))

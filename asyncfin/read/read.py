@@ -335,15 +335,20 @@ class Read:
         if self.successor is None and not self.restarts:
             # Here, as reads of another `max_age` share what follows.
             await self.check_rejection()
-        if self.keeps:
-            publication, sent = await self.publications.pending_catalogues.share(
-                self.entity_id, self._read_publication_once
-            )
-        else:
-            publication, sent = await self._read_publication()
-        if sent is not None:
-            self.record_confirmation(publication.catalogue.dataset_id, sent)
+        for _ in range(2):  # it may share what was requested before this read, but not twice
+            publication, sent = await self._shared_publication()
+            if sent is None:
+                break
+            if self.is_fresh(sent, self.max_age):
+                self.record_confirmation(publication.catalogue.dataset_id, sent)
+                break
         return publication
+
+    async def _shared_publication(self) -> Confirmed:
+        if not self.keeps:
+            return await self._read_publication()
+        pending = self.publications.pending_catalogues
+        return await pending.share(self.entity_id, self._read_publication_once)
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""

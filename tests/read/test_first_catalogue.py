@@ -17,7 +17,7 @@ from asyncfin import (
     Select,
     ValidationFailedError,
 )
-from tests.services.raw import Received, answer, judged, refusal
+from tests.services.raw import Received, Step, answer, delayed, judged, refusal
 
 pytestmark = pytest.mark.virtual
 
@@ -161,6 +161,30 @@ async def test_rejected_cursor_rejects_no_entity() -> None:
         assert service.requests == FIRST
         for catalogue in (await other.catalogue(ENTITY_ID), await reading):
             assert catalogue.dataset_id == publication_id(2)
+
+
+@pytest.mark.parametrize("max_age", [0.0, 3600.0])
+async def test_shared_read_began_too_early(max_age: float) -> None:
+    """With max_age=0 a question takes no confirmation that was requested before it."""
+    service = Service()
+
+    def respond(request: Received) -> Step:
+        is_slow = request.target.endswith("cursor=1-2") and "expected" not in request.target
+        return delayed(1.0 if is_slow else 0.0, service.respond(request))
+
+    async with (
+        judged(respond) as server,
+        Client(server.base_url, "t", allow_http=True, cache=MemoryCache()) as client,
+    ):
+        first = asyncio.ensure_future(client.catalogue(ENTITY_ID, max_age=max_age))
+        await server.arrived(3)
+        await asyncio.sleep(0.1)
+        service.current = 2
+        later = [client.catalogue(ENTITY_ID, max_age=0) for _ in range(5)]
+        catalogues = await asyncio.gather(first, *later)
+        numbers = [UUID(catalogue.dataset_id).int for catalogue in catalogues]
+    assert numbers == [1, 2, 2, 2, 2, 2]
+    assert service.requests == [*FIRST, "catalogue 2", "dataset", *PINNED]
 
 
 async def test_publication_that_keeps_changing() -> None:

@@ -37,6 +37,16 @@ def writing(raw: bytes, *, then_close: bool = False) -> Step:
     return step
 
 
+def delayed(seconds: float, raw: bytes) -> Step:
+    """Write these bytes after some seconds."""
+
+    async def step(writer: asyncio.StreamWriter) -> bool:
+        await asyncio.sleep(seconds)
+        return await writing(raw)(writer)
+
+    return step
+
+
 def dropping(raw: bytes = b"") -> Step:
     """Write these bytes, and close the connection."""
     return writing(raw, then_close=True)

@@ -227,7 +227,11 @@ class SharedBucket(Bucket):
 
     async def aclose(self) -> None:
         self._closed = True
-        if self._driver is not None and self._loop is asyncio.get_running_loop():
+        if self._loop is not asyncio.get_running_loop():
+            return
+        # Not by the driver: a task that is cancelled before its first step runs no code.
+        self._lanes.reject(lambda _: RuntimeError(f"this {type(self).__name__} is closed"))
+        if self._driver is not None:
             await cancel_and_wait([self._driver])
 
     def stats(self) -> BucketStats:
@@ -338,7 +342,6 @@ class SharedBucket(Bucket):
 
     async def _drive(self) -> None:
         """Grant the waiters of the lanes, one after the other."""
-        error: BaseException | None = None
         try:
             while True:
                 # First: the next waiter may wait for what is returned here.
@@ -352,18 +355,13 @@ class SharedBucket(Bucket):
                     # and starts one.
                     return
                 await asyncio.sleep(await self._advance(queue))
-        except asyncio.CancelledError:
-            error = RuntimeError(f"this {type(self).__name__} is closed")
-            raise
         except Exception as failure:  # noqa: BLE001  the waiters get it, whatever it is
+            # A separate error each: one object raised in many tasks mixes tracebacks.
             error = failure
+            copied = isinstance(error, BucketUnavailableError)
+            self._lanes.reject(lambda _: type(error)(*error.args) if copied else error)
         finally:
             self._driver = None
-            if error is not None:  # no driver is left to serve the waiters
-                # A separate error each: one object raised in many tasks mixes
-                # tracebacks.
-                copied = isinstance(error, BucketUnavailableError)
-                self._lanes.reject(lambda _: type(error)(*error.args) if copied else error)
 
     async def _advance(self, queue: deque[Waiter]) -> float:
         """Grant what the head of the lanes can have now, and return how long to wait."""

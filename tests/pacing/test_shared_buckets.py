@@ -359,6 +359,20 @@ async def test_closed_bucket_rejects_requests(make: Make) -> None:
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_close_in_any_step_rejects(make: Make, steps: int) -> None:
+    """A request that has just begun to wait gets an error too."""
+    bucket = make(rate=0.1)
+    await bucket.acquire()
+    waiting = asyncio.ensure_future(bucket.acquire())
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await bucket.aclose()
+    async with asyncio.timeout(60):
+        with pytest.raises(RuntimeError, match="is closed"):
+            await waiting
+
+
 @pytest.mark.parametrize(
     "settings", [{"rate": 0}, {"rate": "5"}, {"burst": 0.5}, {"daily_budget": 0}, {"daily_budget": True}]
 )

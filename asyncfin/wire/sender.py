@@ -255,6 +255,8 @@ class _Sending:
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
         self._sent_at = 0.0  # the loop time of the last attempt's grant
         self._retry_after: float | None = None  # seconds that the last response asked to wait
+        # Seconds between the last attempt and the next; None: its Retry-After is too long.
+        self._retry_wait: float | None = None
         # The first fields of all events of an attempt; None: nobody observes it.
         self._identity: tuple[str, str | None, int, int] | None = None
         self.error: RequestError | None = None  # what the last attempt ended in
@@ -291,7 +293,6 @@ class _Sending:
                     continue
                 return response.completed(self.attempts)
             # Out here, so that it is raised without a context.
-            self.error = error
             await self._prepare_retry(error)
 
     async def _wait_for_place(self) -> None:
@@ -323,10 +324,8 @@ class _Sending:
 
     async def _probe(self) -> Response | None:
         """Make an attempt that belongs to the client: it goes on if the caller leaves."""
-        attempts = self.attempts
         task = self._shared.run(self._attempt())
         await asyncio.wait([task])
-        self._probes += self.attempts - attempts
         return task.result()
 
     async def _attempt(self) -> Response | None:
@@ -394,6 +393,7 @@ class _Sending:
         sender, request = self._sender, self._request
         sent: Sent | None = None
         response: Response | None = None
+        failed: RequestError | None = None
         error: BaseException | None = None
         try:
             url = self._begin(wait)
@@ -405,19 +405,22 @@ class _Sending:
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed token.
                 response = sender.tokens.redact(outcome)
-                error = _error_of(request, response)
-                sender.tokens.record(token, error, self._sent_at, self._time())
+                failed = _error_of(request, response)
+                sender.tokens.record(token, failed, self._sent_at, self._time())
             else:
-                error = outcome  # whose traceback begins here
-        except BaseException as failed:  # a cancellation too: what has started must be seen to end
+                failed = outcome  # whose traceback begins here
             error = failed
+        except BaseException as raised:  # a cancellation too: what has started must be seen to end
+            error = raised
             if sent is None:  # an observer has raised
                 await self._give_back()
             raise
         finally:
             self._end(sent, response, error)
-        if error is not None:
-            raise error
+        if failed is not None:
+            self.error = failed
+            await self._report_failure(failed)
+            raise failed
         assert response is not None
         return response
 
@@ -443,6 +446,7 @@ class _Sending:
         count.requests += 1
         count.retries += self.attempts > 0
         self.attempts += 1
+        self._probes += self._breaker.is_open
         self._retry_after = None
         self._shared.in_flight += 1
         sent = self._breaker.send(self, self._request)
@@ -505,13 +509,11 @@ class _Sending:
             self._announce_retry(error, 0.0)
             return
 
-        # The service's Retry-After goes before the growing wait. None: it is too long.
-        attempt = self._counted_attempts
-        wait = retry.wait(attempt, self._retry_after, sender.source)
-
-        # 2. The failure concerns all clients of the bucket, whether or not this request is retried.
-        with error_context(self._request.operation, self._request.entity_id, self):
-            await self._report_failure(error, wait)
+        # 2. After a long Retry-After the allowance is used up (spec 8).
+        attempt, wait = self._counted_attempts, self._retry_wait
+        if wait is None and isinstance(error, RateLimitedError):
+            with error_context(self._request.operation, self._request.entity_id, self):
+                raise self._exhausted(error)
 
         # 3. While the breaker is open, its waits replace those of `Retry`.
         if breaker.is_open and has_responded(error) is False:
@@ -543,28 +545,29 @@ class _Sending:
         """Return whether the caller allows another attempt."""
         return self._patience is None or not self._patience.has_left
 
-    async def _report_failure(self, error: RequestError, wait: float | None) -> None:
-        """Report a failed attempt to the bucket; `wait` is None if its Retry-After is too long."""
-        bucket, counts = self._sender.bucket, self._request.counts
+    async def _report_failure(self, error: RequestError) -> None:
+        """Report a failed attempt to the bucket: it concerns all its clients, retried or not."""
+        sender, counts = self._sender, self._request.counts
+        # The service's Retry-After goes before the growing wait.
+        wait = sender.retry.wait(self._counted_attempts, self._retry_after, sender.source)
+        self._retry_wait = wait
         try:
             if isinstance(error, RateLimitedError):
-                # After a long Retry-After the allowance is used up (spec 8); otherwise the bucket pauses
-                # all requests until the wait is over.
-                if wait is None:
-                    raise await self._exhaust(error)
-                await bucket.refused(sent_at=self._sent_at, retry_after=wait)
+                if wait is not None:  # the bucket pauses all requests until it is over
+                    await sender.bucket.refused(sent_at=self._sent_at, retry_after=wait)
+                elif counts:  # usage and limits show nothing of the others' allowance (spec 8)
+                    assert self._retry_after is not None  # only a Retry-After can be too long
+                    await sender.bucket.exhaust(self._retry_after)
             elif isinstance(error, TransportError) and not error.sent and counts:
                 # It did not reach the service, so it does not count against the day's allowance.
-                await bucket.unspend(sent_at=self._sent_at)
+                await sender.bucket.unspend(sent_at=self._sent_at)
         except BucketUnavailableError as unavailable:
             raise unavailable from error
 
-    async def _exhaust(self, error: RateLimitedError) -> AllowanceExhaustedError:
-        """Record that the allowance is used up, and return the error that says so."""
+    def _exhausted(self, error: RateLimitedError) -> AllowanceExhaustedError:
+        """Return the error for a 429 with a long Retry-After."""
         seconds = self._retry_after
         assert seconds is not None  # only a Retry-After can be too long
-        if self._request.counts:  # usage and limits say nothing about the allowance of the others (spec 8)
-            await self._sender.bucket.exhaust(seconds)
         return AllowanceExhaustedError(
             resume_at=later(error.at or self.at, seconds), retry_after=seconds, **error.facts()
         )

@@ -352,6 +352,34 @@ async def test_probe_outlives_its_caller(lane: Any) -> None:
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("retry_after", [30, 300])
+async def test_lonely_probe_tells_the_bucket(retry_after: int) -> None:
+    """A 429 whose caller has left pauses the bucket, or uses up the allowance."""
+    async with failing() as failed:
+        await asyncio.sleep(1.2)
+
+        async def late(writer: asyncio.StreamWriter) -> bool:
+            await asyncio.sleep(5)
+            writer.write(refusal(429, retry_after=str(retry_after)))
+            return True
+
+        failed.service.step = late
+        probe = asyncio.ensure_future(failed.sender.send(read(1)))
+        await failed.server.arrived(failed.before + 1)
+        probe.cancel()
+        await asyncio.sleep(6)
+        assert of_kind(failed.events, OutageEnded)[-1].recovered
+        failed.service.step = answer()
+        if retry_after > failed.sender.retry.max_retry_after:
+            with pytest.raises(AllowanceExhaustedError):
+                await failed.sender.send(read(2))
+        else:
+            await failed.sender.send(read(2))
+            first, second = failed.probes
+            assert second - first >= 5 + retry_after
+
+
+@pytest.mark.virtual
 async def test_closing_ends_a_lonely_probe() -> None:
     """No task is left of it."""
     before = asyncio.all_tasks()

@@ -209,13 +209,17 @@ class _Merged(Generic[T]):
                         await self._places.acquire()
             self._places.release()
         # A generator that cancelled itself is not at its end, and must not count as complete.
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  the consumer raises it
+        except GeneratorExit:  # of a loop that has ended
+            raise
+        except BaseException as error:  # the consumer raises it
             # Only the first: the others usually raise their cancellation.
             if self._failure is None:
                 self._failure = error
                 self._generators = iter(())
                 for task in self.workers:
                     task.cancel()
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise  # the loop ends with it
         finally:
             self._running -= 1
             self._changed.set()

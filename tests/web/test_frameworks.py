@@ -186,7 +186,7 @@ async def test_a_visitor_who_leaves_ends_the_requests(
 
 
 FAILURES: dict[str, tuple[list[Fault], str, int, str, int]] = {
-    "timeout": ([Hang(operation="query")], "NetIncome", 504, "the data did not arrive in time", 4),
+    "timeout": ([Hang(operation="query")], "NetIncome", 504, "the data did not arrive in time", 5),
     "429": (
         [Status(status=429, retry_after=3600, operation="query")],
         "NetIncome",

@@ -88,7 +88,10 @@ class Bucket(Protocol):
         ...
 
     async def give_back(self, weight: float = 1) -> None:
-        """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is."""
+        """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is.
+
+        A shared bucket does so in the background.
+        """
         ...
 
     async def unspend(self, *, sent_at: float) -> None:

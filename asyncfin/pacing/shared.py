@@ -15,6 +15,7 @@ import random
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeAlias
 
 from asyncfin.clock import wall_time
@@ -24,7 +25,7 @@ from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
 from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import DAY, GCRA, Allowance
-from asyncfin.tasks import cancel_and_wait, check_closed, running_loop
+from asyncfin.tasks import cancel_and_wait, check_closed, running_loop, wait_for_all
 
 # What float arithmetic loses at the size of Unix time.
 EPSILON = 1e-6
@@ -174,7 +175,8 @@ class SharedBucket(Bucket):
         check_lane(lane)
         check_weight(weight, self._parameters.burst)
         loop = self._bind()
-        if self._driver is None and self._wait_for_pace(weight) <= EPSILON:
+        is_idle = self._driver is None and not self._unused
+        if is_idle and self._wait_for_pace(weight) <= EPSILON:
             outcome = self._run_now("take", weight, counts, 1)
             if outcome is not None:
                 granted, state = outcome
@@ -187,9 +189,10 @@ class SharedBucket(Bucket):
         return await self._lanes.wait(waiter, lane, self._serve, self._return)
 
     async def give_back(self, weight: float = 1) -> None:
+        check_weight(weight, self._parameters.burst)
         self._bind()
-        self._uncount(weight)
-        await self._change(unpaced=weight, spent=-weight)
+        self._return(weight, True)
+        self._serve()
 
     async def unspend(self, *, sent_at: float) -> None:
         age = self._bind().time() - sent_at
@@ -233,6 +236,8 @@ class SharedBucket(Bucket):
         self._lanes.reject(lambda _: RuntimeError(f"this {type(self).__name__} is closed"))
         if self._driver is not None:
             await cancel_and_wait([self._driver])
+        with suppress(BucketUnavailableError):
+            await self._return_unused()
 
     def stats(self) -> BucketStats:
         """Return what the bucket is doing, as far as this process knows.
@@ -332,23 +337,31 @@ class SharedBucket(Bucket):
                 self._driver = driver
 
     def _return(self, weight: float, counts: bool) -> None:
-        self._uncount(weight)
-        self._unused.append((weight, counts))
-
-    def _uncount(self, weight: float) -> None:
+        """Let the driver return a grant: whoever had it may be cancelled."""
         self._granted -= 1
         if self._pace is not None:
             self._pace.gcra.give_back(weight)
+        self._unused.append((weight, counts))
+
+    async def _return_unused(self) -> None:
+        while self._unused:
+            # A task, whose end a cancellation waits for: a change that was cancelled
+            # may have been made.
+            returning = asyncio.ensure_future(self._return_first())
+            await wait_for_all([returning])
+            returning.result()
+
+    async def _return_first(self) -> None:
+        weight, counts = self._unused[0]
+        await self._change(unpaced=weight, spent=-weight if counts else 0.0)
+        self._unused.popleft()
 
     async def _drive(self) -> None:
         """Grant the waiters of the lanes, one after the other."""
         try:
             while True:
                 # First: the next waiter may wait for what is returned here.
-                while self._unused:
-                    weight, counts = self._unused.popleft()
-                    spent = -weight if counts else 0.0
-                    await self._change(unpaced=weight, spent=spent)
+                await self._return_unused()
                 queue = self._lanes.next()
                 if queue is None:
                     # Nothing is awaited from here on: the next waiter finds no driver,

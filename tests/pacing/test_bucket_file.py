@@ -147,6 +147,40 @@ async def test_lock_of_stopped_process_is_an_error(tmp_path: Path) -> None:
         await asyncio.gather(*waiting)
 
 
+@pytest.mark.parametrize("steps", range(1, 7))
+async def test_cancelled_return_awaits_lock(tmp_path: Path, steps: int) -> None:
+    """The grant returns, wherever the caller was cancelled while another process had the lock."""
+    path = tmp_path / "bucket"
+    async with aclosing(file_bucket(path, 1000, 9)) as bucket:
+        for _ in range(3):
+            await bucket.acquire()
+        descriptor = local.open_private(path)
+        assert local.try_lock(descriptor)
+        returning = asyncio.ensure_future(bucket.give_back())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        returning.cancel()
+        await asyncio.wait([returning])
+        os.close(descriptor)
+        await asyncio.sleep(0.1)
+        assert (await bucket.inspect()).spent_today == 2
+
+
+async def test_grant_returns_after_long_lock(tmp_path: Path) -> None:
+    """Where its return has failed, the next request returns it first."""
+    path = tmp_path / "bucket"
+    async with aclosing(file_bucket(path, 1000, 9, daily_budget=3)) as bucket:
+        for _ in range(3):
+            await bucket.acquire()
+        descriptor = local.open_private(path)
+        assert local.try_lock(descriptor)
+        await bucket.give_back()
+        await asyncio.sleep(6)
+        os.close(descriptor)
+        await bucket.acquire()
+        assert bucket.stats().spent_today == 3
+
+
 def test_file_bucket_is_rejected_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Windows has no flock."""
     monkeypatch.setattr("asyncfin.local.SUPPORTED", False)

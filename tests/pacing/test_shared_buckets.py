@@ -306,6 +306,7 @@ async def test_unsent_requests_are_not_spent(
         sent = [await bucket.acquire() for _ in range(4)]
         await bucket.unspend(sent_at=sent[0])
         await bucket.give_back()
+        await asyncio.sleep(0.001)
         assert bucket.stats().spent_today == 2
         with pytest.raises(AllowanceExhaustedError, match="daily budget of 4"):
             await bucket.acquire(3)  # a lighter one has room
@@ -357,6 +358,20 @@ async def test_closed_bucket_rejects_requests(make: Make) -> None:
         with pytest.raises(RuntimeError, match="is closed"):
             await each
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("steps", range(30))
+async def test_close_keeps_no_grant(make: Make, steps: int) -> None:
+    """What was given back before is returned, and once."""
+    bucket = make(rate=100, burst=5)
+    async with aclosing(make(rate=100, burst=5)) as other:
+        for _ in range(4):
+            await bucket.acquire()
+        await bucket.give_back()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        await bucket.aclose()
+        assert (await other.inspect()).spent_today == 3
 
 
 @pytest.mark.parametrize("steps", range(6))

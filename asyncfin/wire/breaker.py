@@ -118,28 +118,22 @@ class Breaker:
 
     # --- who is sent
 
-    def allows(self, key: Hashable, request: Request) -> bool:
+    def allows(self, key: Hashable) -> bool:
         """Return whether a request may be sent: all while it is closed, else the one with the place."""
-        place = self._place
-        if not self.is_open or place.key is key:
-            return True
-        if place.key is not None or place.due is None or self._time() < place.due:
-            return False
-        place.key, place.entity_id = key, request.entity_id
-        return True
+        return not self.is_open or self._place.key is key
 
     async def wait(self, key: Hashable, request: Request, until: float) -> bool:
         """Wait until a request may be sent; return False if that is not before a loop time.
 
         It may have the place if this raises: then the caller calls `leave`.
         """
-        while not self.allows(key, request):
-            if self._time() >= until:
-                return False
+        while not self.allows(key):
             turn = self._loop.create_future()
             self._waiting[turn] = key, request.entity_id
             self._serve()
             try:
+                if not turn.done() and self._time() >= until:
+                    return False
                 async with asyncio.timeout_at(None if until == inf else until):
                     await turn
             except TimeoutError:

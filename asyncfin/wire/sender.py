@@ -298,8 +298,6 @@ class _Sending:
     async def _wait_for_place(self) -> None:
         """Wait until the request may be sent while the breaker is open, or raise the error for that."""
         breaker, request, began_at = self._breaker, self._request, self._time()
-        if breaker.allows(self, request):
-            return
         waits = self._limit is not None
         if self._limit is not None:
             until = breaker.failing_since + self._limit
@@ -310,7 +308,7 @@ class _Sending:
         try:
             with self._sender.wait(request) as wait:
                 wait.reason, wait.ends_at = "outage", lambda: breaker.due
-                has_place = until > began_at and await breaker.wait(self, request, until)
+                has_place = await breaker.wait(self, request, until)
         except BaseException:  # a cancellation, or an observer has raised
             breaker.leave(self)
             raise
@@ -369,13 +367,13 @@ class _Sending:
     async def _granted(self, wait: Wait) -> Secret | None:
         """Wait for the bucket's grant, and return the token to send; None: it must not be sent."""
         sender, request, breaker = self._sender, self._request, self._breaker
-        if not breaker.allows(self, request):
+        if not breaker.allows(self):
             return None
         # The grant is last, so that a granted request is sent at once: the pace is that of the
         # requests, not only of the grants.
         wait.reason = "bucket"
         self._sent_at = await sender.bucket.acquire(lane=sender.lane, counts=request.counts)
-        is_closed, may_send = sender.transport.is_closed, breaker.allows(self, request)
+        is_closed, may_send = sender.transport.is_closed, breaker.allows(self)
         if may_send and not is_closed and (token := sender.tokens.take(self._time())) is not None:
             return token
         await self._give_back()

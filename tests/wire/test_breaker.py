@@ -380,6 +380,41 @@ async def test_lonely_probe_tells_the_bucket(retry_after: int) -> None:
 
 
 @pytest.mark.virtual
+@pytest.mark.parametrize("awaited", ["connection", "grant"])
+async def test_late_probe_outlives_its_caller(awaited: str) -> None:
+    """Also of a request that began before it opened, and had its connection or its grant long after."""
+
+    async def late(writer: asyncio.StreamWriter) -> bool:
+        await asyncio.sleep(3)
+        writer.write(answer())
+        return True
+
+    service, bucket = Service(), TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
+    async with sending(
+        judge=service, bucket=bucket, retry=ONCE, max_in_flight=2, timeouts=Timeouts(total=4)
+    ) as (server, sender, events):
+        await fail(sender, *range(7))
+        service.step = hanging()
+        # Left after two seconds, which is the eighth failure; it has its slot for four.
+        silent = sender.soon(lambda patience: sender.send(read(7), patience=patience))
+        waiting = [asyncio.ensure_future(silent)]
+        if awaited == "connection":
+            waiting.append(asyncio.ensure_future(sender.send(read(8))))
+        await server.arrived(7 + len(waiting))
+        if awaited == "grant":
+            await bucket.refused(sent_at=0, retry_after=4)
+        probe = asyncio.ensure_future(sender.send(read(9)))
+        await asyncio.sleep(3)
+        assert len(of_kind(events, OutageBegan)) == 1
+        service.step = late
+        await server.arrived(8 + len(waiting))
+        probe.cancel()
+        await asyncio.sleep(4)
+        assert [event.recovered for event in of_kind(events, OutageEnded)] == [True]
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+@pytest.mark.virtual
 async def test_closing_ends_a_lonely_probe() -> None:
     """No task is left of it."""
     before = asyncio.all_tasks()

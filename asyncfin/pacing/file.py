@@ -39,9 +39,10 @@ class FileBucket(SharedBucket):
     """Paces the requests of all processes of this machine that name the same file.
 
     Over any period in which the file keeps its state, they together send at most
-    ``burst + rate * seconds`` requests. Busy processes get equal shares. A pause, a
-    used-up allowance and the day's spending apply to all of them. The file must be on a
-    local disk, not on NFS; for several machines use `RedisBucket`.
+    ``burst + rate * seconds`` requests. With a `rate`, busy processes get equal shares;
+    without one, what each learns may differ. A pause, a used-up allowance and the day's
+    spending apply to all of them. The file must be on a local disk, not on NFS; for
+    several machines use `RedisBucket`.
 
     Args:
         path: the file, which is created if it is missing, for this user alone. Its

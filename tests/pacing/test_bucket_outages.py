@@ -161,25 +161,6 @@ async def test_unused_grants_return_to_fallback(monkeypatch: pytest.MonkeyPatch)
 
 
 @virtual
-@pytest.mark.parametrize("steps", range(1, 8))
-async def test_cancelled_return_over_slow_line(server: RedisServer, steps: int) -> None:
-    """The grant returns, wherever the caller was cancelled, and once."""
-    async with (
-        distant(server.url, 0.1) as url,
-        aclosing(RedisBucket(url, account=f"cancelled {steps}", rate=1000, burst=9)) as bucket,
-    ):
-        for _ in range(3):
-            await bucket.acquire()
-        returning = asyncio.ensure_future(bucket.give_back())
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        returning.cancel()
-        await asyncio.wait([returning])
-        await asyncio.sleep(1)
-        assert (await bucket.inspect()).spent_today == 2
-
-
-@virtual
 async def test_grant_returns_after_outage(line: RedisLine, tmp_path: Path) -> None:
     """Where its return has failed, the next request returns it first."""
     async with aclosing(line.bucket(str(tmp_path), rate=100, burst=9, daily_budget=3)) as bucket:

@@ -12,7 +12,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
-from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -174,11 +173,15 @@ class RedisStore:
         key, holder = f"{self._prefix}{name}/lock", secrets.token_hex(16)
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        take = partial(redis.set, key, holder, nx=True, px=round(seconds * 1_000))
+
+        async def take() -> bool:
+            async with asyncio.timeout(STORE_SECONDS):
+                return bool(await redis.set(key, holder, nx=True, px=round(seconds * 1_000)))
+
         try:
             while not (held := await take()) and loop.time() < until:  # noqa: ASYNC110
                 await asyncio.sleep(_POLL_SECONDS)
-            yield bool(held)
+            yield held
         finally:
             with suppress(Exception):  # it ends by itself
                 async with asyncio.timeout(STORE_SECONDS):

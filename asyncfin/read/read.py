@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context
 from datetime import datetime
 from typing import Self, TypeAlias
@@ -348,7 +348,7 @@ class Read:
         if not self.keeps:
             return await self._read_publication()
         pending = self.publications.pending_catalogues
-        return await pending.share(self.entity_id, self._read_publication_once)
+        return await pending.share(self.entity_id, self._read_publication)
 
     async def catalogue(self) -> Catalogue:
         """Return the catalogue of the publication that counts as the current one."""
@@ -356,32 +356,40 @@ class Read:
         publication = await self.current_publication() if fresh is None else fresh[0]
         return publication.catalogue
 
-    async def _read_publication_once(self) -> Confirmed:
-        """Read the current publication, unless another process has read it meanwhile."""
-        async with nullcontext() if self.cache is None else self.cache.claim(self.entity_id):
-            fresh = None if self.cache is None else await self.fresh_publication()
-            return fresh or await self._read_publication()
-
     async def _read_publication(self) -> Confirmed:
         if await self._is_first():
-            sent = self.publications.clock()
-            catalogue = await self._first_catalogue()
-            await self.observe(catalogue.dataset_id, sent)
-            return await self._keep(catalogue), sent
-        stale = await self._stale_publication()
+            async with self._claim():
+                if await self._is_first():  # no other process has read it meanwhile
+                    sent = self.publications.clock()
+                    catalogue = await self._first_catalogue()
+                    await self.observe(catalogue.dataset_id, sent)
+                    return await self._keep(catalogue), sent
         current, self.successor = self.successor, None
+        # Another client or process may have confirmed it meanwhile.
+        if self.keeps and (fresh := await self.fresh_publication()) is not None:
+            return fresh
+        stale = await self._stale_publication()
         try:
             current = current or await self.metadata(soon=stale is not None)
         except AsyncfinError as error:
             if stale is None or not _is_inconclusive(error):
                 raise
             return stale, None
-        cached = await self.cached_publication(current.dataset.dataset_id)
+        dataset_id = current.dataset.dataset_id
+        cached = await self.cached_publication(dataset_id)
         if cached is None:
-            async with self.pinned_to(current.dataset.dataset_id):
-                catalogue = await read_catalogue(self.send, self.entity_id, current.dataset)
-            cached = await self._keep(catalogue)
+            async with self._claim(), self.pinned_to(dataset_id):
+                cached = await self.cached_publication(dataset_id)
+                if cached is None:  # no other process has read it meanwhile
+                    catalogue = await read_catalogue(self.send, self.entity_id, current.dataset)
+                    cached = await self._keep(catalogue)
         return cached, current.sent
+
+    def _claim(self) -> AbstractAsyncContextManager[None]:
+        """Make other processes wait that are about to read the same catalogue."""
+        if self.cache is None or not self.keeps:
+            return nullcontext()
+        return self.cache.claim(self.entity_id)
 
     async def _is_first(self) -> bool:
         """Return whether no catalogue of the entity is cached.

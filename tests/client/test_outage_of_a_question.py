@@ -13,6 +13,7 @@ from asyncfin.errors import MalformedAnswerError, RequestTimeoutError
 from asyncfin.events import Event, OutageBegan, QuestionFinished, RequestFinished
 from asyncfin.extraction.entity import read_entity
 from asyncfin.web.backend import ClientGoneError, unless_gone
+from tests.cache.dict_store import DictCache
 from tests.client.figures import Figures, entity
 from tests.services.raw import Scripted, answer, dropping, hanging, judged, refusal
 
@@ -95,6 +96,19 @@ async def test_silent_service_serves_stale_results(rate: int, in_flight: int) ->
         panel = await client.query(entity(3), Select(), RULE)
         assert client.stats().outage_since is None
         assert panel.confirmed_at is not None
+
+
+@pytest.mark.virtual
+async def test_silence_during_another_process_claim() -> None:
+    """A stale catalogue waits for the metadata alone, not for the claim of another process."""
+    cache = DictCache()
+    async with warm(1, cache=cache) as (figures, client, _, server):
+        figures.step = hanging()
+        began_at = asyncio.get_running_loop().time()
+        async with cache.partition(server.base_url, "some-token").claim(entity(0)):
+            catalogue = await client.catalogue(entity(0))
+        assert len(catalogue) == 1
+        assert asyncio.get_running_loop().time() - began_at < 3
 
 
 @pytest.mark.virtual

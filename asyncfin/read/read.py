@@ -337,6 +337,7 @@ class Read:
             await self.check_rejection()
         for _ in range(2):  # it may share what was requested before this read, but not twice
             publication, sent = await self._shared_publication()
+            self.is_stale = sent is None
             if sent is None:
                 break
             if self.is_fresh(sent, self.max_age):
@@ -472,9 +473,12 @@ class Read:
             record = await self.records.record(self.entity_id)
             last = record.sent if record is not None and record.names(dataset_id) else None
             if self._may_return(record, dataset_id):
+                self.is_stale = False
                 return max(filter(None, (last, confirmed)), default=None)
-            await self.check_rejection()
             may_be_stale = self._is_stale_usable(last)
+            if self.is_stale and may_be_stale:  # this read has asked, and knows no more
+                return last
+            await self.check_rejection()
             try:
                 current = await self.metadata(soon=may_be_stale)
             except AsyncfinError as error:

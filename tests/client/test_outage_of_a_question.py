@@ -112,6 +112,26 @@ async def test_silence_during_another_process_claim() -> None:
 
 
 @pytest.mark.virtual
+async def test_silent_service_delays_comparisons_once() -> None:
+    """The catalogues and the values are of one read, which asks for the metadata once."""
+    async with warm(3) as (figures, client, events, server):
+        figures.step = hanging()
+        began_at = asyncio.get_running_loop().time()
+        comparison = await client.compare([entity(number) for number in range(3)], Select(), RULE)
+        assert asyncio.get_running_loop().time() - began_at < 3
+        assert (len(comparison), comparison.failed) == (3, {})
+        assert len(server.requests) == 3
+        ends = [event.stale for event in events if isinstance(event, QuestionFinished)]
+        assert ends == [True, True, True]
+        figures.step = None
+        events.clear()
+        await asyncio.sleep(60)
+        await client.compare([entity(number) for number in range(3)], Select(), RULE)
+        ends = [event.stale for event in events if isinstance(event, QuestionFinished)]
+        assert ends == [False, False, False]
+
+
+@pytest.mark.virtual
 async def test_events_tell_timeouts_from_visitors() -> None:
     """The limit of two seconds is a time-out, a visitor who leaves is a cancellation."""
     async with warm(12) as (figures, client, events, _):

@@ -109,8 +109,8 @@ class StoredPartition(MemoryRecords):
         return (record,)
 
     async def observe(self, entity_id: str, record: EntityRecord) -> None:
-        key = (self._account, entity_id)
-        if later(await self.record(entity_id), record, self._clock()) is not record:
+        key, stored = (self._account, entity_id), await self.record(entity_id)
+        if stored == record or later(stored, record, self._clock()) is not record:
             return
         self._memory.records.put(key, record)
         if await self._cache._run(partial(self._put_record, entity_id, record)) is None:

@@ -70,6 +70,16 @@ async def test_what_could_not_be_stored_is_not_retried() -> None:
     assert await current(other.partition(URL, "t")) == DATASET
 
 
+async def test_equal_record_is_written_once() -> None:
+    """A question whose publication was confirmed by the metadata observes it twice."""
+    cache = DictCache()
+    part, record = cache.partition(URL, "t"), EntityRecord(utc_now(), DATASET)
+    for calls in (2, 1, 1):  # a look, and a write
+        before = cache.store.calls
+        await part.observe(ENTITY, record)
+        assert cache.store.calls - before == calls
+
+
 async def test_store_that_was_emptied_is_believed() -> None:
     """Another process has cleared it: what this one knew counts as unknown."""
     rows: dict[str, bytes] = {}

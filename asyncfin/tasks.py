@@ -87,6 +87,13 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
         raise cancelled
 
 
+async def finish(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of some work, which goes on to its end if the caller is cancelled."""
+    task = asyncio.ensure_future(work)
+    await wait_for_all([task])
+    return task.result()
+
+
 async def in_thread(call: Callable[[], T]) -> T:
     """Return what a blocking call returns, which runs in a separate thread.
 

@@ -180,7 +180,13 @@ class SharedBucket(Bucket):
             outcome = self._run_now("take", weight, counts, 1)
             if outcome is not None:
                 granted, state = outcome
-                self._see(state, takes=True)
+                try:
+                    self._see(state, takes=True)
+                except BaseException:  # of a log handler
+                    if granted:
+                        self._return(weight, counts)
+                        self._serve()
+                    raise
                 if granted:
                     return self._count(weight)
                 if counts and (error := state.allowance.error(weight, state.now)):
@@ -368,11 +374,15 @@ class SharedBucket(Bucket):
                     # and starts one.
                     return
                 await asyncio.sleep(await self._advance(queue))
-        except Exception as failure:  # noqa: BLE001  the waiters get it, whatever it is
+        except asyncio.CancelledError:
+            raise
+        except BaseException as failure:  # the waiters get it, whatever it is
             # A separate error each: one object raised in many tasks mixes tracebacks.
             error = failure
             copied = isinstance(error, BucketUnavailableError)
             self._lanes.reject(lambda _: type(error)(*error.args) if copied else error)
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise  # the loop ends with it
         finally:
             self._driver = None
 
@@ -388,9 +398,9 @@ class SharedBucket(Bucket):
         if self._pace is not None and self._pace.gcra.rate is not None:
             most = 1
         granted, state = await self._run("take", weight, counts, most)
-        self._see(state, takes=True)
         for _ in range(granted):
             self._hand_over(weight, counts)
+        self._see(state, takes=True)  # last: a log handler may raise
         if granted or state is None:
             self._lost = 0
             return 0.0

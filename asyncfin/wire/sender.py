@@ -35,7 +35,7 @@ from asyncfin.events import (
 )
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.tasks import PerLoop, cancel_and_wait
+from asyncfin.tasks import PerLoop, cancel_and_wait, finish
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
 from asyncfin.wire.codec import not_json
 from asyncfin.wire.connection import HeaderValue
@@ -544,7 +544,10 @@ class _Sending:
         return self._patience is None or not self._patience.has_left
 
     async def _report_failure(self, error: RequestError) -> None:
-        """Report a failed attempt to the bucket: it concerns all its clients, retried or not."""
+        """Report a failed attempt to the bucket: it concerns all its clients, retried or not.
+
+        To its end, also if the caller leaves meanwhile.
+        """
         sender, counts = self._sender, self._request.counts
         # The service's Retry-After goes before the growing wait.
         wait = sender.retry.wait(self._counted_attempts, self._retry_after, sender.source)
@@ -552,13 +555,14 @@ class _Sending:
         try:
             if isinstance(error, RateLimitedError):
                 if wait is not None:  # the bucket pauses all requests until it is over
-                    await sender.bucket.refused(sent_at=self._sent_at, retry_after=wait)
+                    pause = sender.bucket.refused(sent_at=self._sent_at, retry_after=wait)
+                    await finish(pause)
                 elif counts:  # usage and limits show nothing of the others' allowance (spec 8)
                     assert self._retry_after is not None  # only a Retry-After can be too long
-                    await sender.bucket.exhaust(self._retry_after)
+                    await finish(sender.bucket.exhaust(self._retry_after))
             elif isinstance(error, TransportError) and not error.sent and counts:
                 # It did not reach the service, so it does not count against the day's allowance.
-                await sender.bucket.unspend(sent_at=self._sent_at)
+                await finish(sender.bucket.unspend(sent_at=self._sent_at))
         except BucketUnavailableError as unavailable:
             raise unavailable from error
 

@@ -5,6 +5,7 @@ has real ones.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack, aclosing
@@ -179,6 +180,35 @@ async def test_different_parameters_are_reported(make: Make, caplog: pytest.LogC
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 2
     assert "another process uses (rate=50, burst=1)" in texts[0]
+
+
+async def test_raising_log_handler_leaves_no_waiter(make: Make) -> None:
+    """A warning of the clock comes while requests wait: each is granted, or gets what the handler raised."""
+
+    class StopError(BaseException):
+        pass
+
+    class Raising(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise StopError
+
+    shift = 0.0
+    handler, log = Raising(), logging.getLogger("asyncfin")
+    async with aclosing(make(lambda: shift, rate=5, burst=1)) as bucket:
+        await bucket.acquire()
+        waiting = [asyncio.ensure_future(bucket.acquire()) for _ in range(3)]
+        await asyncio.sleep(0)
+        log.addHandler(handler)
+        try:
+            shift = -3 * 86_400.0
+            await asyncio.wait(waiting, timeout=10)
+        finally:
+            log.removeHandler(handler)
+        assert all(task.done() for task in waiting)
+        assert {type(task.exception()) for task in waiting} <= {StopError, type(None)}
+        shift = 0.0
+        async with asyncio.timeout(90_000):
+            await bucket.acquire()
 
 
 async def test_cancelled_wait_takes_nothing(make: Make) -> None:

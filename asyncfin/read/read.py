@@ -44,6 +44,10 @@ _GROWTH = 5
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
 
 
+# In the record of a 403 whose token is not known: no token is equal to it.
+_ANOTHER_TOKEN = "another"  # noqa: S105  not a token
+
+
 @frozen
 class Metadata:
     """The metadata of an entity, and when they were requested."""
@@ -195,6 +199,7 @@ class Read:
         `patience` is that of `Sender.send`.
         """
         sender, sent = self.publications.sender, self.publications.clock()
+        held = sender.tokens.digest
         try:
             return await sender.send(
                 request, on_attempt=self._count, max_outage=self._max_outage, patience=patience
@@ -203,7 +208,9 @@ class Read:
             # Without an error object it is of something in front of the service, and one of
             # a cursor may be about a replaced publication.
             if rejection.has_error_object and not request.has_cursor:
-                token = sender.tokens.digest if rejection.status == 403 else ""
+                # A 403 is about the token that was sent. It may have been replaced since.
+                is_of_held = held and held == sender.tokens.digest
+                token = "" if rejection.status == 404 else held if is_of_held else _ANOTHER_TOKEN
                 record = EntityRecord(sent, status=rejection.status, token=token)
                 await self.records.observe(self.entity_id, record)
             raise

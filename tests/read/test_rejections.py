@@ -144,3 +144,24 @@ async def test_equal_max_age_decides_for_each_question(service: tuple[Sandbox, M
     assert [type(result) for result in results] == [NotFoundError] * 4
     assert [result.attempts for result in results] == [0, 1, 0, 1]  # type: ignore[union-attr]
     assert len(sandbox.log) > spent
+
+
+@shared
+async def test_rejection_of_replaced_token_binds_no_other(service: tuple[Sandbox, Make]) -> None:
+    """A 403 to one token says nothing of the next (spec 5.4), even if it arrives after that was obtained."""
+    sandbox, make = service
+    client = make(token=token_of(sandbox), max_age=60)
+    tokens = client._sender.tokens
+    sandbox.inject(Status(status=403, code="forbidden", operation="catalogue", nth=1))
+    with client.observed(lambda event: setattr(tokens, "held", None)), pytest.raises(PermissionDeniedError):
+        await client.catalogue(ENTITY)
+    assert (await client.catalogue(ENTITY)).entity_id == ENTITY
+
+
+def token_of(sandbox: Sandbox) -> Any:
+    """Return a token callable."""
+
+    async def token() -> str:
+        return sandbox.token
+
+    return token

@@ -347,7 +347,7 @@ class Read:
             self.is_stale = sent is None
             if sent is None:
                 break
-            if self.is_fresh(sent, self.max_age):
+            if not self.keeps or self.is_fresh(sent, self.max_age):
                 self.record_confirmation(publication.catalogue.dataset_id, sent)
                 break
         return publication

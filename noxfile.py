@@ -1,4 +1,6 @@
-"""What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers run in addition."""
+"""What can be run on this project: `nox -s demo`, `nox -s tests`, and what maintainers
+run in addition.
+"""
 
 import os
 import random
@@ -15,13 +17,17 @@ import nox
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PROJECT)
-GROUPS = {name: nox.project.dependency_groups(PROJECT, name) for name in PROJECT["dependency-groups"]}
+GROUPS = {
+    name: nox.project.dependency_groups(PROJECT, name)
+    for name in PROJECT["dependency-groups"]
+}
 
-# Neighbouring tests share fixtures that are slow to make; a worker that has run its own takes over others'.
-# One worker more than cores: tests wait for processes and servers.
+# Neighbouring tests share fixtures that are slow to make; a worker that has run its own
+# takes over others'. One worker more than cores: tests wait for processes and servers.
 PARALLEL = ("-n", str((os.cpu_count() or 1) + 1), "--dist", "worksteal")
 
-# Hundreds of tests start Python anew: without bytecode each start would compile all that it imports.
+# Hundreds of tests start Python anew: without bytecode each start would compile all
+# that it imports.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("UV_SYSTEM_CERTS", "1")
 nox.options.default_venv_backend = "uv|virtualenv"
@@ -37,13 +43,23 @@ def install(session: nox.Session, *groups: str, extras: str = "all") -> None:
 
 
 def counted(session: nox.Session, default: int) -> tuple[str, list[str]]:
-    """Return the count that a session is given first, or the default, and the other arguments."""
+    """Return the count that a session is given first, or the default, and the other
+    arguments.
+    """
     given = session.posargs
-    return (given[0], given[1:]) if given and given[0].isdecimal() else (str(default), given)
+    return (
+        (given[0], given[1:])
+        if given and given[0].isdecimal()
+        else (str(default), given)
+    )
 
 
-def environment(session: nox.Session, name: str, *requirements: str, interpreter: str = "python") -> str:
-    """Make another virtual environment in the session, install into it, and return its Python."""
+def environment(
+    session: nox.Session, name: str, *requirements: str, interpreter: str = "python"
+) -> str:
+    """Make another virtual environment in the session, install into it, and return its
+    Python.
+    """
     place = Path(session.create_tmp()).resolve() / name
     session.run(interpreter, "-m", "venv", "--clear", str(place), external=True)
     python = str(place / "bin" / "python")
@@ -60,30 +76,55 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Run the tests that need only Python and its packages, on all cores, and name the slowest."""
+    """Run the tests that need only Python and its packages, on all cores, and name the
+    slowest.
+    """
     install(session, "test")
-    session.run("python", "-m", "pytest", *PARALLEL, "--more=without", "--durations=20", *session.posargs)
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        *PARALLEL,
+        "--more=without",
+        "--durations=20",
+        *session.posargs,
+    )
 
 
 @nox.session
 def tests_all(session: nox.Session) -> None:
-    """Run all tests, or `-- --more=only` those that `tests` leaves out; say which are skipped and why."""
+    """Run all tests, or `-- --more=only` those that `tests` leaves out; say which are
+    skipped and why.
+    """
     install(session, "test-all")
-    session.run("python", "-m", "pytest", *PARALLEL, "-rs", "--durations=20", *session.posargs)
+    session.run(
+        "python", "-m", "pytest", *PARALLEL, "-rs", "--durations=20", *session.posargs
+    )
 
 
 @nox.session
 def coverage(session: nox.Session) -> None:
-    """Run all tests, and compare the branch coverage of each room with the floors of tests/coverage.toml."""
+    """Run all tests, and compare the branch coverage of each room with the floors of
+    tests/coverage.toml.
+    """
     install(session, "test-all", "coverage")
-    command = ("pytest", *PARALLEL, "--cov=asyncfin", "--cov-branch", "--cov-report=json", *session.posargs)
+    command = (
+        "pytest",
+        *PARALLEL,
+        "--cov=asyncfin",
+        "--cov-branch",
+        "--cov-report=json",
+        *session.posargs,
+    )
     session.run("python", "-m", *command)
     session.run("python", "tools/check_coverage.py", "coverage.json")
 
 
 @nox.session
 def eager(session: nox.Session) -> None:
-    """Run pacing, cache and read with tasks that begin with their creation, on each Python that has these."""
+    """Run pacing, cache and read with tasks that begin with their creation, on each
+    Python that has these.
+    """
     rooms = [f"tests/{room}" for room in ("pacing", "cache", "read")]
     versions = [version for version in PYTHONS if version != "3.11"]
     on_each(session, versions, *rooms, env={"ASYNCFIN_EAGER": "1"})
@@ -91,7 +132,9 @@ def eager(session: nox.Session) -> None:
 
 @nox.session
 def rooms(session: nox.Session) -> None:
-    """Run the tests of each room, or of the named ones, in one process: in file order, then at random."""
+    """Run the tests of each room, or of the named ones, in one process: in file order,
+    then at random.
+    """
     install(session, "test-all")
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     for room in session.posargs or sorted(folders):
@@ -99,27 +142,52 @@ def rooms(session: nox.Session) -> None:
         command = ("python", "-m", "pytest", f"tests/{room}", "-q")
         session.run(*command, "-p", "no:randomly", success_codes=[0, 5])
         seed = random.randrange(2**32)
-        session.log(f"again in random order: pytest tests/{room} --randomly-seed={seed}")
+        session.log(
+            f"again in random order: pytest tests/{room} --randomly-seed={seed}"
+        )
         session.run(*command, f"--randomly-seed={seed}", success_codes=[0, 5])
 
 
 @nox.session
 def matrix(session: nox.Session) -> None:
-    """Run the tests on every supported Python that is found here, and say how many that were."""
+    """Run the tests on every supported Python that is found here, and say how many that
+    were.
+    """
     on_each(session, PYTHONS)
 
 
 def on_each(
-    session: nox.Session, versions: Sequence[str], *paths: str, env: Mapping[str, str | None] | None = None
+    session: nox.Session,
+    versions: Sequence[str],
+    *paths: str,
+    env: Mapping[str, str | None] | None = None,
 ) -> None:
-    """Run tests on each of these versions that is found here, in a fresh environment."""
+    """Run tests on each of these versions that is found here, in a fresh
+    environment.
+    """
     found = {version: path for version in versions if (path := _interpreter(version))}
-    env = {**(env or {}), "VIRTUAL_ENV": None}  # it names the session's, of which IPython warns in others
+    env = {
+        **(env or {}),
+        "VIRTUAL_ENV": None,
+    }  # it names the session's, of which IPython warns in others
     for version, path in found.items():
-        python = environment(session, version, "-e", ".[all]", *GROUPS["test-all"], interpreter=path)
-        session.run(python, "-m", "pytest", *PARALLEL, *paths, *session.posargs, external=True, env=env)
+        python = environment(
+            session, version, "-e", ".[all]", *GROUPS["test-all"], interpreter=path
+        )
+        session.run(
+            python,
+            "-m",
+            "pytest",
+            *PARALLEL,
+            *paths,
+            *session.posargs,
+            external=True,
+            env=env,
+        )
     missing = [version for version in versions if version not in found]
-    session.log(f"passed on {len(found)} of {len(versions)}: {', '.join(found) or 'none'}")
+    session.log(
+        f"passed on {len(found)} of {len(versions)}: {', '.join(found) or 'none'}"
+    )
     if missing:
         session.log(f"not found here, not run: {', '.join(missing)}")
     if not found:
@@ -127,14 +195,19 @@ def on_each(
 
 
 def _interpreter(version: str) -> str | None:
-    """Return the path of a working interpreter of this version, among PATH and pyenv's."""
+    """Return the path of a working interpreter of this version, among PATH and
+    pyenv's.
+    """
     candidates = [shutil.which(f"python{version}")]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates += sorted(map(str, pyenv.glob(f"{version}.*/bin/python")))
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         candidates.append(sys.executable)
     for path in filter(None, candidates):
-        check = f"import sys; raise SystemExit('%d.%d' % sys.version_info[:2] != {version!r})"
+        check = (
+            "import sys; raise SystemExit('%d.%d' % sys.version_info[:2] != "
+            f"{version!r})"
+        )
         if subprocess.run([path, "-c", check], check=False).returncode == 0:
             return path
     return None
@@ -142,7 +215,9 @@ def _interpreter(version: str) -> str | None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check style and types: of the library, and of a user's program that touches every public name."""
+    """Check style and types: of the library, and of a user's program that touches every
+    public name.
+    """
     install(session, "lint", "test")
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
@@ -153,7 +228,9 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def pyright(session: nox.Session) -> None:
-    """Check that program with the other type checker that users have; it needs Node.js."""
+    """Check that program with the other type checker that users have; it needs
+    Node.js.
+    """
     install(session, "test")
     session.install("pyright")
     session.run("pyright", "tests/typing/program.py")
@@ -176,41 +253,57 @@ def nginx(session: nox.Session) -> None:
 
 @nox.session
 def release(session: nox.Session) -> None:
-    """Prepare a release: `nox -s release -- 0.2.0`. Nothing is committed, tagged or uploaded.
+    """Prepare a release: `nox -s release -- 0.2.0`. Nothing is committed, tagged or
+    uploaded.
 
-    Writes the version and the changelog's entry, builds, checks both distributions against what git
-    tracks, and runs the README's first program from each in a fresh environment. Without a version it
-    shows the entry that the fragments would give, and does the rest for the present one.
+    Writes the version and the changelog's entry, builds, checks both distributions
+    against what git tracks, and runs the README's first program from each in a fresh
+    environment. Without a version it shows the entry that the fragments would give, and
+    does the rest for the present one.
     """
     session.install("build", "twine", "towncrier")
     session.run("python", "-m", "tools.checks.mutants", "--applies", "--release")
     version = session.posargs[0] if session.posargs else None
     if version is not None:
         text = (ROOT / "pyproject.toml").read_text()
-        (ROOT / "pyproject.toml").write_text(re.sub(r'(?m)^version = ".*"', f'version = "{version}"', text))
+        (ROOT / "pyproject.toml").write_text(
+            re.sub(r'(?m)^version = ".*"', f'version = "{version}"', text)
+        )
         changes = (ROOT / "CHANGELOG.md").read_text()
-        dated = changes.replace(f"## {version} (unreleased)", f"## {version} ({date.today()})")
+        dated = changes.replace(
+            f"## {version} (unreleased)", f"## {version} ({date.today()})"
+        )
         (ROOT / "CHANGELOG.md").write_text(dated)
         # An entry that was written by hand, as that of 0.1.0, is complete.
         if dated == changes:
             session.run("towncrier", "build", "--yes", "--version", version)
     else:
-        session.run("towncrier", "build", "--draft", "--version", PROJECT["project"]["version"])
+        session.run(
+            "towncrier", "build", "--draft", "--version", PROJECT["project"]["version"]
+        )
     place = Path(session.create_tmp()).resolve() / "dist"
     shutil.rmtree(place, ignore_errors=True)
     session.run("python", "-m", "build", "--outdir", str(place), ".")
     session.run("twine", "check", "--strict", *map(str, place.iterdir()))
     session.run("python", "tools/check_dist.py", str(place))
     for built in sorted(place.iterdir()):
-        python = environment(session, "wheel" if built.suffix == ".whl" else "sdist", str(built))
+        python = environment(
+            session, "wheel" if built.suffix == ".whl" else "sdist", str(built)
+        )
         with session.chdir(place):
             session.run(
-                python, str(ROOT / "tools" / "first_program.py"), str(ROOT / "README.md"), external=True
+                python,
+                str(ROOT / "tools" / "first_program.py"),
+                str(ROOT / "README.md"),
+                external=True,
             )
-            session.run(python, str(ROOT / "tools" / "checks" / "wheel_query.py"), external=True)
+            session.run(
+                python, str(ROOT / "tools" / "checks" / "wheel_query.py"), external=True
+            )
     if version is not None:
         session.log(
-            f"next: git commit -am 'Release {version}' && git tag {version}; the files are in {place}"
+            f"next: git commit -am 'Release {version}' && git tag {version}; the files "
+            f"are in {place}"
         )
 
 
@@ -225,10 +318,16 @@ def lowest(session: nox.Session) -> None:
 
 @nox.session
 def next(session: nox.Session) -> None:
-    """Run the tests of what depends most on aiohttp and pandas with their newest pre-releases."""
+    """Run the tests of what depends most on aiohttp and pandas with their newest
+    pre-releases.
+    """
     install(session, "test")
     session.install("--pre", "--upgrade", "aiohttp", "pandas")
-    paths = ["tests/wire", "tests/read/test_cancellation.py", "tests/table/test_frames.py"]
+    paths = [
+        "tests/wire",
+        "tests/read/test_cancellation.py",
+        "tests/table/test_frames.py",
+    ]
     session.run("python", "-X", "dev", "-m", "pytest", *(session.posargs or paths))
 
 
@@ -253,53 +352,90 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Run random examples four times as long, and mutate responses: `nox -s fuzz -- 100000`."""
+    """Run random examples four times as long, and mutate responses: `nox -s fuzz --
+    100000`.
+    """
     install(session, "test-all")
     count, rest = counted(session, 10_000)
     paths = ("pacing/test_ledger.py", "read/test_schedules.py", "read/test_oracle.py")
     examples = {"ASYNCFIN_EXAMPLES": "all"}
-    session.run("python", "-m", "pytest", *(f"tests/{path}" for path in paths), *rest, env=examples)
-    session.run("python", "-m", "pytest", *PARALLEL, "-m", "hypothesis", *rest, env=examples)
-    session.run("python", "-m", "pytest", "tests/wire/test_fuzz.py", *rest, env={"ASYNCFIN_FUZZ": count})
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        *(f"tests/{path}" for path in paths),
+        *rest,
+        env=examples,
+    )
+    session.run(
+        "python", "-m", "pytest", *PARALLEL, "-m", "hypothesis", *rest, env=examples
+    )
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        "tests/wire/test_fuzz.py",
+        *rest,
+        env={"ASYNCFIN_FUZZ": count},
+    )
 
 
 @nox.session
 def chaos(session: nox.Session) -> None:
-    """Query a service that fails in every way; `nox -s chaos -- 20000` says how many requests."""
+    """Query a service that fails in every way; `nox -s chaos -- 20000` says how many
+    requests.
+    """
     install(session, "test-all")
     count, rest = counted(session, 5_000)
-    session.run("python", "-m", "pytest", "tests/client/test_chaos.py", *rest, env={"ASYNCFIN_CHAOS": count})
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        "tests/client/test_chaos.py",
+        *rest,
+        env={"ASYNCFIN_CHAOS": count},
+    )
     session.run("python", "-m", "tools.checks.soak", count)
 
 
 @nox.session
 def crash(session: nox.Session) -> None:
-    """Kill extractions and writers of a cache at random moments: `nox -s crash -- 200`."""
+    """Kill extractions and writers of a cache at random moments: `nox -s crash --
+    200`.
+    """
     install(session, "test-all")
     session.run("python", "-m", "tools.checks.crash", *session.posargs)
     session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
     every = {"ASYNCFIN_STORE_KILLS": "1", "ASYNCFIN_STEPS": "1"}
-    tests = [f"tests/extraction/test_{name}.py" for name in ("store_kills", "feed_faults")]
+    tests = [
+        f"tests/extraction/test_{name}.py" for name in ("store_kills", "feed_faults")
+    ]
     session.run("python", "-m", "pytest", *tests, env=every)
 
 
 @nox.session
 def crash_workers(session: nox.Session) -> None:
-    """Kill drivers and workers of extractions over executors: `nox -s crash_workers -- dask 40`."""
+    """Kill drivers and workers of extractions over executors: `nox -s crash_workers --
+    dask 40`.
+    """
     session.install("-e", ".[arrow,store]", *GROUPS["test-all"], *GROUPS["recipes"])
     session.run("python", "-m", "tools.checks.crash_workers", *session.posargs)
 
 
 @nox.session
 def damage(session: nox.Session) -> None:
-    """Damage finished extractions at random and run them again: `nox -s damage -- 1000`."""
+    """Damage finished extractions at random and run them again: `nox -s damage --
+    1000`.
+    """
     install(session, "test-all")
     session.run("python", "-m", "tools.checks.damage", *session.posargs)
 
 
 @nox.session
 def mutants(session: nox.Session) -> None:
-    """Plant the defects of tests/mutants.toml, or of named rooms, or `-- --changed`: tests must fail."""
+    """Plant the defects of tests/mutants.toml, or of named rooms, or `-- --changed`:
+    tests must fail.
+    """
     install(session, "test-all")
     session.run("python", "-m", "tools.checks.mutants", *session.posargs)
 
@@ -313,6 +449,8 @@ def dask(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure, as ratios within a run; `nox -s bench -- goals` prints the table of benchmarks/RESULTS.md."""
+    """Measure, as ratios within a run; `nox -s bench -- goals` prints the table of
+    benchmarks/RESULTS.md.
+    """
     install(session, "bench")
     session.run("python", "-m", "benchmarks", *session.posargs)

@@ -1,8 +1,16 @@
-"""An asyncio client for a financial dataset service: any number of series of an entity as one exact table."""
+"""An asyncio client for a financial dataset service: any number of series of an entity
+as one exact table.
+"""
 
 TYPE_CHECKING = False  # `typing` is slow to import; type checkers know this name
 if TYPE_CHECKING:
-    from asyncfin import errors as errors, events as events, sandbox as sandbox, typing as typing, web as web
+    from asyncfin import (
+        errors as errors,
+        events as events,
+        sandbox as sandbox,
+        typing as typing,
+        web as web,
+    )
     from asyncfin.analysis.changes import changes as changes
     from asyncfin.analysis.first import first_of as first_of
     from asyncfin.analysis.known import known_by as known_by
@@ -13,7 +21,10 @@ if TYPE_CHECKING:
     from asyncfin.cache.store import Cache as Cache, CacheStats as CacheStats
     from asyncfin.client import Client as Client
     from asyncfin.conformance.check import check as check
-    from asyncfin.conformance.report import CheckReport as CheckReport, Finding as Finding
+    from asyncfin.conformance.report import (
+        CheckReport as CheckReport,
+        Finding as Finding,
+    )
     from asyncfin.errors import (
         AllowanceExhaustedError as AllowanceExhaustedError,
         ArgumentError as ArgumentError,
@@ -38,8 +49,14 @@ if TYPE_CHECKING:
         ValidationFailedError as ValidationFailedError,
     )
     from asyncfin.extraction.as_of import as_of as as_of, read_changes as read_changes
-    from asyncfin.extraction.cost import ExtractCost as ExtractCost, extract_cost as extract_cost
-    from asyncfin.extraction.entity import Unchanged as Unchanged, read_entity as read_entity
+    from asyncfin.extraction.cost import (
+        ExtractCost as ExtractCost,
+        extract_cost as extract_cost,
+    )
+    from asyncfin.extraction.entity import (
+        Unchanged as Unchanged,
+        read_entity as read_entity,
+    )
     from asyncfin.extraction.extract import extract as extract
     from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
     from asyncfin.extraction.report import (
@@ -72,7 +89,10 @@ if TYPE_CHECKING:
         Quarterly as Quarterly,
         Trailing as Trailing,
     )
-    from asyncfin.model.series import CatalogueSeries as CatalogueSeries, Series as Series
+    from asyncfin.model.series import (
+        CatalogueSeries as CatalogueSeries,
+        Series as Series,
+    )
     from asyncfin.model.usage import UsageWindow as UsageWindow
     from asyncfin.model.value import Source as Source, Value as Value
     from asyncfin.names import read_names as read_names
@@ -89,7 +109,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# The public names by module. A module is imported at the first use of a name: no program uses them all.
+# The public names by module. A module is imported at the first use of a name: no
+# program uses them all.
 _NAMES = {
     "analysis.changes": "changes",
     "analysis.first": "first_of",
@@ -104,9 +125,12 @@ _NAMES = {
     "conformance.report": "CheckReport Finding",
     "errors": (
         "AllowanceExhaustedError ArgumentError AsyncfinError AuthenticationError "
-        "BucketUnavailableError ConnectionFailedError DatasetChangedError IncompleteResultError "
-        "MalformedAnswerError ManifestMismatchError NotFoundError PermissionDeniedError "
-        "RateLimitedError RequestTimeoutError RunInProgressError SelectionError ServerFailureError "
+        "BucketUnavailableError ConnectionFailedError DatasetChangedError "
+        "IncompleteResultError "
+        "MalformedAnswerError ManifestMismatchError NotFoundError "
+        "PermissionDeniedError "
+        "RateLimitedError RequestTimeoutError RunInProgressError SelectionError "
+        "ServerFailureError "
         "ServiceError TransportError TruncatedAnswerError ValidationFailedError"
     ),
     "extraction.as_of": "as_of read_changes",
@@ -115,7 +139,8 @@ _NAMES = {
     "extraction.extract": "extract",
     "extraction.progress": "ExtractProgress",
     "extraction.report": "EntityReport ExtractReport Failure UnknownToAllError",
-    "model.catalogue": "Catalogue CataloguePage Dataset ReportingGroup Scope ScopeGroup",
+    "model.catalogue": "Catalogue CataloguePage Dataset ReportingGroup Scope "
+    "ScopeGroup",
     "model.period": "Period",
     "model.query": "Query",
     "model.scope": "ScopeRef format_path parse_path",
@@ -137,7 +162,11 @@ _NAMES = {
     "wire.values": "QueryPage",
 }
 _MODULES = dict(
-    sorted((name, f"{__name__}.{module}") for module, names in _NAMES.items() for name in names.split())
+    sorted(
+        (name, f"{__name__}.{module}")
+        for module, names in _NAMES.items()
+        for name in names.split()
+    )
 )
 _PUBLIC_MODULES = ("errors", "events", "sandbox", "typing", "web")
 

@@ -1,7 +1,7 @@
 """Checks of arguments: a condition, and the error if it does not hold.
 
-A check is called with the argument's name and value, and returns the value. Its `field` validates a
-field of an attrs class:
+A check is called with the argument's name and value, and returns the value. Its `field`
+validates a field of an attrs class:
 
     positive_int("max_in_flight", max_in_flight)
     attempts: int = field(default=5, validator=positive_int.field)
@@ -33,19 +33,27 @@ MAX_ENTITY_ID = 512
 
 @frozen
 class Check:
-    """A condition on an argument, and its words: "{name} must be {wanted}, not {value!r}"."""
+    """A condition on an argument, and its words: "{name} must be {wanted}, not
+    {value!r}".
+    """
 
     wanted: str
     holds: Callable[[Any], bool]
-    # ArgumentError for an argument of the library, SelectionError for a part of a question.
+    # ArgumentError for an argument of the library, SelectionError for a part of a
+    # question.
     error: type[SelectionError] = ArgumentError
     hint: Callable[[Any], str] = lambda _: ""
 
     def __call__(self, name: str, value: V) -> V:
-        """Return the value, or raise the error that names the argument, what it must be, and the value."""
+        """Return the value, or raise the error that names the argument, what it must
+        be, and the value.
+        """
         # The message is built only here: a condition that holds costs a call.
         if not self.holds(value):
-            raise self.error(f"{name} must be {self.wanted}, not {short_repr(value)}{self.hint(value)}")
+            raise self.error(
+                f"{name} must be {self.wanted}, not "
+                f"{short_repr(value)}{self.hint(value)}"
+            )
         return value
 
     def field(self, _: object, attribute: Attribute[Any], value: object) -> None:
@@ -56,12 +64,15 @@ class Check:
         """Return the check that accepts None too; `meaning` says what None means."""
         return evolve(
             self,
-            wanted=f"{self.wanted}{', ' if meaning else ' '}or None{meaning and ' ' + meaning}",
+            wanted=f"{self.wanted}{', ' if meaning else ' '}or "
+            f"None{meaning and ' ' + meaning}",
             holds=lambda value: value is None or self.holds(value),
         )
 
     def as_selection_error(self) -> Check:
-        """Return the check that raises SelectionError: the argument is a part of a question."""
+        """Return the check that raises SelectionError: the argument is a part of a
+        question.
+        """
         return evolve(self, error=SelectionError)
 
 
@@ -70,22 +81,38 @@ def instance_of(*kinds: type) -> Check:
     names = " or ".join(kind.__name__ for kind in kinds)
     article = "an" if names[:1].lower() in "aeiou" else "a"
     # A class has the names of a protocol, but is not an instance of it.
-    return Check(f"{article} {names}", lambda value: isinstance(value, kinds) and not isinstance(value, type))
+    return Check(
+        f"{article} {names}",
+        lambda value: isinstance(value, kinds) and not isinstance(value, type),
+    )
 
 
 def one_of(*allowed: str) -> Check:
     """Return the check for one of these words."""
-    return Check(" or ".join(map(repr, allowed)), lambda value: isinstance(value, str) and value in allowed)
+    return Check(
+        " or ".join(map(repr, allowed)),
+        lambda value: isinstance(value, str) and value in allowed,
+    )
 
 
 def above(least: float, unit: str = "") -> Check:
-    """Return the check for a finite number greater than `least`; `unit` is what it counts."""
-    return Check(f"{_finite(unit)} above {least:g}", lambda value: is_finite(value) and value > least)
+    """Return the check for a finite number greater than `least`; `unit` is what it
+    counts.
+    """
+    return Check(
+        f"{_finite(unit)} above {least:g}",
+        lambda value: is_finite(value) and value > least,
+    )
 
 
 def at_least(least: float, unit: str = "") -> Check:
-    """Return the check for a finite number not less than `least`; `unit` is what it counts."""
-    return Check(f"{_finite(unit)}, at least {least:g}", lambda value: is_finite(value) and value >= least)
+    """Return the check for a finite number not less than `least`; `unit` is what it
+    counts.
+    """
+    return Check(
+        f"{_finite(unit)}, at least {least:g}",
+        lambda value: is_finite(value) and value >= least,
+    )
 
 
 def _finite(unit: str) -> str:
@@ -93,17 +120,27 @@ def _finite(unit: str) -> str:
 
 
 def is_finite(value: object) -> bool:
-    """Return whether it is an int or a float (True is neither) between the infinities."""
+    """Return whether it is an int or a float (True is neither) between the
+    infinities.
+    """
     # A bool is an int to Python, and `rate=True` is a mistake.
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and -inf < value < inf
+    return (
+        isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and -inf < value < inf
+    )
 
 
 def whole_number(least: int, most: int | None = None) -> Check:
-    """Return the check for a whole number in a range, both ends included. True, 1.0 and "1" are refused."""
+    """Return the check for a whole number in a range, both ends included. True, 1.0 and
+    "1" are refused.
+    """
     span = f", at least {least}" if most is None else f" from {least} to {most}"
     return Check(
         f"a whole number{span}",
-        lambda value: type(value) is int and least <= value and (most is None or value <= most),
+        lambda value: (
+            type(value) is int and least <= value and (most is None or value <= most)
+        ),
     )
 
 
@@ -113,11 +150,14 @@ def text(wanted: str = "a text that is not empty") -> Check:
 
 
 def several(name: str, values: object, of: str, *kinds: type) -> None:
-    """Refuse what can't be iterated, and a text, whose characters would be taken for the values."""
+    """Refuse what can't be iterated, and a text, whose characters would be taken for
+    the values.
+    """
     if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, *kinds)):
         write = f"; write [{short_repr(values)}]" if isinstance(values, str) else ""
         raise ArgumentError(
-            f"{name} must be an iterable of {of}, such as a list, not {short_repr(values)}{write}"
+            f"{name} must be an iterable of {of}, such as a list, not "
+            f"{short_repr(values)}{write}"
         )
 
 
@@ -150,19 +190,23 @@ def _is_entity_id(text: str) -> bool:
 
 
 def check_entity_id(entity_id: str) -> None:
-    """Raise SelectionError for what cannot be an entity id. Any other text is sent, whatever its form."""
+    """Raise SelectionError for what cannot be an entity id. Any other text is sent,
+    whatever its form.
+    """
     is_possible = isinstance(entity_id, str) and 1 <= len(entity_id) <= MAX_ENTITY_ID
     if not is_possible or not _is_entity_id(entity_id):  # which keeps no longer texts
         several = isinstance(entity_id, (list, tuple, set, frozenset))
         raise SelectionError(
-            f"entity_id must be an id such as 'O-' followed by 32 characters, of at most {MAX_ENTITY_ID}"
+            "entity_id must be an id such as 'O-' followed by 32 characters, of at "
+            f"most {MAX_ENTITY_ID}"
             f" characters and without control characters, not {short_repr(entity_id)}"
             f"{'; for several entities, write client.compare([...], ...)' if several else ''}"
         )
 
 
 def expand_user(path: str) -> str:
-    """Return a path with the home folder in place of ``~``; the ``~`` of an unknown user stays.
+    """Return a path with the home folder in place of ``~``; the ``~`` of an unknown
+    user stays.
 
     Every path of this machine that a user gives passes through here.
     """
@@ -174,7 +218,8 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
 
     ArgumentError: it is something else.
 
-    The text of a URL is not shown, since it can contain a password; `advice` says what takes one.
+    The text of a URL is not shown, since it can contain a password; `advice` says what
+    takes one.
     """
     wanted = f"{name} must be the path of a {kind} on this machine, not"
     given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
@@ -186,22 +231,31 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
 
 
 def without_password(place: str) -> str:
-    """Return a path as it is, and a URL without all that can contain a password: user, query and fragment.
+    """Return a path as it is, and a URL without all that can contain a password: user,
+    query and fragment.
 
-    The user ends at the last "@", or "%40", since a password that is not escaped can contain "@" and "/". If
-    a "?" or "#" precedes that "@", only the scheme is returned.
+    The user ends at the last "@", or "%40", since a password that is not escaped can
+    contain "@" and "/". If a "?" or "#" precedes that "@", only the scheme is returned.
     """
     if (url := re.match("(.*?:/+)(.*)", place, re.DOTALL)) is None:
         return place
     scheme, rest = url.groups()
     *user, rest = re.split("@|%40", rest)
-    return scheme if re.search("[?#]", "".join(user)) else scheme + re.split("[?#]", rest)[0]
+    return (
+        scheme
+        if re.search("[?#]", "".join(user))
+        else scheme + re.split("[?#]", rest)[0]
+    )
 
 
 def is_async(value: object) -> bool:
-    """Return whether it is an async function, or an object that can be called like one."""
+    """Return whether it is an async function, or an object that can be called like
+    one.
+    """
     # An object counts as async if its class defines `async def __call__`.
-    return callable(value) and any(map(iscoroutinefunction, (value, type(value).__call__)))
+    return callable(value) and any(
+        map(iscoroutinefunction, (value, type(value).__call__))
+    )
 
 
 finite = Check("a finite number", is_finite)
@@ -211,15 +265,19 @@ seconds_or_none = seconds.optional()
 positive_seconds = above(0, "seconds")
 flag = instance_of(bool)
 plain_callable = Check(
-    "a function that is not async, or the like", lambda value: callable(value) and not is_async(value)
+    "a function that is not async, or the like",
+    lambda value: callable(value) and not is_async(value),
 )
 
 
-def explained(advice: Callable[[str, Arguments, Keywords], str]) -> Callable[[type[V]], type[V]]:
+def explained(
+    advice: Callable[[str, Arguments, Keywords], str],
+) -> Callable[[type[V]], type[V]]:
     """Return a decorator of a class that is called with a part of a question.
 
-    A call with arguments that the class does not take is a SelectionError instead of Python's TypeError.
-    `advice` returns what to write instead of such a call; "" if that is not clear.
+    A call with arguments that the class does not take is a SelectionError instead of
+    Python's TypeError. `advice` returns what to write instead of such a call; "" if
+    that is not clear.
     """
 
     def decorate(cls: type[V]) -> type[V]:
@@ -241,9 +299,11 @@ def explained(advice: Callable[[str, Arguments, Keywords], str]) -> Callable[[ty
 
 
 def says_missing(name: str, write: str) -> Callable[[Callable[P, V]], Callable[P, V]]:
-    """Return a decorator of a function: a call without this argument is a SelectionError, not a TypeError.
+    """Return a decorator of a function: a call without this argument is a
+    SelectionError, not a TypeError.
 
-    `write` is what the error proposes. A coroutine function stays one, which raises the error when awaited.
+    `write` is what the error proposes. A coroutine function stays one, which raises the
+    error when awaited.
     """
 
     def decorate(function: Callable[P, V]) -> Callable[P, V]:
@@ -281,16 +341,24 @@ def _is_missing(name: str, takes: Signature, args: Arguments, kwargs: Keywords) 
 
 
 def misuse(
-    cls: type, args: Arguments, kwargs: Keywords, advice: Callable[[str, Arguments, Keywords], str]
+    cls: type,
+    args: Arguments,
+    kwargs: Keywords,
+    advice: Callable[[str, Arguments, Keywords], str],
 ) -> SelectionError | None:
-    """Return the error for a call with arguments that a class does not take; None if it takes them."""
+    """Return the error for a call with arguments that a class does not take; None if it
+    takes them.
+    """
     takes = signature(cls)
     try:
         takes.bind(*args, **kwargs)
     except TypeError as error:
-        fields = ", ".join(name for name in takes.parameters if not name.startswith("_"))
+        fields = ", ".join(
+            name for name in takes.parameters if not name.startswith("_")
+        )
         instead = advice(cls.__name__, args, kwargs)
         return SelectionError(
-            f"{cls.__name__}: {error}; it takes {fields}{f'; write {instead}' if instead else ''}"
+            f"{cls.__name__}: {error}; it takes "
+            f"{fields}{f'; write {instead}' if instead else ''}"
         )
     return None

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl as tls
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
@@ -64,10 +71,13 @@ _cache = checks.instance_of(Cache)
 _count_or_none = checks.positive_int.optional()
 
 
-_needs_periods = checks.says_missing("periods", "Annual(last=5), Quarterly(last=8) or FiscalRange() for all")
+_needs_periods = checks.says_missing(
+    "periods", "Annual(last=5), Quarterly(last=8) or FiscalRange() for all"
+)
 
 
-# Listed a second time, since Python derives no TypedDict from a signature; a test compares the two.
+# Listed a second time, since Python derives no TypedDict from a signature; a test
+# compares the two.
 class ClientOptions(TypedDict, total=False):
     """The keyword arguments of `Client`, for callers that pass them on."""
 
@@ -89,34 +99,42 @@ class ClientOptions(TypedDict, total=False):
 class Client:
     """A session with the service.
 
-    Use it as an async context manager, or call ``await client.aclose()`` at the end. Connections open
-    at first use. Any number of tasks of one event loop may share a client.
+    Use it as an async context manager, or call ``await client.aclose()`` at the end.
+    Connections open at first use. Any number of tasks of one event loop may share a
+    client.
 
     Args:
         base_url: the URL of the service: https, or http to this machine.
-        token: the access token (spec 5), or an async callable that returns one, such as `token_file(path)`;
-            it is called again when the service refuses the token.
-        bucket: paces the requests; clients that are given the same bucket share its pace.
-            None: a separate `TokenBucket()`, which learns its rate from the service's 429s.
+        token: the access token (spec 5), or an async callable that returns one, such as
+            `token_file(path)`; it is called again when the service refuses the token.
+        bucket: paces the requests; clients that are given the same bucket share its
+            pace. None: a separate `TokenBucket()`, which learns its rate from the
+            service's 429s.
         retry: when to send a request again.
         timeouts: the time limits of one attempt.
         max_in_flight: how many requests may be in flight at once, at least 1.
-        lane: ``"interactive"``, or ``"bulk"``, which gives way to interactive clients of the same bucket and
-            process.
-        cache: keeps what is read, so that it need not be requested again. None: only the catalogues used last
-            are kept. Equal questions at the same time share their requests in either case.
-        max_age: how many seconds a publication is taken for the current one after it was confirmed. 0:
-            each question confirms it, with one request for the metadata if it sends no other.
-        stale_if_error: for how many seconds after that a kept catalogue and cached values are given, if
-            nothing else is needed and the current publication cannot be found out: the allowance is
-            used up, or the service fails, can't be reached or, in the interactive lane, does not
-            respond within two seconds. Extractions never take such a result.
-            `Panel.confirmed_at` shows how old they are.
-        ssl: the context that verifies the service's certificate. None: the system's certificate authorities.
+        lane: ``"interactive"``, or ``"bulk"``, which gives way to interactive clients
+            of the same bucket and process.
+        cache: keeps what is read, so that it need not be requested again. None: only
+            the catalogues used last are kept. Equal questions at the same time share
+            their requests in either case.
+        max_age: how many seconds a publication is taken for the current one after it
+            was confirmed. 0: each question confirms it, with one request for the
+            metadata if it sends no other.
+        stale_if_error: for how many seconds after that a kept catalogue and cached
+            values are given, if nothing else is needed and the current publication
+            cannot be found out: the allowance is used up, or the service fails, can't
+            be reached or, in the interactive lane, does not respond within two seconds.
+            Extractions never take such a result. `Panel.confirmed_at` shows how old
+            they are.
+        ssl: the context that verifies the service's certificate. None: the system's
+            certificate authorities.
         trust_env: whether to use the proxies that the environment names.
-        allow_http: whether to accept an http URL of another machine; this warns, and uses no proxy.
-        user_agent: what names the program to the service, in 1 to 200 printable ASCII characters: it is sent
-            as ``<text> asyncfin/<version>``. None: ``asyncfin/<version>``.
+        allow_http: whether to accept an http URL of another machine; this warns, and
+            uses no proxy.
+        user_agent: what names the program to the service, in 1 to 200 printable ASCII
+            characters: it is sent as ``<text> asyncfin/<version>``. None:
+            ``asyncfin/<version>``.
         observers: functions that are called with each event of `asyncfin.events`.
 
     Raises:
@@ -152,7 +170,8 @@ class Client:
             user_agent=user_agent,
         )
         self._bucket: Bucket = TokenBucket() if bucket is None else bucket
-        # A protocol: any object with these methods will do, and a class in place of an object will not.
+        # A protocol: any object with these methods will do, and a class in place of an
+        # object will not.
         checks.instance_of(Bucket)("bucket", self._bucket)
         checks.several("observers", observers, "functions")
         self._sender = Sender(
@@ -165,8 +184,11 @@ class Client:
         )
         partition = None
         if cache is not None:
-            # By the address that is sent to, so that all ways of writing it share what is kept.
-            partition = _cache("cache", cache).partition(self._transport.base_url, token)
+            # By the address that is sent to, so that all ways of writing it share what
+            # is kept.
+            partition = _cache("cache", cache).partition(
+                self._transport.base_url, token
+            )
         self._publications = Publications(
             self._transport.clock,
             self._sender,
@@ -178,7 +200,8 @@ class Client:
 
     @classmethod
     def from_env(cls, **options: Unpack[ClientOptions]) -> Self:
-        """Return a client for the base URL and token in ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN.
+        """Return a client for the base URL and token in ASYNCFIN_BASE_URL and
+        ASYNCFIN_TOKEN.
 
         ASYNCFIN_USER_AGENT is its `user_agent` unless that is given.
 
@@ -186,13 +209,23 @@ class Client:
             options: the keyword arguments of `Client`.
 
         Raises:
-            ArgumentError: one of the variables is not set, or an option is not as described.
+            ArgumentError: one of the variables is not set, or an option is not as
+                described.
         """
-        missing = [name for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN") if not os.environ.get(name)]
+        missing = [
+            name
+            for name in ("ASYNCFIN_BASE_URL", "ASYNCFIN_TOKEN")
+            if not os.environ.get(name)
+        ]
         if missing:
-            raise ArgumentError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
+            raise ArgumentError(
+                f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not "
+                "set"
+            )
         options.setdefault("user_agent", os.environ.get("ASYNCFIN_USER_AGENT") or None)
-        return cls(os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], **options)
+        return cls(
+            os.environ["ASYNCFIN_BASE_URL"], os.environ["ASYNCFIN_TOKEN"], **options
+        )
 
     def __repr__(self) -> str:
         return f"Client({self._transport.base_url!r})"
@@ -211,10 +244,11 @@ class Client:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections. The client can't be used afterwards; closing it again does nothing.
+        """Close all connections. The client can't be used afterwards; closing it again
+        does nothing.
 
-        Requests in flight and waiting ones end at once with a RuntimeError; the waiting ones take no
-        grant of the bucket.
+        Requests in flight and waiting ones end at once with a RuntimeError; the waiting
+        ones take no grant of the bucket.
 
         Raises:
             RuntimeError: the client belongs to another event loop that is not closed.
@@ -234,17 +268,23 @@ class Client:
 
     @property
     def clock(self) -> Callable[[], datetime]:
-        """Returns the wall time, aware UTC, by which the client dates what it receives."""
+        """Returns the wall time, aware UTC, by which the client dates what it
+        receives.
+        """
         return self._transport.clock
 
     def stats(self) -> Stats:
-        """Return what the client's requests have cost so far, in total and by operation."""
+        """Return what the client's requests have cost so far, in total and by
+        operation.
+        """
         return self._sender.stats()
 
     def observed(self, observer: Observer) -> AbstractContextManager[Observer]:
-        """Return a context manager that adds an observer for the length of a ``with`` block.
+        """Return a context manager that adds an observer for the length of a ``with``
+        block.
 
-        It yields a function that passes an event to all observers, for callers that announce events too.
+        It yields a function that passes an event to all observers, for callers that
+        announce events too.
         """
         return self._sender.announce.also(observer)
 
@@ -252,47 +292,62 @@ class Client:
         """Return the metadata of an entity's current dataset (spec 4.1). One request.
 
         Raises:
-            SelectionError: the text cannot be an entity id: it is empty, ``"."``, ``".."``, longer than 512
-                characters, or contains a control character.
+            SelectionError: the text cannot be an entity id: it is empty, ``"."``,
+                ``".."``, longer than 512 characters, or contains a control character.
             NotFoundError: no published dataset is available to the account.
         """
-        return (await Read(self._publications, everything(entity_id), "dataset").metadata()).dataset
+        return (
+            await Read(self._publications, everything(entity_id), "dataset").metadata()
+        ).dataset
 
     def catalogue_pages(
-        self, entity_id: str, *, expected_dataset_id: str | None = None, page_size: int = 100
+        self,
+        entity_id: str,
+        *,
+        expected_dataset_id: str | None = None,
+        page_size: int = 100,
     ) -> AsyncGenerator[CataloguePage, None]:
-        """Yield the pages of a catalogue as the service cuts them (spec 4.2). One request each.
+        """Yield the pages of a catalogue as the service cuts them (spec 4.2). One
+        request each.
 
         Args:
             entity_id: the entity.
-            expected_dataset_id: the publication to read. None: the current one; a change between two
-                pages is an error in either case.
+            expected_dataset_id: the publication to read. None: the current one; a
+                change between two pages is an error in either case.
             page_size: series per page, 1 to 100.
 
         Raises:
             SelectionError: an argument is not as described.
             DatasetChangedError: the publication was replaced.
-            MalformedAnswerError: a page breaks the spec, is of another publication, or repeats a
-                series or a cursor.
+            MalformedAnswerError: a page breaks the spec, is of another publication, or
+                repeats a series or a cursor.
         """
         send = Read(self._publications, everything(entity_id), "catalogue").send
         # Checked here: the generator would not begin before its first step.
         check_dataset_id(expected_dataset_id)
         check_page_size(page_size)
-        return catalogue_pages(send, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size)
+        return catalogue_pages(
+            send,
+            entity_id,
+            expected_dataset_id=expected_dataset_id,
+            page_size=page_size,
+        )
 
-    async def catalogue(self, entity_id: str, *, max_age: float | None = None) -> Catalogue:
+    async def catalogue(
+        self, entity_id: str, *, max_age: float | None = None
+    ) -> Catalogue:
         """Return the whole catalogue of an entity's current publication (spec 4.2).
 
-        Spends one request for each 100 series, at least one; or one for the metadata if the client or its
-        cache has a catalogue of the entity, which is returned if it is still the current one.
+        Spends one request for each 100 series, at least one; or one for the metadata if
+        the client or its cache has a catalogue of the entity, which is returned if it
+        is still the current one.
 
         If the publication changes during the read, it starts over, at most three times.
 
         Args:
             entity_id: the entity.
-            max_age: how many seconds a publication is taken for the current one after it was confirmed.
-                None: the client's `max_age`.
+            max_age: how many seconds a publication is taken for the current one after
+                it was confirmed. None: the client's `max_age`.
 
         Raises:
             SelectionError, NotFoundError: as for `dataset`.
@@ -304,29 +359,38 @@ class Client:
         )
 
     def query_pages(
-        self, entity_id: str, query: Query, *, page_size: int = 100, prefetch: bool = False
+        self,
+        entity_id: str,
+        query: Query,
+        *,
+        page_size: int = 100,
+        prefetch: bool = False,
     ) -> AsyncGenerator[QueryPage, None]:
-        """Yield the pages of one query as the service cuts them (spec 4.3). One request each.
+        """Yield the pages of one query as the service cuts them (spec 4.3). One request
+        each.
 
         Args:
             entity_id: the entity.
             query: what to request.
             page_size: series per page, 1 to 100.
-            prefetch: whether to request the next page while the caller works on this one; never more
-                than one ahead.
+            prefetch: whether to request the next page while the caller works on this
+                one; never more than one ahead.
 
         Raises:
             SelectionError: an argument is not as described.
             ValidationFailedError: the service does not know a metric, group or path.
-            DatasetChangedError: the publication of the query's `expected_dataset_id` was replaced.
-            MalformedAnswerError: a page breaks the spec, is of another publication, holds series that
-                were not requested, or repeats a series or a cursor. Values are decoded, and can raise
-                it, when they are first looked at.
+            DatasetChangedError: the publication of the query's `expected_dataset_id`
+                was replaced.
+            MalformedAnswerError: a page breaks the spec, is of another publication,
+                holds series that were not requested, or repeats a series or a cursor.
+                Values are decoded, and can raise it, when they are first looked at.
         """
         send = Read(self._publications, everything(entity_id), "query").send
         checks.instance_of(Query).as_selection_error()("query", query)
         check_page_size(page_size)
-        return query_pages(send, entity_id, query, page_size=page_size, prefetch=prefetch)
+        return query_pages(
+            send, entity_id, query, page_size=page_size, prefetch=prefetch
+        )
 
     @_needs_periods
     async def plan(
@@ -342,19 +406,21 @@ class Client:
         """Return the plan of a question: which queries it needs, and how many requests.
 
         Args:
-            source: an entity id, or a Catalogue. With a Catalogue no request is spent; with an entity
-                id the catalogue is read unless the client still has it.
+            source: an entity id, or a Catalogue. With a Catalogue no request is spent;
+                with an entity id the catalogue is read unless the client still has it.
             select: the series.
-            periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`. If the catalogue has no
-                periods, those that name no period and no end select none, and nothing is requested.
+            periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`. If
+                the catalogue has no periods, those that name no period and no end
+                select none, and nothing is requested.
             value_version: ``"original"`` or ``"latest_restated"``.
-            max_age: how many seconds a publication is taken for the current one after it was confirmed.
-                None: the client's `max_age`.
-            fill_cache: whether the client's cache keeps what is read. What it already holds is used
-                in either case.
+            max_age: how many seconds a publication is taken for the current one after
+                it was confirmed. None: the client's `max_age`.
+            fill_cache: whether the client's cache keeps what is read. What it already
+                holds is used in either case.
 
         Raises:
-            SelectionError: an argument is not as described, or names what the catalogue does not have.
+            SelectionError: an argument is not as described, or names what the catalogue
+                does not have.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         return await plan_restarting(Read(self._publications, question, "plan"))
@@ -378,20 +444,24 @@ class Client:
         max_age: float | None = None,
         fill_cache: bool = True,
     ) -> Panel:
-        """Return the selected series with their values at the selected periods, all of one publication.
+        """Return the selected series with their values at the selected periods, all of
+        one publication.
 
-        The panel equals the result of a single query without caps (spec 4.3), read in as few requests
-        as the planner can. The arguments are those of `plan`.
+        The panel equals the result of a single query without caps (spec 4.3), read in
+        as few requests as the planner can. The arguments are those of `plan`.
 
-        If the publication changes during the read, it starts over, at most three times; with a
-        Catalogue as the source a change is an error at once. Equal questions that are asked of one
-        client at the same time share their requests, which count in `requests` of the first one's panel.
+        If the publication changes during the read, it starts over, at most three times;
+        with a Catalogue as the source a change is an error at once. Equal questions
+        that are asked of one client at the same time share their requests, which count
+        in `requests` of the first one's panel.
 
         Raises:
-            SelectionError: an argument is not as described, or names what the catalogue does not have;
-                no query was sent.
-            DatasetChangedError: the publication changed too often, or is not the Catalogue's.
-            IncompleteResultError: series are missing that the service had listed before.
+            SelectionError: an argument is not as described, or names what the catalogue
+                does not have; no query was sent.
+            DatasetChangedError: the publication changed too often, or is not the
+                Catalogue's.
+            IncompleteResultError: series are missing that the service had listed
+                before.
             MalformedAnswerError: a response breaks the spec.
             ServiceError: an error response that retries did not overcome.
             TransportError: no complete response was received in any attempt.
@@ -410,7 +480,8 @@ class Client:
         max_age: float | None = None,
         fill_cache: bool = True,
     ) -> AbstractAsyncContextManager[AsyncIterator[Panel]]:
-        """Yield the answer of `query` in pieces, for answers that do not fit into memory.
+        """Yield the answer of `query` in pieces, for answers that do not fit into
+        memory.
 
         It is an async context manager that gives an async iterator:
 
@@ -418,18 +489,20 @@ class Client:
                 async for piece in pieces:
                     ...
 
-        Each piece is a Panel of some of the series, with its own periods. All pieces are of one
-        publication, and each series is in exactly one of them. Arguments and errors are those of `query`,
-        except that a change of the publication after the first piece is a DatasetChangedError. A wait
-        for a piece may be cancelled (``asyncio.wait_for``); the next one continues where it stopped.
+        Each piece is a Panel of some of the series, with its own periods. All pieces
+        are of one publication, and each series is in exactly one of them. Arguments and
+        errors are those of `query`, except that a change of the publication after the
+        first piece is a DatasetChangedError. A wait for a piece may be cancelled
+        (``asyncio.wait_for``); the next one continues where it stopped.
 
-        Each stream sends its own requests, at the pace of its consumer: only the metadata and the
-        catalogue are shared with other pending questions.
+        Each stream sends its own requests, at the pace of its consumer: only the
+        metadata and the catalogue are shared with other pending questions.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         return AsyncBlock(
             stream_question(self._publications, question),
-            "`async with client.stream(...) as pieces:`, and in it `async for piece in pieces:`",
+            "`async with client.stream(...) as pieces:`, and in it `async for piece in "
+            "pieces:`",
         )
 
     @_needs_periods
@@ -443,7 +516,8 @@ class Client:
         ahead: int | None = None,
         max_age: float | None = None,
     ) -> AbstractAsyncContextManager[AsyncIterator[EntityAnswer]]:
-        """Yield what each of several entities has of a question, in the order of arrival.
+        """Yield what each of several entities has of a question, in the order of
+        arrival.
 
         For the order of the question, use `compare`.
 
@@ -453,29 +527,30 @@ class Client:
                 async for answer in answers:
                     ...
 
-        Each entity is read as `query` reads it. Ids, words and periods that it does not have are in
-        `missing`; an entity with nothing of the question has a panel without series. If the read fails,
-        `panel` is None and `error` is set, also for a malformed id; the other entities continue. A wait
-        for an answer may be cancelled (``asyncio.wait_for``) without losing any.
+        Each entity is read as `query` reads it. Ids, words and periods that it does not
+        have are in `missing`; an entity with nothing of the question has a panel
+        without series. If the read fails, `panel` is None and `error` is set, also for
+        a malformed id; the other entities continue. A wait for an answer may be
+        cancelled (``asyncio.wait_for``) without losing any.
 
-        At most `max_in_flight` requests of all entities wait for the bucket or are in flight. Leaving the
-        block cancels the rest.
+        At most `max_in_flight` requests of all entities wait for the bucket or are in
+        flight. Leaving the block cancels the rest.
 
         Args:
-            entity_ids: any iterable or async iterable of entity ids, read as needed. Repeated ids are read
-                once.
+            entity_ids: any iterable or async iterable of entity ids, read as needed.
+                Repeated ids are read once.
             select, value_version, max_age: as for `plan`.
-            periods: as for `plan`. A rule is resolved for each entity; for one table, resolve it first:
-                ``rule.resolve(catalogues)``.
-            ahead: how many entities may be begun beyond those that the caller has received, at least 1. None:
-                `max_in_flight`.
+            periods: as for `plan`. A rule is resolved for each entity; for one table,
+                resolve it first: ``rule.resolve(catalogues)``.
+            ahead: how many entities may be begun beyond those that the caller has
+                received, at least 1. None: `max_in_flight`.
 
         Raises:
             SelectionError: an argument is not as described; no request was sent.
-            AsyncfinError: no further entity can be read: `concerns` is ``"account"`` (a refused token or a
-                used-up allowance), ``"local"`` (the shared bucket is unreachable), or on the bulk lane
-                ``"service"`` (it has failed for `Retry.max_outage`). Raised after the answers that are
-                finished.
+            AsyncfinError: no further entity can be read: `concerns` is ``"account"`` (a
+                refused token or a used-up allowance), ``"local"`` (the shared bucket is
+                unreachable), or on the bulk lane ``"service"`` (it has failed for
+                `Retry.max_outage`). Raised after the answers that are finished.
         """
         checks.several("entity_ids", entity_ids, "entity ids", AsyncIterable)
         check_select(select)
@@ -485,11 +560,14 @@ class Client:
         checks.seconds_or_none("max_age", max_age)
 
         def question(entity_id: str) -> Question:
-            return Question(entity_id, select, periods, value_version, max_age, known_only=True)
+            return Question(
+                entity_id, select, periods, value_version, max_age, known_only=True
+            )
 
         return AsyncBlock(
             read_many(self._publications, entity_ids, question, ahead=ahead),
-            "`async with client.query_many(...) as answers:`, and in it `async for answer in answers:`",
+            "`async with client.query_many(...) as answers:`, and in it `async for "
+            "answer in answers:`",
         )
 
     @_needs_periods
@@ -502,19 +580,22 @@ class Client:
         value_version: ValueVersion = "original",
         max_age: float | None = None,
     ) -> Comparison:
-        """Return what several entities have of a question, side by side, in the order of the ids.
+        """Return what several entities have of a question, side by side, in the order
+        of the ids.
 
-        Each entity is read as `query` reads it, at once, with at most `max_in_flight` requests. A rule, such
-        as `Annual`, is resolved over the catalogues of all entities that can be read, so that one period
-        is one row for all. Other periods are passed as given.
+        Each entity is read as `query` reads it, at once, with at most `max_in_flight`
+        requests. A rule, such as `Annual`, is resolved over the catalogues of all
+        entities that can be read, so that one period is one row for all. Other periods
+        are passed as given.
 
-        Ids, words and periods that an entity does not have are in `missing`; one with nothing of the question
-        has a panel without series. An entity that cannot be read is in `failed`, also one with a malformed
-        id; the others continue. An entity that is published again during the read is read again, at most
-        three times; the others only if the rule then selects other periods.
+        Ids, words and periods that an entity does not have are in `missing`; one with
+        nothing of the question has a panel without series. An entity that cannot be
+        read is in `failed`, also one with a malformed id; the others continue. An
+        entity that is published again during the read is read again, at most three
+        times; the others only if the rule then selects other periods.
 
-        Requests: those of `query` for each entity, and for a rule at most one more for the metadata of an
-        entity whose catalogue was cached.
+        Requests: those of `query` for each entity, and for a rule at most one more for
+        the metadata of an entity whose catalogue was cached.
 
         Args:
             entity_ids: any iterable of entity ids, read once. Repeated ids are one.
@@ -522,24 +603,32 @@ class Client:
 
         Raises:
             ArgumentError: `entity_ids` is a single text, or one of them is not a text.
-            SelectionError: another argument is not as described, or there is no id; no request was sent. Or
-                no entity failed, and none has a series of the question; or a rule selects no period of any.
-            AsyncfinError: all entities failed: the error of the first, or what ended the reading.
+            SelectionError: another argument is not as described, or there is no id; no
+                request was sent. Or no entity failed, and none has a series of the
+                question; or a rule selects no period of any.
+            AsyncfinError: all entities failed: the error of the first, or what ended
+                the reading.
         """
         # Here, as few programs compare: it imports the tables for people.
         from asyncfin.read.several import SeveralQuestion, check_any, compare
 
         checks.several("entity_ids", entity_ids, "entity ids")
-        question = SeveralQuestion(tuple(entity_ids), select, periods, value_version, max_age)
+        question = SeveralQuestion(
+            tuple(entity_ids), select, periods, value_version, max_age
+        )
         comparison = await compare(self._publications, question)
         check_any(comparison)
         return comparison
 
-    # The default is refused: it makes the error of a call without days say what to write.
-    async def usage(self, start_date: date | str = "", end_date: date | str = "") -> tuple[UsageWindow, ...]:
+    # The default is refused: it makes the error of a call without days say what to
+    # write.
+    async def usage(
+        self, start_date: date | str = "", end_date: date | str = ""
+    ) -> tuple[UsageWindow, ...]:
         """Return the account's usage from one day to another, oldest first (spec 4.4).
 
-        The range may be of any length: it is read in windows of at most 92 days, one request each.
+        The range may be of any length: it is read in windows of at most 92 days, one
+        request each.
 
         Args:
             start_date: the first day, a date or ISO text (``"2024-03-31"``), included.
@@ -551,36 +640,56 @@ class Client:
         """
         start, end = _day("start_date", start_date), _day("end_date", end_date)
         if end < start:
-            raise SelectionError(f"end_date must not be before start_date: {end} is before {start}")
-        # A window is at most 92 days (spec 4.4), so a year takes four requests, which need not wait for each
-        # other.
-        jobs = [partial(self._usage_window, *window) for window in usage_windows(start, end)]
+            raise SelectionError(
+                f"end_date must not be before start_date: {end} is before {start}"
+            )
+        # A window is at most 92 days (spec 4.4), so a year takes four requests, which
+        # need not wait for each other.
+        jobs = [
+            partial(self._usage_window, *window) for window in usage_windows(start, end)
+        ]
         async with bounded(jobs, self.max_in_flight) as windows:
             # They come as they complete.
-            return tuple(sorted([window async for window in windows], key=lambda window: window.start_date))
+            return tuple(
+                sorted(
+                    [window async for window in windows],
+                    key=lambda window: window.start_date,
+                )
+            )
 
     async def _usage_window(self, start_date: date, end_date: date) -> UsageWindow:
         request = usage_request(start_date, end_date)
-        return UsageWindow(start_date, end_date, read_json(request, await self._sender.send(request)))
+        return UsageWindow(
+            start_date, end_date, read_json(request, await self._sender.send(request))
+        )
 
     async def limits(self) -> Any:
         """Return the account's credits and research-run limits (spec 4.5). One request.
 
-        It is the response's JSON value, unchanged, since the spec does not show its structure.
+        It is the response's JSON value, unchanged, since the spec does not show its
+        structure.
         """
         request = limits_request()
         return read_json(request, await self._sender.send(request))
 
     async def request(
-        self, method: str, path: str, *, params: Mapping[str, str] = {}, json: object = None
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] = {},
+        json: object = None,
     ) -> Response:
-        """Return the service's 2xx response to any request as it is, for what no other method decodes.
+        """Return the service's 2xx response to any request as it is, for what no other
+        method decodes.
 
-        It is authorized, paced, retried and observed like every other request. Nothing is cached.
+        It is authorized, paced, retried and observed like every other request. Nothing
+        is cached.
 
         Args:
             method: the HTTP method.
-            path: the path below the base URL, percent-encoded, such as ``"/v1/limits"``.
+            path: the path below the base URL, percent-encoded, such as
+                ``"/v1/limits"``.
             params: the query parameters, not encoded.
             json: what is sent as the body, in JSON; None: no body.
 
@@ -602,11 +711,14 @@ def _day(name: str, value: date | str) -> date:
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:
-        if isinstance(value, str) and len(value) == 10 and "W" not in value:  # no week dates
+        if (
+            isinstance(value, str) and len(value) == 10 and "W" not in value
+        ):  # no week dates
             return date.fromisoformat(value)
     except ValueError:
         pass
     hint = '; write usage("2026-01-01", "2026-01-31")' if value == "" else ""
     raise SelectionError(
-        f"{name} must be a date, or its text YYYY-MM-DD, not {checks.short_repr(value)}{hint}"
+        f"{name} must be a date, or its text YYYY-MM-DD, not "
+        f"{checks.short_repr(value)}{hint}"
     )

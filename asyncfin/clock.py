@@ -1,4 +1,6 @@
-"""The wall time, for stamps and days. Everything that waits uses the event loop's clock."""
+"""The wall time, for stamps and days. Everything that waits uses the event loop's
+clock.
+"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,12 +10,16 @@ LAST = datetime.max.replace(tzinfo=UTC)
 
 
 def utc_now() -> datetime:
-    """Return the wall time: the default of every `clock` argument, which a test replaces."""
+    """Return the wall time: the default of every `clock` argument, which a test
+    replaces.
+    """
     return datetime.now(UTC)
 
 
 def utc_text(moment: datetime) -> str:
-    """Return a moment as ISO 8601, with Z for UTC, as the service writes its own (spec 2.2)."""
+    """Return a moment as ISO 8601, with Z for UTC, as the service writes its own (spec
+    2.2).
+    """
     return moment.isoformat().replace("+00:00", "Z")
 
 

@@ -23,8 +23,8 @@
     `- ManifestMismatchError                  the extraction's folder belongs to another question
        `- RunInProgressError                  another run uses it
 
-Every error can be pickled, and none contains the access token. What it concerns, `AsyncfinError.concerns`,
-follows from its class and its entity:
+Every error can be pickled, and none contains the access token. What it concerns,
+`AsyncfinError.concerns`, follows from its class and its entity:
 
     | word     | errors                                                                                      |
     | -------- | ------------------------------------------------------------------------------------------- |
@@ -49,7 +49,16 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, Required, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import (
+    Any,
+    Literal,
+    Protocol,
+    Required,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+)
 from unicodedata import category
 
 from asyncfin.clock import utc_text
@@ -59,8 +68,9 @@ V = TypeVar("V")
 # What an error concerns, and so what else fails too.
 Concern: TypeAlias = Literal["question", "entity", "account", "service", "local"]
 
-# The size of one text of an error, and how many problems or details one error has: a service can send
-# millions of either, and errors are logged, pickled and written to reports.
+# The size of one text of an error, and how many problems or details one error has: a
+# service can send millions of either, and errors are logged, pickled and written to
+# reports.
 MAX_TEXT = 2_000
 MAX_ITEMS = 100
 # How much of the Python that an error proposes its text has.
@@ -71,20 +81,26 @@ _NAMED_DETAIL = 200
 
 
 def has_id_form(text: str) -> bool:
-    """Return whether a text has the form of an entity id: O- and 32 characters without blanks."""
+    """Return whether a text has the form of an entity id: O- and 32 characters without
+    blanks.
+    """
     return re.fullmatch(r"O-\S{32}", text) is not None
 
 
 def printable(text: str) -> str:
-    """Return a text, which may be the service's, in one line that does nothing to a terminal or a log.
+    """Return a text, which may be the service's, in one line that does nothing to a
+    terminal or a log.
 
-    Whatever prints a service's text passes it through here. Controls (ESC, NUL, C1, line ends), marks
-    of direction and joining, surrogates and unassigned characters become escapes; spaces of any width stay.
+    Whatever prints a service's text passes it through here. Controls (ESC, NUL, C1,
+    line ends), marks of direction and joining, surrogates and unassigned characters
+    become escapes; spaces of any width stay.
     """
     if text.isprintable():
         return text
     return "".join(
-        each if each.isprintable() or category(each) == "Zs" else each.encode("unicode_escape").decode()
+        each
+        if each.isprintable() or category(each) == "Zs"
+        else each.encode("unicode_escape").decode()
         for each in text
     )
 
@@ -105,9 +121,12 @@ def shorten_middle(text: str, limit: int) -> str:
     return text[: limit - 1 - end] + "\N{HORIZONTAL ELLIPSIS}" + text[len(text) - end :]
 
 
-def _restore(kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]) -> AsyncfinError:
+def _restore(
+    kind: type[AsyncfinError], args: tuple[Any, ...], state: dict[str, Any]
+) -> AsyncfinError:
     """Rebuild a pickled error without calling its keyword-only constructor."""
-    # Keyword-only arguments can't be given back by `BaseException.__reduce__`, which knows only `args`.
+    # Keyword-only arguments can't be given back by `BaseException.__reduce__`, which
+    # knows only `args`.
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)
@@ -132,19 +151,21 @@ class _Refusal(_Facts, total=False):
 
 
 class AsyncfinError(Exception):
-    """The root of the errors that concern a question, a request, a shared bucket or an extraction's place.
+    """The root of the errors that concern a question, a request, a shared bucket or an
+    extraction's place.
 
-    Disks and object stores that fail raise OSError, a missing extra ImportError, and what Python's protocols
-    ask for, such as KeyError for a subscript, is raised too.
+    Disks and object stores that fail raise OSError, a missing extra ImportError, and
+    what Python's protocols ask for, such as KeyError for a subscript, is raised too.
 
     Attributes:
-        operation: the operation that failed, such as ``"query"``; None if the error is not about a request.
+        operation: the operation that failed, such as ``"query"``; None if the error is
+            not about a request.
         entity_id: the entity; None for usage and limits.
         request_id: the service's id of the request, if it gave one.
-        at: when the error occurred, aware UTC; with 0 `attempts`, of an error that concerns the service,
-            since when it fails.
-        attempts: how often the request was sent; None if that is not known. 0: not at all, because of another
-            request's failure.
+        at: when the error occurred, aware UTC; with 0 `attempts`, of an error that
+            concerns the service, since when it fails.
+        attempts: how often the request was sent; None if that is not known. 0: not at
+            all, because of another request's failure.
     """
 
     attempts: int | None = None
@@ -170,7 +191,8 @@ class AsyncfinError(Exception):
     def concerns(self) -> Concern:
         """What the error concerns, which decides what follows.
 
-        - ``"question"``: correct the question or the arguments; the same one fails again.
+        - ``"question"``: correct the question or the arguments; the same one fails
+          again.
         - ``"entity"``: this entity; others can still be read.
         - ``"account"``: the token or the allowance: wait, or use another token.
         - ``"service"``: the service, or the way to it: try again later.
@@ -186,10 +208,12 @@ class AsyncfinError(Exception):
         return _restore, (type(self), self.args, self.__dict__.copy())
 
     def report(self) -> str:
-        """Return what the service's support needs (spec 7), one fact per line and nothing secret.
+        """Return what the service's support needs (spec 7), one fact per line and
+        nothing secret.
 
-        The lines are the error, operation, entity, time, HTTP status and code, request id, attempts and
-        versions, and the message if it is not the service's own. Unknown facts are left out.
+        The lines are the error, operation, entity, time, HTTP status and code, request
+        id, attempts and versions, and the message if it is not the service's own.
+        Unknown facts are left out.
         """
         import platform  # slow to import, rarely needed
 
@@ -208,28 +232,45 @@ class AsyncfinError(Exception):
             "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
         return "\n".join(
-            f"{name}: {printable(str(fact))}" for name, fact in facts.items() if fact is not None
+            f"{name}: {printable(str(fact))}"
+            for name, fact in facts.items()
+            if fact is not None
         )
 
     def _not_sent(self) -> str:
-        """Return since when the service fails, for the text; nothing unless that is why it was not sent."""
+        """Return since when the service fails, for the text; nothing unless that is why
+        it was not sent.
+        """
         if self.attempts != 0 or self.concerns != "service" or self.at is None:
             return ""
-        return f"; not sent: the service has failed since {utc_text(self.at.replace(microsecond=0))}"
+        return (
+            "; not sent: the service has failed since "
+            f"{utc_text(self.at.replace(microsecond=0))}"
+        )
 
     def _render_traceback_(self) -> list[str]:
-        """Return what IPython shows in place of a traceback: the caller's line and the message."""
+        """Return what IPython shows in place of a traceback: the caller's line and the
+        message.
+        """
         from traceback import extract_tb  # rarely needed
 
         frames = extract_tb(self.__traceback__)
         package = os.path.join(os.path.dirname(__file__), "")
         # The caller's is the last frame before the first one of the library.
-        inside = next((at for at, each in enumerate(frames) if each.filename.startswith(package)), 0)
-        lines = [f"line {each.lineno}: {each.line}" for each in frames[max(0, inside - 1) :][:1]]
+        inside = next(
+            (at for at, each in enumerate(frames) if each.filename.startswith(package)),
+            0,
+        )
+        lines = [
+            f"line {each.lineno}: {each.line}"
+            for each in frames[max(0, inside - 1) :][:1]
+        ]
         return [*lines, f"{type(self).__name__}: {self}"]
 
     def _doing(self) -> str:
-        """Return the operation and the entity, for the text; nothing if they are not known."""
+        """Return the operation and the entity, for the text; nothing if they are not
+        known.
+        """
         entity = f" of {self.entity_id}" if self.entity_id else ""
         return f"in {self.operation}{entity}" if self.operation else ""
 
@@ -238,13 +279,16 @@ def ends_all(error: AsyncfinError, *, waits: bool) -> bool:
     """Return whether what failed one of several entities fails all others too.
 
     Args:
-        waits: whether requests wait through an outage of the service, as on the bulk lane and in an
-            extraction. One that was not sent because of an outage has waited long enough then.
+        waits: whether requests wait through an outage of the service, as on the bulk
+            lane and in an extraction. One that was not sent because of an outage has
+            waited long enough then.
     """
     match error.concerns:
         case "account":
             # After a short refusal, requests are possible again soon.
-            return isinstance(error, AllowanceExhaustedError) or not isinstance(error, RateLimitedError)
+            return isinstance(error, AllowanceExhaustedError) or not isinstance(
+                error, RateLimitedError
+            )
         case "service":
             return waits and error.attempts == 0
         case concerns:
@@ -264,10 +308,10 @@ class SelectionError(AsyncfinError, ValueError):
     The text is `problem`, and the Python of `instead` if there is one.
 
     Attributes:
-        missing: the requested ids and words that do not exist, by field, as `Catalogue.missing` returns
-            them; empty if something else is wrong.
-        instead: the period selection that was probably meant, which the same call accepts; None if that is
-            not clear, or if something else is wrong.
+        missing: the requested ids and words that do not exist, by field, as
+            `Catalogue.missing` returns them; empty if something else is wrong.
+        instead: the period selection that was probably meant, which the same call
+            accepts; None if that is not clear, or if something else is wrong.
     """
 
     concerns: Concern = "question"
@@ -285,7 +329,9 @@ class SelectionError(AsyncfinError, ValueError):
 
     @property
     def problem(self) -> str:
-        """What is wrong, without `instead`: a program proposes that in its own words."""
+        """What is wrong, without `instead`: a program proposes that in its own
+        words.
+        """
         return super().__str__()
 
     def __str__(self) -> str:
@@ -295,13 +341,20 @@ class SelectionError(AsyncfinError, ValueError):
 
 
 class ArgumentError(SelectionError):
-    """An argument that is not part of a question is wrong, such as a timeout, a URL or a rate."""
+    """An argument that is not part of a question is wrong, such as a timeout, a URL or
+    a rate.
+    """
 
 
 @cache
 def own_version() -> str:
-    """Return the installed version of this library; "unknown" if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version  # slow to import, rarely needed
+    """Return the installed version of this library; "unknown" if it is not
+    installed.
+    """
+    from importlib.metadata import (
+        PackageNotFoundError,
+        version,
+    )  # slow to import, rarely needed
 
     try:
         return version("asyncfin")
@@ -310,7 +363,9 @@ def own_version() -> str:
 
 
 class Origin(Protocol):
-    """What completes the errors about a request: its response, a page read from it, or its progress."""
+    """What completes the errors about a request: its response, a page read from it, or
+    its progress.
+    """
 
     @property
     def at(self) -> datetime | None: ...
@@ -321,17 +376,23 @@ class Origin(Protocol):
 
 
 class error_context:  # noqa: N801  it is called as a function; a generator takes three times as long
-    """Complete an error raised within by the facts of its request; the error's own facts stay."""
+    """Complete an error raised within by the facts of its request; the error's own
+    facts stay.
+    """
 
     __slots__ = ("_entity_id", "_operation", "_origin")
 
-    def __init__(self, operation: str, entity_id: str | None, origin: Origin | None = None) -> None:
+    def __init__(
+        self, operation: str, entity_id: str | None, origin: Origin | None = None
+    ) -> None:
         self._operation, self._entity_id, self._origin = operation, entity_id, origin
 
     def __enter__(self) -> None:
         """Do nothing."""
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: object, error: BaseException | None, trace: object
+    ) -> None:
         if not isinstance(error, AsyncfinError):
             return
         # The caller that wraps a request knows these two best, so they are replaced.
@@ -351,11 +412,17 @@ class TransportError(AsyncfinError):
     """
 
     concerns: Concern = "service"
-    # Until the sender says otherwise: an error that is raised elsewhere is of one attempt.
+    # Until the sender says otherwise: an error that is raised elsewhere is of one
+    # attempt.
     attempts = 1
 
     def __init__(
-        self, message: str, *, sent: bool = True, retryable: bool = True, **facts: Unpack[_Facts]
+        self,
+        message: str,
+        *,
+        sent: bool = True,
+        retryable: bool = True,
+        **facts: Unpack[_Facts],
     ) -> None:
         super().__init__(message, **facts)
         self.sent = sent
@@ -379,15 +446,19 @@ class ServiceError(AsyncfinError):
 
     Attributes:
         status: the HTTP status.
-        code: the service's error code, on which to base decisions; None if the response had none.
+        code: the service's error code, on which to base decisions; None if the response
+            had none.
         message: the service's text for people, which may change at any time.
         at: when the response was received, aware UTC.
-        answered: whether it is a response. False: no request was sent, because the token callable failed,
-            the bucket's allowance is used up, or the service fails.
-        has_error_object: whether the response has the error object of the spec. False: it probably comes
-            from something in front of the service, such as a proxy, and `message` is this library's.
+        answered: whether it is a response. False: no request was sent, because the
+            token callable failed, the bucket's allowance is used up, or the service
+            fails.
+        has_error_object: whether the response has the error object of the spec. False:
+            it probably comes from something in front of the service, such as a proxy,
+            and `message` is this library's.
 
-    Texts are cut at 2,000 characters. See `details` for the other fields of the error object.
+    Texts are cut at 2,000 characters. See `details` for the other fields of the error
+    object.
     """
 
     attempts = 1
@@ -403,12 +474,15 @@ class ServiceError(AsyncfinError):
         details: Mapping[str, Any] | None = None,
         **facts: Unpack[_Facts],
     ) -> None:
-        # Ids and codes are bounded too: something in front of the service may send anything.
+        # Ids and codes are bounded too: something in front of the service may send
+        # anything.
         self.code = code and shorten(code)
         self.message = shorten(message)
         if request_id := facts.get("request_id"):
             facts["request_id"] = shorten(request_id)
-        super().__init__(status, self.code, self.message, facts.get("request_id"), **facts)
+        super().__init__(
+            status, self.code, self.message, facts.get("request_id"), **facts
+        )
         self.status = status
         self.answered = answered
         self.has_error_object = answered and has_error_object
@@ -416,7 +490,9 @@ class ServiceError(AsyncfinError):
 
     @property
     def concerns(self) -> Concern:
-        """Redirects, 408 and from 500 on: the service. Others: the question, if the service says so."""
+        """Redirects, 408 and from 500 on: the service. Others: the question, if the
+        service says so.
+        """
         if self.status >= 500 or self.status < 400 or self.status == 408:
             return "service"
         if self.has_error_object:
@@ -431,8 +507,9 @@ class ServiceError(AsyncfinError):
     def details(self) -> Mapping[str, Any]:
         """The other fields of the service's error object, unchanged; read-only.
 
-        For ``validation_failed`` these are the issues of single fields (spec 7, which does not show their
-        structure). Texts are cut at 2,000 characters, arrays and objects at 100 entries.
+        For ``validation_failed`` these are the issues of single fields (spec 7, which
+        does not show their structure). Texts are cut at 2,000 characters, arrays and
+        objects at 100 entries.
         """
         return MappingProxyType(self._details)
 
@@ -450,17 +527,25 @@ class ServiceError(AsyncfinError):
         if more := len(issues) - len(shown):
             shown.append(f"and {more} more")
         details = f" [{'; '.join(shown)}]" if shown else ""
-        return printable(f"{head}{doing}{named}: {self.message or 'no message'}{details}{self._not_sent()}")
+        return printable(
+            f"{head}{doing}{named}: "
+            f"{self.message or 'no message'}{details}{self._not_sent()}"
+        )
 
 
 class _Bounded:
-    """Copies what a service sent as JSON, with at most about `room` characters of it."""
+    """Copies what a service sent as JSON, with at most about `room` characters of
+    it.
+    """
 
     def __init__(self, room: int) -> None:
         self._room = room
 
     def mapping(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        return {shorten(name): self._copy(value) for name, value in self._entries(given.items())}
+        return {
+            shorten(name): self._copy(value)
+            for name, value in self._entries(given.items())
+        }
 
     def _copy(self, value: Any) -> Any:
         match value:
@@ -483,16 +568,21 @@ class _Bounded:
 
 
 def _named_details(details: Mapping[str, Any]) -> list[str]:
-    """Return a line for each detail; an array, as of field issues, has one for each entry."""
+    """Return a line for each detail; an array, as of field issues, has one for each
+    entry.
+    """
     return [
-        f"{name}: {each if isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str)}"
+        f"{name}: "
+        f"{each if isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str)}"
         for name, value in details.items()
         for each in (value if isinstance(value, list) else [value])
     ]
 
 
 class ValidationFailedError(ServiceError):
-    """400: the service found the request invalid. Sending it again unchanged does not help."""
+    """400: the service found the request invalid. Sending it again unchanged does not
+    help.
+    """
 
     concerns: Concern = "question"
 
@@ -504,21 +594,27 @@ class AuthenticationError(ServiceError):
 
 
 class PermissionDeniedError(ServiceError):
-    """403: the token does not have the permission, or the account does not have access."""
+    """403: the token does not have the permission, or the account does not have
+    access.
+    """
 
     @property
     def concerns(self) -> Concern:
-        """The entity, also without the service's error object; the account for usage and limits."""
+        """The entity, also without the service's error object; the account for usage
+        and limits.
+        """
         return "account" if self.entity_id is None else "entity"
 
 
 class NotFoundError(ServiceError):
     """404: the item is missing, or not available to the account.
 
-    An entity is requested by its id. For a name, a file of names has the id: ``read_names(FILE).id(NAME)``.
+    An entity is requested by its id. For a name, a file of names has the id:
+    ``read_names(FILE).id(NAME)``.
 
     Attributes:
-        is_name: whether the requested entity is probably a name: not O- and 32 characters.
+        is_name: whether the requested entity is probably a name: not O- and 32
+            characters.
     """
 
     @property
@@ -529,11 +625,16 @@ class NotFoundError(ServiceError):
         text = super().__str__()
         if self.entity_id is None:
             return text
-        return f"{text.removesuffix('.')}; entity ids come from the operator of the service"
+        return (
+            f"{text.removesuffix('.')}; entity ids come from the operator of the "
+            "service"
+        )
 
     @property
     def concerns(self) -> Concern:
-        """The entity, also without the service's error object; the account for usage and limits."""
+        """The entity, also without the service's error object; the account for usage
+        and limits.
+        """
         return "account" if self.entity_id is None else "entity"
 
 
@@ -552,35 +653,48 @@ class RateLimitedError(ServiceError):
 
     concerns: Concern = "account"
 
-    def __init__(self, *, retry_after: float | None = None, **facts: Unpack[_Refusal]) -> None:
+    def __init__(
+        self, *, retry_after: float | None = None, **facts: Unpack[_Refusal]
+    ) -> None:
         super().__init__(**facts)
         self.retry_after = retry_after
 
 
 class AllowanceExhaustedError(RateLimitedError):
-    """The allowance is used up for longer than `Retry.max_retry_after`, or the bucket's daily budget is.
+    """The allowance is used up for longer than `Retry.max_retry_after`, or the bucket's
+    daily budget is.
 
     Attributes:
         resume_at: when requests are possible again, aware UTC.
-        answered: False: the bucket refused, because of its budget or a response to another request. An
-            earlier failure of this request is the error's cause.
+        answered: False: the bucket refused, because of its budget or a response to
+            another request. An earlier failure of this request is the error's cause.
     """
 
     def __init__(
-        self, *, resume_at: datetime, retry_after: float | None = None, **facts: Unpack[_Refusal]
+        self,
+        *,
+        resume_at: datetime,
+        retry_after: float | None = None,
+        **facts: Unpack[_Refusal],
     ) -> None:
         super().__init__(retry_after=retry_after, **facts)
         self.resume_at = resume_at
 
     def __str__(self) -> str:
         again = f"requests are possible again at {_rounded_up(self.resume_at)}"
-        return f"{super().__str__()} ({again})" if self.answered else f"{self.message}, {again}"
+        return (
+            f"{super().__str__()} ({again})"
+            if self.answered
+            else f"{self.message}, {again}"
+        )
 
 
 def _rounded_up(moment: datetime) -> str:
     """Return a moment in whole seconds, not before it."""
     # Rounded down, it would be a moment at which the request is still refused.
-    if moment.microsecond and moment < datetime.max.replace(microsecond=0, tzinfo=moment.tzinfo):
+    if moment.microsecond and moment < datetime.max.replace(
+        microsecond=0, tzinfo=moment.tzinfo
+    ):
         moment += timedelta(seconds=1)
     return utc_text(moment.replace(microsecond=0))
 
@@ -595,11 +709,11 @@ class MalformedAnswerError(AsyncfinError):
     """A 2xx response that violates the spec.
 
     Attributes:
-        problems: one line each, with its JSON path if it has one; at most 100, each of at most 2,000
-            characters.
+        problems: one line each, with its JSON path if it has one; at most 100, each of
+            at most 2,000 characters.
         omitted: how many more there were.
-        is_json: whether it is JSON. False: it probably comes from something in front of the service, such
-            as a gateway that serves its own page.
+        is_json: whether it is JSON. False: it probably comes from something in front of
+            the service, such as a gateway that serves its own page.
     """
 
     def __init__(
@@ -616,7 +730,9 @@ class MalformedAnswerError(AsyncfinError):
         self.is_json = is_json
         # Bounded as a whole, but how many more there were stays at its end.
         more = f" (and {self.omitted:,} more)" if self.omitted else ""
-        super().__init__(shorten("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts)
+        super().__init__(
+            shorten("; ".join(self.problems), MAX_TEXT - len(more)) + more, **facts
+        )
 
     @property
     def concerns(self) -> Concern:
@@ -632,7 +748,9 @@ class IncompleteResultError(AsyncfinError):
 
     concerns: Concern = "entity"
 
-    def __init__(self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]) -> None:
+    def __init__(
+        self, message: str, *, series_ids: Iterable[str] = (), **facts: Unpack[_Facts]
+    ) -> None:
         super().__init__(message, **facts)
         self.series_ids = tuple(series_ids)
 
@@ -642,12 +760,16 @@ class BucketUnavailableError(AsyncfinError):
 
 
 class ManifestMismatchError(AsyncfinError):
-    """The folder or prefix of an extraction belongs to another question, or contains other files."""
+    """The folder or prefix of an extraction belongs to another question, or contains
+    other files.
+    """
 
     concerns: Concern = "question"
 
 
 class RunInProgressError(ManifestMismatchError):
-    """Another run is writing to the folder or prefix, or has taken it over: nothing more is written."""
+    """Another run is writing to the folder or prefix, or has taken it over: nothing
+    more is written.
+    """
 
     concerns: Concern = "local"

@@ -1,11 +1,13 @@
-"""What can be observed of a client and a bucket: frozen events, the observer that gets them, and statistics.
+"""What can be observed of a client and a bucket: frozen events, the observer that gets
+them, and statistics.
 
-Every event has the `operation`, of a request that is the endpoint, such as ``"query"``; and the `entity_id`,
-which is None for usage, limits and runs of `extract`. What begins and ends has a `serial`, which is unique
-within the process and the same in both events. Attempts are numbered within their request, from 1.
+Every event has the `operation`, of a request that is the endpoint, such as ``"query"``;
+and the `entity_id`, which is None for usage, limits and runs of `extract`. What begins
+and ends has a `serial`, which is unique within the process and the same in both events.
+Attempts are numbered within their request, from 1.
 
-No event contains a header, a body or a token. Each request makes several events, so they are msgspec Structs,
-the cheapest class to create.
+No event contains a header, a body or a token. Each request makes several events, so
+they are msgspec Structs, the cheapest class to create.
 """
 
 from __future__ import annotations
@@ -48,10 +50,12 @@ class _Attempt(_Request, frozen=True):
 
 
 class QuestionStarted(_Question, frozen=True):
-    """A question begins. Exactly one `QuestionFinished` of the same `serial` follows, however it ends.
+    """A question begins. Exactly one `QuestionFinished` of the same `serial` follows,
+    however it ends.
 
-    A call of `query`, `run` or `read_entity` is a question, and so are a `stream` and each entity of
-    `query_many` and `extract`, also where it shares the requests of an equal question or sends none.
+    A call of `query`, `run` or `read_entity` is a question, and so are a `stream` and
+    each entity of `query_many` and `extract`, also where it shares the requests of an
+    equal question or sends none.
 
     Attributes:
         operation: ``"query"``, ``"stream"``, ``"read_entity"`` or ``"extract"``.
@@ -63,16 +67,19 @@ class QuestionFinished(_Question, frozen=True):
     """A question has its result, has failed, or was cancelled.
 
     Attributes:
-        series: how many series the result contains, once for each value version; of a stream, those that
-            were received before it ended. None: no result.
+        series: how many series the result contains, once for each value version; of a
+            stream, those that were received before it ended. None: no result.
         periods: how many periods it has. None: no result.
-        requests: the attempts that were sent for it; 0 if it shared those of an equal question.
+        requests: the attempts that were sent for it; 0 if it shared those of an equal
+            question.
         cached: how many of the series were cached, and not requested.
-        stale: whether the result is of a publication that could not be confirmed (`stale_if_error`).
+        stale: whether the result is of a publication that could not be confirmed
+            (`stale_if_error`).
         restarts: how often it started over because the publication changed.
         dataset_id: the publication of the result. None: no result.
-        failure: the name of the class of the error that ended it; ``"CancelledError"`` if the caller has
-            left, ``"TimeoutError"`` if the time of `asyncfin.web.unless_gone` was up. None: no error.
+        failure: the name of the class of the error that ended it; ``"CancelledError"``
+            if the caller has left, ``"TimeoutError"`` if the time of
+            `asyncfin.web.unless_gone` was up. None: no error.
         seconds: how long it took.
     """
 
@@ -88,7 +95,8 @@ class QuestionFinished(_Question, frozen=True):
 
 
 class ExtractStarted(_Run, frozen=True):
-    """A run of `extract` begins. Exactly one `ExtractFinished` of the same `serial` follows.
+    """A run of `extract` begins. Exactly one `ExtractFinished` of the same `serial`
+    follows.
 
     With an executor, each chunk is a run of its worker's client.
 
@@ -99,14 +107,16 @@ class ExtractStarted(_Run, frozen=True):
 
 
 class ExtractFinished(_Run, frozen=True):
-    """A run of `extract` has ended. The entities that it has not reached are counted in `entities` only.
+    """A run of `extract` has ended. The entities that it has not reached are counted in
+    `entities` only.
 
     Attributes:
         done: how many files it has written.
         unchanged: how many files were of the current publication already.
         failed: how many entities have failed.
         requests: the attempts that were sent for it.
-        failure: the name of the class of the error that ended it. None: no error was raised.
+        failure: the name of the class of the error that ended it. None: no error was
+            raised.
         seconds: how long it took.
     """
 
@@ -137,10 +147,11 @@ class RequestFinished(_Attempt, frozen=True):
         status: the HTTP status. None: no complete response was received.
         received: bytes of the body, after decompression.
         seconds: from sending to the end.
-        request_id: the service's id of the request, where the response is an error that names one.
-        failure: the name of the error's class where no complete response was received, such as
-            ``"RequestTimeoutError"``; ``"CancelledError"`` if the caller has left. None: there is a
-            response.
+        request_id: the service's id of the request, where the response is an error that
+            names one.
+        failure: the name of the error's class where no complete response was received,
+            such as ``"RequestTimeoutError"``; ``"CancelledError"`` if the caller has
+            left. None: there is a response.
     """
 
     status: int | None
@@ -151,16 +162,18 @@ class RequestFinished(_Attempt, frozen=True):
 
 
 class Waiting(_Request, frozen=True):
-    """A request has been waiting for a second, and still is; again after 2, 4, 8, ... seconds.
+    """A request has been waiting for a second, and still is; again after 2, 4, 8, ...
+    seconds.
 
     Attributes:
-        reason: what it waits for. ``"token"``: the token callable; ``"connection"``: one of the client's
-            `max_in_flight` slots; ``"bucket"``: the bucket's rate, and earlier requests; ``"pause"``: the
-            end of the bucket's pause after a 429; ``"retry"``: its next attempt; ``"outage"``: that the
-            service responds again, or that it is the next request to find out.
+        reason: what it waits for. ``"token"``: the token callable; ``"connection"``:
+            one of the client's `max_in_flight` slots; ``"bucket"``: the bucket's rate,
+            and earlier requests; ``"pause"``: the end of the bucket's pause after a
+            429; ``"retry"``: its next attempt; ``"outage"``: that the service responds
+            again, or that it is the next request to find out.
         seconds: how long it has waited so far.
-        until: when the wait ends at the earliest, aware UTC, in an outage the next attempt of any request;
-            None if that is not known.
+        until: when the wait ends at the earliest, aware UTC, in an outage the next
+            attempt of any request; None if that is not known.
     """
 
     reason: str
@@ -172,8 +185,9 @@ class Waited(_Request, frozen=True):
     """A wait of a request has ended.
 
     Attributes:
-        reason: ``"turn"``: for the token, a free connection and the bucket, including shared pauses;
-            ``"retry"``: before its next attempt; ``"outage"``: while the service failed.
+        reason: ``"turn"``: for the token, a free connection and the bucket, including
+            shared pauses; ``"retry"``: before its next attempt; ``"outage"``: while the
+            service failed.
         seconds: how long it waited.
     """
 
@@ -187,7 +201,8 @@ class Retrying(_Request, frozen=True):
     Attributes:
         attempt: the number of the attempt that failed.
         failure: the name of the error's class.
-        wait: the seconds until the next attempt; after a 429, the length of the shared pause.
+        wait: the seconds until the next attempt; after a 429, the length of the shared
+            pause.
         request_id: the service's id of the failed request, if it gave one.
     """
 
@@ -198,7 +213,8 @@ class Retrying(_Request, frozen=True):
 
 
 class Restarted(_Request, frozen=True):
-    """The dataset changed during a whole read, which starts over from the new catalogue.
+    """The dataset changed during a whole read, which starts over from the new
+    catalogue.
 
     Attributes:
         restart: its number within the read, from 1.
@@ -212,10 +228,11 @@ class _Outage(_Request, frozen=True):
 
 
 class OutageBegan(_Outage, frozen=True):
-    """The service fails: from now on the client sends one request at a time to find out when it responds.
+    """The service fails: from now on the client sends one request at a time to find out
+    when it responds.
 
-    Exactly one `OutageEnded` of the same `serial` follows. The `operation` and the `entity_id`, of both, are
-    those of the request that failed last.
+    Exactly one `OutageEnded` of the same `serial` follows. The `operation` and the
+    `entity_id`, of both, are those of the request that failed last.
 
     Attributes:
         failure: the name of the class of its error.
@@ -235,7 +252,8 @@ class OutageEnded(_Outage, frozen=True):
         since: as in `OutageBegan`.
         seconds: how long that is ago.
         probes: how many requests were sent to find out.
-        recovered: whether the service responds again. False: the client was closed first.
+        recovered: whether the service responds again. False: the client was closed
+            first.
     """
 
     since: datetime
@@ -263,12 +281,13 @@ Event: TypeAlias = (
 class Observer(Protocol):
     """A function, or an object with ``__call__``, that is called with each event.
 
-    It is called on the event loop and must not block: in the task whose request the event is about, and for
-    `Waiting` in that task's context. What it raises is logged, and disturbs neither the request nor the other
-    observers.
+    It is called on the event loop and must not block: in the task whose request the
+    event is about, and for `Waiting` in that task's context. What it raises is logged,
+    and disturbs neither the request nor the other observers.
 
-    An observer may also have an async method ``after_question()``. It is awaited after each question that was
-    not cancelled, before the result is returned, so it must be fast.
+    An observer may also have an async method ``after_question()``. It is awaited after
+    each question that was not cancelled, before the result is returned, so it must be
+    fast.
     """
 
     def __call__(self, event: Event, /) -> None: ...
@@ -279,8 +298,8 @@ class Counts:
     """What requests have cost so far.
 
     Attributes:
-        requests: attempts; those that reached the service count against the account's allowance, except for
-            usage and limits.
+        requests: attempts; those that reached the service count against the account's
+            allowance, except for usage and limits.
         retries: attempts beyond the first of their request.
         refused: attempts that received a 429.
         waits: seconds that requests have waited, for their turn and between attempts.
@@ -312,17 +331,37 @@ class Stats(Counts):
     outage_since: datetime | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
-        each = ", ".join(f"{counts.requests} {name}" for name, counts in self.by_operation.items())
-        requests = f"{self.requests:,} {'request' if self.requests == 1 else 'requests'}"
+        each = ", ".join(
+            f"{counts.requests} {name}" for name, counts in self.by_operation.items()
+        )
+        requests = (
+            f"{self.requests:,} {'request' if self.requests == 1 else 'requests'}"
+        )
         retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
-        return f"{requests}{f' ({each})' if each else ''}, {retries}, {self.received / 1000:,.0f} kB"
+        return (
+            f"{requests}{f' ({each})' if each else ''}, {retries}, "
+            f"{self.received / 1000:,.0f} kB"
+        )
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        heads = ("operation", "requests", "retries", "refused", "waits, seconds", "received, bytes")
+        heads = (
+            "operation",
+            "requests",
+            "retries",
+            "refused",
+            "waits, seconds",
+            "received, bytes",
+        )
         rows = [
-            (name, *(f"{each:,.1f}" if isinstance(each, float) else f"{each:,}" for each in _figures(counts)))
+            (
+                name,
+                *(
+                    f"{each:,.1f}" if isinstance(each, float) else f"{each:,}"
+                    for each in _figures(counts)
+                ),
+            )
             for name, counts in [*self.by_operation.items(), ("total", self)]
         ]
         return document([], [Table(heads, rows)])
@@ -336,16 +375,19 @@ class BucketStats:
         rate: weight per second; None while unpaced.
         burst: how much the bucket can hold.
         learned: whether the rate is learned from the service's refusals.
-        level: what the bucket holds, below zero in debt; None: shared, and this process never read it.
+        level: what the bucket holds, below zero in debt; None: shared, and this process
+            never read it.
         waiting: how many wait, by lane.
         granted: how many grants there were.
         refused: how many refusals (429) were reported.
         paused_until: loop time; None while not paused.
-        exhausted_until: when requests are possible again, aware UTC; None: they are, or it was never read.
-        spent_today: weight granted since midnight UTC, without requests that never reached the service; None:
-            shared, and this process never read it.
+        exhausted_until: when requests are possible again, aware UTC; None: they are, or
+            it was never read.
+        spent_today: weight granted since midnight UTC, without requests that never
+            reached the service; None: shared, and this process never read it.
         daily_budget: the bound on `spent_today`; None: no bound.
-        fallback: whether the fallback paces at the moment, because the server that is shared is away.
+        fallback: whether the fallback paces at the moment, because the server that is
+            shared is away.
     """
 
     rate: float | None
@@ -363,7 +405,8 @@ class BucketStats:
 
     @property
     def left_today(self) -> float | None:
-        """How many requests are left today: 0 until `exhausted_until`, otherwise the rest of `daily_budget`.
+        """How many requests are left today: 0 until `exhausted_until`, otherwise the
+        rest of `daily_budget`.
 
         None: without a budget, or if `spent_today` is unknown.
         """

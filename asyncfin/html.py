@@ -1,4 +1,6 @@
-"""HTML for notebooks: lines of text, tables, and notes below them. No other module writes markup."""
+"""HTML for notebooks: lines of text, tables, and notes below them. No other module
+writes markup.
+"""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -24,10 +26,14 @@ class Table:
     caption: str = ""  # what holds for all rows
 
 
-def document(lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str] = ()) -> str:
-    """Return lines, tables and notes as HTML. Every text is escaped: none of the service's is markup.
+def document(
+    lines: Iterable[str], tables: Iterable[Table], notes: Iterable[str] = ()
+) -> str:
+    """Return lines, tables and notes as HTML. Every text is escaped: none of the
+    service's is markup.
 
-    Nor is one a formula: notebooks would have MathJax typeset what is between two dollar signs.
+    Nor is one a formula: notebooks would have MathJax typeset what is between two
+    dollar signs.
     """
     parts = [_paragraph(lines), *map(_table, tables), _paragraph(notes)]
     return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
@@ -40,15 +46,23 @@ def _paragraph(lines: Iterable[str]) -> str:
 
 def _table(table: Table) -> str:
     """Return a table that scrolls where it is wider than the page."""
-    caption = f'<caption style="text-align: left">{_text(table.caption)}</caption>' if table.caption else ""
+    caption = (
+        f'<caption style="text-align: left">{_text(table.caption)}</caption>'
+        if table.caption
+        else ""
+    )
     heads = _cells(table.heads, table.names, "th")
     rows = "".join(f"<tr>{_cells(row, table.names, 'td')}</tr>" for row in table.rows)
-    table_html = f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    table_html = (
+        f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
+    )
     return f'<div style="overflow-x: auto">{table_html}</div>'
 
 
 def _cells(texts: Sequence[str], names: int, element: str) -> str:
-    """Return the cells of a row: names left-aligned in wide columns, figures as notebooks align them."""
+    """Return the cells of a row: names left-aligned in wide columns, figures as
+    notebooks align them.
+    """
     # A label of the service can have a megabyte.
     shown = [_text(shorten(text, _LONGEST)) for text in texts]
     left = [f"{_NAME}{text}</th>" for text in shown[:names]]
@@ -56,5 +70,6 @@ def _cells(texts: Sequence[str], names: int, element: str) -> str:
 
 
 def _text(text: str) -> str:
-    # Both: markup could do something to the page, and a mark of direction to what is read there.
+    # Both: markup could do something to the page, and a mark of direction to what is
+    # read there.
     return escape(printable(text))

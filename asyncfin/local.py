@@ -1,8 +1,9 @@
-"""Private files, files written as a whole, and locks between the processes of a machine.
+"""Private files, files written as a whole, and locks between the processes of a
+machine.
 
-A private file or folder belongs to this user and is closed to others. Locks are `flock` locks: they end with
-the process that holds them, however it ends. A descriptor must not cross a fork, since parent and child would
-share its lock.
+A private file or folder belongs to this user and is closed to others. Locks are `flock`
+locks: they end with the process that holds them, however it ends. A descriptor must not
+cross a fork, since parent and child would share its lock.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import IO
 # Writes the content of a file.
 Fill = Callable[[IO[bytes]], object]
 
-# Windows has no flock, no owners and no modes: buckets and caches of files are refused there.
+# Windows has no flock, no owners and no modes: buckets and caches of files are refused
+# there.
 SUPPORTED = sys.platform != "win32"
 if sys.platform == "win32":
     import msvcrt
@@ -28,11 +30,14 @@ else:
 
 
 class NotPrivateError(Exception):
-    """A path can't be used as a private file or folder; the text says what it must be, without the path."""
+    """A path can't be used as a private file or folder; the text says what it must be,
+    without the path.
+    """
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder with mode 0700 unless it exists; its parents are created too, with 0755 at most.
+    """Create a folder with mode 0700 unless it exists; its parents are created too,
+    with 0755 at most.
 
     NotPrivateError: it is not a folder, belongs to another user, or is open to others.
     """
@@ -46,14 +51,18 @@ def make_private_folder(folder: Path) -> None:
             with suppress(FileExistsError):
                 folder.mkdir(0o700)
     except (FileExistsError, NotADirectoryError):
-        raise NotPrivateError("must be a folder: a part of the path is a file") from None
+        raise NotPrivateError(
+            "must be a folder: a part of the path is a file"
+        ) from None
     _check_private(os.lstat(folder), stat.S_ISDIR, "a folder", 0o077)
 
 
 def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) -> int:
-    """Open a file for reading and writing, and return its descriptor; it is created with mode 0600.
+    """Open a file for reading and writing, and return its descriptor; it is created
+    with mode 0600.
 
-    NotPrivateError: it is not a regular file, belongs to another user, or has one of the mode bits `closed`.
+    NotPrivateError: it is not a regular file, belongs to another user, or has one of
+    the mode bits `closed`.
     """
     # No symlinks, which could lead anywhere, and no wait for the other end of a pipe.
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -61,7 +70,9 @@ def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) 
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), 0o600)
     except OSError as error:
         if error.errno in (ELOOP, EISDIR, ENXIO):
-            raise NotPrivateError(f"must be a file, not {_kind(os.lstat(path))}") from None
+            raise NotPrivateError(
+                f"must be a file, not {_kind(os.lstat(path))}"
+            ) from None
         if error.errno == EACCES:  # such as a file of another user
             with suppress(FileNotFoundError):
                 _check_private(os.lstat(path), stat.S_ISREG, "a file", closed)
@@ -74,7 +85,9 @@ def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) 
     return descriptor
 
 
-def _check_private(found: os.stat_result, is_kind: Callable[[int], bool], wanted: str, closed: int) -> None:
+def _check_private(
+    found: os.stat_result, is_kind: Callable[[int], bool], wanted: str, closed: int
+) -> None:
     if not is_kind(found.st_mode):
         raise NotPrivateError(f"must be {wanted}, not {_kind(found)}")
     if found.st_uid != os.geteuid():
@@ -82,16 +95,27 @@ def _check_private(found: os.stat_result, is_kind: Callable[[int], bool], wanted
     if found.st_mode & closed:
         rights = "go=" if closed == 0o077 else "go-w"
         mode = stat.S_IMODE(found.st_mode)
-        raise NotPrivateError(f"must be closed to other users (chmod {rights} on it), not of mode {mode:o}")
+        raise NotPrivateError(
+            f"must be closed to other users (chmod {rights} on it), not of mode "
+            f"{mode:o}"
+        )
 
 
 def _kind(found: os.stat_result) -> str:
-    kinds = {stat.S_ISLNK: "a symlink", stat.S_ISDIR: "a folder", stat.S_ISREG: "a file"}
-    return next((kind for is_kind, kind in kinds.items() if is_kind(found.st_mode)), "a device or pipe")
+    kinds = {
+        stat.S_ISLNK: "a symlink",
+        stat.S_ISDIR: "a folder",
+        stat.S_ISREG: "a file",
+    }
+    return next(
+        (kind for is_kind, kind in kinds.items() if is_kind(found.st_mode)),
+        "a device or pipe",
+    )
 
 
 def try_lock(descriptor: int, *, exclusive: bool = True) -> bool:
-    """Lock a file, or exchange the lock held for the other kind; False: another process excludes this one.
+    """Lock a file, or exchange the lock held for the other kind; False: another process
+    excludes this one.
 
     It never waits. On Windows every lock is exclusive.
     """
@@ -100,7 +124,10 @@ def try_lock(descriptor: int, *, exclusive: bool = True) -> bool:
         if sys.platform == "win32":
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         else:
-            fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(
+                descriptor,
+                (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB,
+            )
     except (BlockingIOError, PermissionError):
         return False
     return True
@@ -126,7 +153,9 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_whole(file: Path, part: Path, fill: Fill) -> None:
-    """Write a durable file; until it is complete it is `part`, and readers see the previous file."""
+    """Write a durable file; until it is complete it is `part`, and readers see the
+    previous file.
+    """
     try:
         with naming(part), part.open("wb") as unfinished:
             fill(unfinished)
@@ -140,7 +169,9 @@ def write_whole(file: Path, part: Path, fill: Fill) -> None:
 
 
 def flush_names(folder: Path) -> None:
-    """Make renamings and deletions in a folder durable, where directories can be flushed."""
+    """Make renamings and deletions in a folder durable, where directories can be
+    flushed.
+    """
     if os.name == "posix":
         with naming(folder):
             names = os.open(folder, os.O_RDONLY)

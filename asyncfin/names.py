@@ -21,12 +21,16 @@ _NAMED = 5
 
 
 def folded(name: str) -> str:
-    """Return a name in the form in which names are compared: case and runs of blanks do not count."""
+    """Return a name in the form in which names are compared: case and runs of blanks do
+    not count.
+    """
     return " ".join(name.split()).casefold()
 
 
 class Names(Mapping[str, str]):
-    """The names of entities by their ids, in the order of the file; made by `read_names`."""
+    """The names of entities by their ids, in the order of the file; made by
+    `read_names`.
+    """
 
     def __init__(self, rows: Iterable[tuple[str, Iterable[str]]]) -> None:
         self._names: dict[str, str] = {}
@@ -51,11 +55,13 @@ class Names(Mapping[str, str]):
         return f"Names of {len(self):,} entities"
 
     def id(self, text: str) -> str:
-        """Return the entity id for a name, an alias, the beginning of a name or of a word in it, or an id.
+        """Return the entity id for a name, an alias, the beginning of a name or of a
+        word in it, or an id.
 
-        Names and aliases come first, in any case. Then ``id:WORD`` is WORD, and an id of the spec's form is
-        itself, also if the file does not have it. A beginning has at least 3 characters, and is that of names
-        of one entity; the beginning of a later word counts if no name begins so.
+        Names and aliases come first, in any case. Then ``id:WORD`` is WORD, and an id
+        of the spec's form is itself, also if the file does not have it. A beginning has
+        at least 3 characters, and is that of names of one entity; the beginning of a
+        later word counts if no name begins so.
 
         Raises:
             SelectionError: it is not one of these, or it means several entities.
@@ -66,8 +72,8 @@ class Names(Mapping[str, str]):
         """Return the entity id for each text, as `id` does, in the given order.
 
         Raises:
-            SelectionError: some of them are not known, all of which it names with what comes close; or one
-                means several entities.
+            SelectionError: some of them are not known, all of which it names with what
+                comes close; or one means several entities.
         """
         checks.several("texts", texts, "names or entity ids")
         found: list[str] = []
@@ -75,13 +81,17 @@ class Names(Mapping[str, str]):
         for text in texts:
             ids = self.matching(text) if isinstance(text, str) else ()
             if len(ids) > 1:
-                raise SelectionError(f"{checks.short_repr(text)} means {self._listed(ids)}: give the id")
+                raise SelectionError(
+                    f"{checks.short_repr(text)} means {self._listed(ids)}: give the id"
+                )
             if ids:
                 found.append(ids[0])
             else:
                 unknown.append(text)
         if unknown:
-            raise SelectionError(f"no entity has the name {' or '.join(map(self.near, unknown))}")
+            raise SelectionError(
+                f"no entity has the name {' or '.join(map(self.near, unknown))}"
+            )
         return tuple(found)
 
     def matching(self, text: str) -> tuple[str, ...]:
@@ -97,7 +107,9 @@ class Names(Mapping[str, str]):
             return ()
         beginning = [ids for name, ids in self._ids.items() if name.startswith(word)]
         # "boeing" means THE BOEING COMPANY if no name begins with it.
-        matching = beginning or [ids for name, ids in self._ids.items() if f" {word}" in name]
+        matching = beginning or [
+            ids for name, ids in self._ids.items() if f" {word}" in name
+        ]
         return tuple(dict.fromkeys(entity_id for ids in matching for entity_id in ids))
 
     def close(self, text: str) -> list[str]:
@@ -106,8 +118,13 @@ class Names(Mapping[str, str]):
 
     def near(self, text: object) -> str:
         """Return an unknown text for an error, with the names that come close."""
-        close = [printable(self._names[next(iter(self._ids[name]))]) for name in self.close(str(text))]
-        return checks.short_repr(text) + (f" (close: {', '.join(dict.fromkeys(close))})" if close else "")
+        close = [
+            printable(self._names[next(iter(self._ids[name]))])
+            for name in self.close(str(text))
+        ]
+        return checks.short_repr(text) + (
+            f" (close: {', '.join(dict.fromkeys(close))})" if close else ""
+        )
 
     def _listed(self, ids: tuple[str, ...]) -> str:
         named = [f"{printable(self._names[each])} ({each})" for each in ids[:_NAMED]]
@@ -116,7 +133,8 @@ class Names(Mapping[str, str]):
 
 
 def read_names(path: str | os.PathLike[str] | None = None) -> Names:
-    """Return the names of entities in a CSV file with the columns id, name and aliases (separated by ``|``).
+    """Return the names of entities in a CSV file with the columns id, name and aliases
+    (separated by ``|``).
 
     `asyncfin names` writes such a file; aliases can be added by hand.
 
@@ -124,11 +142,13 @@ def read_names(path: str | os.PathLike[str] | None = None) -> Names:
         path: the file. None: that of ASYNCFIN_NAMES.
 
     Raises:
-        ArgumentError: the file is missing, can't be read or is another one, or ASYNCFIN_NAMES is not set.
+        ArgumentError: the file is missing, can't be read or is another one, or
+            ASYNCFIN_NAMES is not set.
     """
     if path is None and not (path := os.environ.get("ASYNCFIN_NAMES")):
         raise ArgumentError(
-            "path is missing, and ASYNCFIN_NAMES is not set: give a CSV file with the columns id, name"
+            "path is missing, and ASYNCFIN_NAMES is not set: give a CSV file with the "
+            "columns id, name"
         )
     place = checks.local_path("path", "file", path, "download it first")
     try:
@@ -143,7 +163,8 @@ def read_names(path: str | os.PathLike[str] | None = None) -> Names:
     else:
         return Names((row["id"], names_of(row)) for row in rows)
     raise ArgumentError(
-        f"{place} can't be read ({reason}): give a CSV file with the columns id, name, aliases"
+        f"{place} can't be read ({reason}): give a CSV file with the columns id, name, "
+        "aliases"
     )
 
 

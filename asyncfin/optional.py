@@ -6,8 +6,11 @@ from typing import Any
 
 
 def library(name: str, extra: str) -> Any:
-    """Return a module of a package that one of the extras installs, or raise ImportError with its name."""
-    # A table takes hundreds of them, and the machinery of imports half a microsecond for each.
+    """Return a module of a package that one of the extras installs, or raise
+    ImportError with its name.
+    """
+    # A table takes hundreds of them, and the machinery of imports half a microsecond
+    # for each.
     package = name.partition(".")[0]
     if (module := sys.modules.get(name)) and sys.modules.get(package):
         return module
@@ -16,7 +19,9 @@ def library(name: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != package:  # it is there, and broken
             raise
-        missing = ImportError(f"{package} is not installed: pip install 'asyncfin[{extra}]'", name=package)
+        missing = ImportError(
+            f"{package} is not installed: pip install 'asyncfin[{extra}]'", name=package
+        )
     else:
         return import_module(name)
     raise missing

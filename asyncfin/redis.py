@@ -21,36 +21,51 @@ RedisClient: TypeAlias = Any
 class RedisClients:
     """The Redis client of each event loop, closed with the loop.
 
-    It is made from a URL; a `redis.asyncio.Redis` is used by every loop, and closed by the caller.
+    It is made from a URL; a `redis.asyncio.Redis` is used by every loop, and closed by
+    the caller.
     """
 
     def __init__(self, redis: object) -> None:
         try:
             from redis.asyncio import Redis
         except ImportError:
-            raise ImportError("redis is not installed: pip install 'asyncfin[redis]'", name="redis") from None
+            raise ImportError(
+                "redis is not installed: pip install 'asyncfin[redis]'", name="redis"
+            ) from None
         self._given: Redis | None = None
         self._url = ""
         self._pid = os.getpid()
-        self._clients: dict[asyncio.AbstractEventLoop, tuple[RedisClient, AsyncGenerator[None, None]]] = {}
+        self._clients: dict[
+            asyncio.AbstractEventLoop, tuple[RedisClient, AsyncGenerator[None, None]]
+        ] = {}
         if isinstance(redis, Redis):
             self._given = redis
         elif isinstance(redis, str):
             self._url = redis
         else:
-            raise ArgumentError(f"redis must be a URL or a redis.asyncio.Redis, not {type(redis).__name__}")
+            raise ArgumentError(
+                "redis must be a URL or a redis.asyncio.Redis, not "
+                f"{type(redis).__name__}"
+            )
         try:
-            probe: RedisClient = self._make()  # nothing connects before the first command
+            probe: RedisClient = (
+                self._make()
+            )  # nothing connects before the first command
             if self._url:
                 probe.connection_pool.make_connection()
         # The URL is not shown: it may contain a password.
         except ValueError:
             raise ArgumentError(
-                "redis must be a URL that begins with redis://, rediss:// or unix://, and this one does not"
+                "redis must be a URL that begins with redis://, rediss:// or unix://, "
+                "and this one does not"
             ) from None
         except TypeError:
-            raise ArgumentError("redis must be a URL with parameters of redis-py, or none, after ?") from None
-        self.decodes = bool(probe.connection_pool.connection_kwargs.get("decode_responses"))
+            raise ArgumentError(
+                "redis must be a URL with parameters of redis-py, or none, after ?"
+            ) from None
+        self.decodes = bool(
+            probe.connection_pool.connection_kwargs.get("decode_responses")
+        )
 
     @property
     def address(self) -> str:
@@ -65,7 +80,9 @@ class RedisClients:
             self._pid, self._clients = os.getpid(), {}
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
-            for each in list(self._clients):  # a copy made in one step: loops of other threads come and go
+            for each in list(
+                self._clients
+            ):  # a copy made in one step: loops of other threads come and go
                 if each.is_closed():
                     self._clients.pop(each, None)
             client = self._make()
@@ -80,7 +97,9 @@ class RedisClients:
         return self._clients[loop][0]
 
     async def aclose(self) -> None:
-        """Close the client of the running loop, unless it is the caller's; `get` makes another one."""
+        """Close the client of the running loop, unless it is the caller's; `get` makes
+        another one.
+        """
         if opened := self._clients.get(asyncio.get_running_loop()):
             await opened[1].aclose()
 

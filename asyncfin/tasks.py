@@ -1,10 +1,11 @@
-"""Waiting for tasks: bounded jobs and times, single-flight calls, resumable iteration, cancel and wait.
+"""Waiting for tasks: bounded jobs and times, single-flight calls, resumable iteration,
+cancel and wait.
 
-anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel` (tried with 4.16): a
-second one cuts a shielded cleanup off, a memory stream loses the item that meets one, and
-`to_thread.run_sync` does not wait for its thread, whose limiter is free before it ends. Its task groups wrap
-a single failure, and must not be open across the yield of an async generator. So these are built on asyncio
-alone.
+anyio's pieces for the same jobs are not as strict under asyncio's own `Task.cancel`
+(tried with 4.16): a second one cuts a shielded cleanup off, a memory stream loses the
+item that meets one, and `to_thread.run_sync` does not wait for its thread, whose
+limiter is free before it ends. Its task groups wrap a single failure, and must not be
+open across the yield of an async generator. So these are built on asyncio alone.
 """
 
 import asyncio
@@ -34,7 +35,8 @@ T = TypeVar("T")
 Job = Callable[[], Awaitable[T]]
 MakeGenerator = Callable[[], AsyncGenerator[T, None]]
 
-# A timer that fires later than this, in seconds, measured the event loop's delay and not the server's.
+# A timer that fires later than this, in seconds, measured the event loop's delay and
+# not the server's.
 _LATE = 0.05
 _EXTENSIONS = 3
 _TIMERS = 10  # of one wait
@@ -46,23 +48,33 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         pass
-    raise RuntimeError("asyncfin runs on asyncio only, and no asyncio event loop is running here")
+    raise RuntimeError(
+        "asyncfin runs on asyncio only, and no asyncio event loop is running here"
+    )
 
 
 def check_closed(loop: asyncio.AbstractEventLoop, owned: str, kind: str) -> None:
-    """Raise RuntimeError unless an event loop is closed: only then may what it used move to another one."""
+    """Raise RuntimeError unless an event loop is closed: only then may what it used
+    move to another one.
+    """
     if not loop.is_closed():
         raise RuntimeError(
-            f"this {owned} belongs to another event loop, which is not closed: use one {kind} per loop"
+            f"this {owned} belongs to another event loop, which is not closed: use one "
+            f"{kind} per loop"
         )
 
 
-# What a cancellation says whose reason is a time limit: observers tell it from a visitor who left.
+# What a cancellation says whose reason is a time limit: observers tell it from a
+# visitor who left.
 TIME_IS_UP = "time is up"
 
 
-async def cancel_and_wait(tasks: "Collection[asyncio.Task[Any]]", reason: str | None = None) -> None:
-    """Cancel tasks and wait until all have ended, even if the caller is itself cancelled during the wait."""
+async def cancel_and_wait(
+    tasks: "Collection[asyncio.Task[Any]]", reason: str | None = None
+) -> None:
+    """Cancel tasks and wait until all have ended, even if the caller is itself
+    cancelled during the wait.
+    """
     for task in tasks:
         task.cancel(reason)
     await wait_for_all(tasks)
@@ -74,7 +86,8 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
     If the caller is cancelled during the wait, that is raised once all have ended.
     """
     cancelled = None
-    # However often the caller is cancelled, it waits: the tasks may use what the caller is about to close.
+    # However often the caller is cancelled, it waits: the tasks may use what the caller
+    # is about to close.
     while pending := [future for future in futures if not future.done()]:
         try:
             await asyncio.wait(pending)
@@ -88,7 +101,9 @@ async def wait_for_all(futures: "Collection[asyncio.Future[Any]]") -> None:
 
 
 async def finish(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of some work, which goes on to its end if the caller is cancelled."""
+    """Return the result of some work, which goes on to its end if the caller is
+    cancelled.
+    """
     task = asyncio.ensure_future(work)
     await wait_for_all([task])
     return task.result()
@@ -97,13 +112,17 @@ async def finish(work: Coroutine[Any, Any, T]) -> T:
 async def in_thread(call: Callable[[], T]) -> T:
     """Return what a blocking call returns, which runs in a separate thread.
 
-    If the caller is cancelled, it waits for the end of the call first: the call may use what the caller is
-    about to close, and a thread in native code can abort a process whose interpreter ends.
+    If the caller is cancelled, it waits for the end of the call first: the call may use
+    what the caller is about to close, and a thread in native code can abort a process
+    whose interpreter ends.
     """
     # One for each call: no other call delays the renewal of a lock.
     thread = ThreadPoolExecutor(1, "asyncfin")
-    # A future, not a task: when `asyncio.run` ends, it cancels all tasks, and would not wait for the call.
-    called = asyncio.get_running_loop().run_in_executor(thread, partial(copy_context().run, call))
+    # A future, not a task: when `asyncio.run` ends, it cancels all tasks, and would not
+    # wait for the call.
+    called = asyncio.get_running_loop().run_in_executor(
+        thread, partial(copy_context().run, call)
+    )
     thread.shutdown(wait=False)  # it ends with the call
     await wait_for_all([called])
     return called.result()
@@ -111,17 +130,21 @@ async def in_thread(call: Callable[[], T]) -> T:
 
 @define
 class Silence:
-    """A wait of `unless_silent`; `loop_was_busy`: the event loop itself has delayed it."""
+    """A wait of `unless_silent`; `loop_was_busy`: the event loop itself has delayed
+    it.
+    """
 
     loop_was_busy: bool = False
 
 
 @asynccontextmanager
 async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
-    """Cancel the block after `seconds` in which the event loop was running: TimeoutError.
+    """Cancel the block after `seconds` in which the event loop was running:
+    TimeoutError.
 
-    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the response may have
-    been received since: the block gets the same time again, at most three times.
+    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the
+    response may have been received since: the block gets the same time again, at most
+    three times.
     """
     loop = asyncio.get_running_loop()
     silence = Silence()
@@ -130,7 +153,8 @@ async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
 
     def start(end: float, busy: bool) -> None:
         nonlocal timer
-        # Several timers: the last one alone may be in time although the loop was blocked before it.
+        # Several timers: the last one alone may be in time although the loop was
+        # blocked before it.
         due = min(loop.time() + seconds / _TIMERS, end)
         timer = loop.call_at(due, look, due, end, busy)
 
@@ -159,15 +183,21 @@ async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
         raise TimeoutError(f"no response within {seconds:g} s{busy}") from None
 
 
-async def closed_with_loop(close: Callable[[], Awaitable[None]]) -> AsyncGenerator[None, None]:
-    """Close something when this generator, begun by one step, is closed: at the latest with its loop."""
+async def closed_with_loop(
+    close: Callable[[], Awaitable[None]],
+) -> AsyncGenerator[None, None]:
+    """Close something when this generator, begun by one step, is closed: at the latest
+    with its loop.
+    """
     try:
         yield
     finally:
         await close()
 
 
-def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[AsyncIterator[T]]:
+def bounded(
+    jobs: Iterable[Job[T]], limit: int
+) -> AbstractAsyncContextManager[AsyncIterator[T]]:
     """Run jobs, and yield their results as they complete; otherwise as `merged`."""
 
     async def result(job: Job[T]) -> AsyncGenerator[T, None]:
@@ -177,12 +207,15 @@ def bounded(jobs: Iterable[Job[T]], limit: int) -> AbstractAsyncContextManager[A
 
 
 @asynccontextmanager
-async def merged(generators: Sequence[MakeGenerator[T]], limit: int) -> AsyncIterator[AsyncIterator[T]]:
+async def merged(
+    generators: Sequence[MakeGenerator[T]], limit: int
+) -> AsyncIterator[AsyncIterator[T]]:
     """Run generators, and yield their items as they are ready.
 
-    At most `limit` items are being made or wait for the consumer: the next one is begun when one is taken.
-    The first failure cancels the other generators and is raised, as itself, at the consumer's next step;
-    items not yet taken are dropped. Leaving the block cancels what still runs and waits for its end.
+    At most `limit` items are being made or wait for the consumer: the next one is begun
+    when one is taken. The first failure cancels the other generators and is raised, as
+    itself, at the consumer's next step; items not yet taken are dropped. Leaving the
+    block cancels what still runs and waits for its end.
     """
     running_loop()
     items = _Merged(generators, limit)
@@ -195,14 +228,19 @@ async def merged(generators: Sequence[MakeGenerator[T]], limit: int) -> AsyncIte
 class _Merged(Generic[T]):
     def __init__(self, generators: Sequence[MakeGenerator[T]], limit: int) -> None:
         self._generators = iter(generators)
-        self._places = asyncio.Semaphore(limit)  # one for each item being made or waiting
+        self._places = asyncio.Semaphore(
+            limit
+        )  # one for each item being made or waiting
         self._ready: deque[T] = deque()
         self._failure: BaseException | None = None
         self._changed = asyncio.Event()
-        # Counted down by the workers themselves, so that the consumer knows the end without looking at tasks.
+        # Counted down by the workers themselves, so that the consumer knows the end
+        # without looking at tasks.
         self._running = min(limit, len(generators))
         self.workers: list[asyncio.Task[None]] = []
-        for _ in range(self._running):  # where tasks are eager, one may fail before the next is made
+        for _ in range(
+            self._running
+        ):  # where tasks are eager, one may fail before the next is made
             self.workers.append(asyncio.ensure_future(self.work()))
 
     async def work(self) -> None:
@@ -215,7 +253,8 @@ class _Merged(Generic[T]):
                         self._changed.set()
                         await self._places.acquire()
             self._places.release()
-        # A generator that cancelled itself is not at its end, and must not count as complete.
+        # A generator that cancelled itself is not at its end, and must not count as
+        # complete.
         except GeneratorExit:  # of a loop that has ended
             raise
         except BaseException as error:  # the consumer raises it
@@ -248,22 +287,31 @@ class _Merged(Generic[T]):
 
 
 class SharedCall(Generic[T]):
-    """A call in a separate task, which several callers wait for; it is cancelled when no caller is left.
+    """A call in a separate task, which several callers wait for; it is cancelled when
+    no caller is left.
 
-    A caller holds it as an async context manager. `ended` is called once the task has ended, however it did.
+    A caller holds it as an async context manager. `ended` is called once the task has
+    ended, however it did.
     """
 
-    def __init__(self, call: Coroutine[Any, Any, T], ended: "Callable[[SharedCall[T]], object]") -> None:
+    def __init__(
+        self, call: Coroutine[Any, Any, T], ended: "Callable[[SharedCall[T]], object]"
+    ) -> None:
         self._callers = 0
         self._abandoned = False
         self._task = running_loop().create_task(call)
-        # Called also if the task is cancelled before its first step, which runs none of its code.
+        # Called also if the task is cancelled before its first step, which runs none of
+        # its code.
         self._task.add_done_callback(lambda _: ended(self))
-        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else it is logged
+        self._task.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # else it is logged
 
     @property
     def is_pending(self) -> bool:
-        """Whether it will have a result. The call of a loop that has ended would never be done."""
+        """Whether it will have a result. The call of a loop that has ended would never
+        be done.
+        """
         ends = self._abandoned or self._task.done()
         return not ends and self._task.get_loop() is running_loop()
 
@@ -278,10 +326,12 @@ class SharedCall(Generic[T]):
             await cancel_and_wait([self._task])
 
     async def result(self) -> T:
-        """Return the result. Cancelling one caller does not cancel the call for the others."""
+        """Return the result. Cancelling one caller does not cancel the call for the
+        others.
+        """
         async with self:
-            # Unlike the future of `asyncio.shield`, which its callback holds, this one has no result: the
-            # caller alone decides for how long that is kept.
+            # Unlike the future of `asyncio.shield`, which its callback holds, this one
+            # has no result: the caller alone decides for how long that is kept.
             ended = self._task.get_loop().create_future()
 
             def end(_: object) -> None:
@@ -294,13 +344,17 @@ class SharedCall(Generic[T]):
 
 
 class SingleFlight(Generic[K, T]):
-    """Shares one call for each key. If a caller is cancelled, it continues for the others, if any."""
+    """Shares one call for each key. If a caller is cancelled, it continues for the
+    others, if any.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[K, SharedCall[T]] = {}
 
     async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of the pending call for `key`; start `function` if there is none."""
+        """Return the result of the pending call for `key`; start `function` if there is
+        none.
+        """
         running_loop()
         call = self._calls.get(key)
         if call is None or not call.is_pending:
@@ -316,14 +370,19 @@ class SingleFlight(Generic[K, T]):
 class AsyncBlock(AbstractAsyncContextManager[T]):
     """An async context manager that says how to use it if it is used in another way."""
 
-    def __init__(self, manager: AbstractAsyncContextManager[T, bool | None], usage: str) -> None:
+    def __init__(
+        self, manager: AbstractAsyncContextManager[T, bool | None], usage: str
+    ) -> None:
         self._manager, self._usage = manager, usage
 
     async def __aenter__(self) -> T:
         return await self._manager.__aenter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool | None:
         return await self._manager.__aexit__(kind, error, trace)
 
@@ -339,11 +398,12 @@ class AsyncBlock(AbstractAsyncContextManager[T]):
 async def resumable(
     generator: AsyncGenerator[T, None], context: Context | None = None
 ) -> AsyncIterator[AsyncIterator[T]]:
-    """Iterate over a generator so that cancelling `anext()` loses nothing; close it at the end of the block.
+    """Iterate over a generator so that cancelling `anext()` loses nothing; close it at
+    the end of the block.
 
-    Cancelling `anext()` (a timeout, say) does not cancel the generator, which would then seem to have no more
-    items; the next `anext()` returns the item that was awaited. Each step has the context of its caller,
-    unless one is given.
+    Cancelling `anext()` (a timeout, say) does not cancel the generator, which would
+    then seem to have no more items; the next `anext()` returns the item that was
+    awaited. Each step has the context of its caller, unless one is given.
     """
     running_loop()
     items = _Resumable(generator, context)
@@ -355,7 +415,9 @@ async def resumable(
 
 
 class _Resumable(Generic[T]):
-    def __init__(self, generator: AsyncGenerator[T, None], context: Context | None) -> None:
+    def __init__(
+        self, generator: AsyncGenerator[T, None], context: Context | None
+    ) -> None:
         self._generator, self._context = generator, context
         self._lock = asyncio.Lock()
         self.pending: list[asyncio.Task[T]] = []  # the item awaited, if any
@@ -367,16 +429,24 @@ class _Resumable(Generic[T]):
         async with self._lock:
             if not self.pending:
                 loop = asyncio.get_running_loop()
-                self.pending.append(loop.create_task(self._next(), context=self._context))
-            await asyncio.wait(self.pending)  # unlike awaiting the task, this does not pass a cancellation on
+                self.pending.append(
+                    loop.create_task(self._next(), context=self._context)
+                )
+            await asyncio.wait(
+                self.pending
+            )  # unlike awaiting the task, this does not pass a cancellation on
             return self.pending.pop().result()
 
-    async def _next(self) -> T:  # a task needs a coroutine, and anext() gives only an awaitable
+    async def _next(
+        self,
+    ) -> T:  # a task needs a coroutine, and anext() gives only an awaitable
         return await anext(self._generator)
 
 
 class PerLoop(Generic[T]):
-    """A value for each event loop: asyncio's own locks and events belong to the loop that first uses them."""
+    """A value for each event loop: asyncio's own locks and events belong to the loop
+    that first uses them.
+    """
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -386,14 +456,16 @@ class PerLoop(Generic[T]):
         """Return the value of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
-            for each in list(self._values):  # a copy made in one step: loops of other threads come and go
+            for each in list(
+                self._values
+            ):  # a copy made in one step: loops of other threads come and go
                 if each.is_closed():
                     self._values.pop(each, None)
             self._values[loop] = self._make()
         return self._values[loop]
 
 
-# The lock for decoding a response: hold it, and yield to the loop between slices. msgspec holds the GIL, so
-# decoding in threads would stop the loop too. Instead one response at a time is decoded in slices
-# on the loop, and other tasks run in between.
+# The lock for decoding a response: hold it, and yield to the loop between slices.
+# msgspec holds the GIL, so decoding in threads would stop the loop too. Instead one
+# response at a time is decoded in slices on the loop, and other tasks run in between.
 decoding_lock = PerLoop(asyncio.Lock).get

@@ -1,4 +1,5 @@
-"""A client's events as OpenTelemetry spans and metrics; docs/reference/events.md has the table of them.
+"""A client's events as OpenTelemetry spans and metrics; docs/reference/events.md has
+the table of them.
 
 Needs the extra ``otel`` (``pip install "asyncfin[otel]"``).
 """
@@ -22,7 +23,9 @@ from asyncfin.pacing.bucket import Bucket
 try:
     from opentelemetry import context, metrics, trace
 except ImportError:
-    raise ImportError('asyncfin.telemetry needs the extra otel: pip install "asyncfin[otel]"') from None
+    raise ImportError(
+        'asyncfin.telemetry needs the extra otel: pip install "asyncfin[otel]"'
+    ) from None
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -37,26 +40,48 @@ _Reading: TypeAlias = float | Mapping[str, int] | None
 
 _OUTCOME = ("http.response.status_code", "error.type")
 
-# Seconds: how often the bucket and the cache are inspected, for how long a question waits for each of them,
-# and for how long the result is exported.
+# Seconds: how often the bucket and the cache are inspected, for how long a question
+# waits for each of them, and for how long the result is exported.
 _EVERY = 15.0
 _PATIENCE = 0.5
 _VALID = 60.0
 # Those that the HTTP conventions recommend, in seconds.
-_BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+_BOUNDARIES = (
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.075,
+    0.1,
+    0.25,
+    0.5,
+    0.75,
+    1,
+    2.5,
+    5,
+    7.5,
+    10,
+)
 
 
 class _Counter:
-    """A counter by operation, and by other attributes, whose sums are read when they are exported.
+    """A counter by operation, and by other attributes, whose sums are read when they
+    are exported.
 
     A counter of the SDK takes about 10 us for each addition, half of what a span takes.
     """
 
-    def __init__(self, meter: Meter, name: str, unit: str, description: str, *keys: str) -> None:
+    def __init__(
+        self, meter: Meter, name: str, unit: str, description: str, *keys: str
+    ) -> None:
         self._keys = ("asyncfin.operation", *keys)
-        self._lock = Lock()  # exported in another thread; and clients of several threads may share it
+        self._lock = (
+            Lock()
+        )  # exported in another thread; and clients of several threads may share it
         self._sums: dict[tuple[str | int | None, ...], float] = {}
-        meter.create_observable_counter(f"asyncfin.{name}", [self._observe], unit, description)
+        meter.create_observable_counter(
+            f"asyncfin.{name}", [self._observe], unit, description
+        )
 
     def add(self, amount: float, *values: str | int | None) -> None:
         """Add an amount; an attribute that is None is omitted."""
@@ -69,14 +94,20 @@ class _Counter:
         return [
             metrics.Observation(
                 total,
-                {key: value for key, value in zip(self._keys, values, strict=True) if value is not None},
+                {
+                    key: value
+                    for key, value in zip(self._keys, values, strict=True)
+                    if value is not None
+                },
             )
             for values, total in sums
         ]
 
 
 class _Inspected(Generic[S]):
-    """The last state of a bucket or a cache that several processes may share, and its gauges."""
+    """The last state of a bucket or a cache that several processes may share, and its
+    gauges.
+    """
 
     def __init__(self, meter: Meter, source: Any) -> None:
         self._meter, self._source = meter, source
@@ -85,7 +116,9 @@ class _Inspected(Generic[S]):
         self._state: S | None = None
 
     async def refresh(self) -> None:
-        """Inspect the source if that was not tried lately. A failure leaves the last state."""
+        """Inspect the source if that was not tried lately. A failure leaves the last
+        state.
+        """
         time = asyncio.get_running_loop().time
         # Another loop's clock may be behind.
         if self._time is not None and 0 <= time() - self._tried_at < _EVERY:
@@ -94,39 +127,67 @@ class _Inspected(Generic[S]):
         self._time, self._tried_at = time, time()
         try:
             async with asyncio.timeout(_PATIENCE):
-                inspect: Callable[[], Awaitable[S]] | None = getattr(self._source, "inspect", None)
-                self._state = self._source.stats() if inspect is None else await inspect()
+                inspect: Callable[[], Awaitable[S]] | None = getattr(
+                    self._source, "inspect", None
+                )
+                self._state = (
+                    self._source.stats() if inspect is None else await inspect()
+                )
             self._read_at = time()
         except Exception as error:  # noqa: BLE001  it must not fail the question
-            _log.debug("%s could not be inspected: %s", type(self._source).__name__, type(error).__name__)
+            _log.debug(
+                "%s could not be inspected: %s",
+                type(self._source).__name__,
+                type(error).__name__,
+            )
 
-    def gauge(self, name: str, unit: str, description: str, read: Callable[[S, float], _Reading]) -> None:
-        """Make a gauge of what is read from a state at a loop time; an old state is not exported."""
+    def gauge(
+        self,
+        name: str,
+        unit: str,
+        description: str,
+        read: Callable[[S, float], _Reading],
+    ) -> None:
+        """Make a gauge of what is read from a state at a loop time; an old state is not
+        exported.
+        """
 
         def observe(options: CallbackOptions) -> list[Observation]:
             # Another loop's clock may be behind.
-            if self._state is None or self._time is None or not 0 <= self._time() - self._read_at <= _VALID:
+            if (
+                self._state is None
+                or self._time is None
+                or not 0 <= self._time() - self._read_at <= _VALID
+            ):
                 return []
             reading = read(self._state, self._time())
             if isinstance(reading, Mapping):
-                return [metrics.Observation(each, {"asyncfin.lane": lane}) for lane, each in reading.items()]
+                return [
+                    metrics.Observation(each, {"asyncfin.lane": lane})
+                    for lane, each in reading.items()
+                ]
             return [] if reading is None else [metrics.Observation(reading)]
 
-        self._meter.create_observable_gauge(f"asyncfin.{name}", [observe], unit, description)
+        self._meter.create_observable_gauge(
+            f"asyncfin.{name}", [observe], unit, description
+        )
 
 
 class OpenTelemetryObserver:
-    """An observer for `Client(observers=[...])`, of one client or several: spans and metrics.
+    """An observer for `Client(observers=[...])`, of one client or several: spans and
+    metrics.
 
-    Each question is a span ``asyncfin.question``, also if no request is sent, and each run of `extract` a
-    span ``asyncfin.extract``. Below them, each attempt is a client span ``asyncfin <operation>`` with the
-    attributes of OpenTelemetry's HTTP conventions. Long waits, retries and restarts are events of the span
-    above the attempts. The duration of attempts is the histogram ``http.client.request.duration``; all
-    other names begin with ``asyncfin.``. The table in docs/reference/events.md lists them.
+    Each question is a span ``asyncfin.question``, also if no request is sent, and each
+    run of `extract` a span ``asyncfin.extract``. Below them, each attempt is a client
+    span ``asyncfin <operation>`` with the attributes of OpenTelemetry's HTTP
+    conventions. Long waits, retries and restarts are events of the span above the
+    attempts. The duration of attempts is the histogram
+    ``http.client.request.duration``; all other names begin with ``asyncfin.``. The
+    table in docs/reference/events.md lists them.
 
-    The gauges show the bucket and the cache as `inspect` has returned them after a question. That happens at
-    most every 15 seconds, and the question waits for it, at most half a second for each. A state of more
-    than 60 seconds ago is not exported.
+    The gauges show the bucket and the cache as `inspect` has returned them after a
+    question. That happens at most every 15 seconds, and the question waits for it, at
+    most half a second for each. A state of more than 60 seconds ago is not exported.
 
     Args:
         bucket: the bucket whose state is exported. None: there are no gauges of it.
@@ -160,7 +221,9 @@ class OpenTelemetryObserver:
             "duration of questions",
             explicit_bucket_boundaries_advisory=_BOUNDARIES,
         )
-        self._outages: set[int] = set()  # the serials of those that have begun and not ended
+        self._outages: set[int] = (
+            set()
+        )  # the serials of those that have begun and not ended
         meter.create_observable_gauge(
             "asyncfin.outage",
             [lambda _: [metrics.Observation(int(bool(self._outages)))]],
@@ -168,8 +231,12 @@ class OpenTelemetryObserver:
             "whether the service fails, by any observed client",
         )
         counter = partial(_Counter, meter)
-        self._requests = counter("requests", "{request}", "attempts that have ended", *_OUTCOME)
-        self._retries = counter("retries", "{request}", "attempts after a failed one", "error.type")
+        self._requests = counter(
+            "requests", "{request}", "attempts that have ended", *_OUTCOME
+        )
+        self._retries = counter(
+            "retries", "{request}", "attempts after a failed one", "error.type"
+        )
         self._refused = counter("refused", "{request}", "attempts that received a 429")
         self._restarts = counter("restarts", "{restart}", "reads started over")
         self._waits = counter("waits", "s", "waits for a turn and between attempts")
@@ -205,14 +272,22 @@ class OpenTelemetryObserver:
                     "asyncfin.cached": event.cached,
                     "asyncfin.restarts": event.restarts,
                 }
-                if event.series is not None and event.periods is not None and event.dataset_id is not None:
+                if (
+                    event.series is not None
+                    and event.periods is not None
+                    and event.dataset_id is not None
+                ):
                     figures["asyncfin.series"] = event.series
                     figures["asyncfin.periods"] = event.periods
                     figures["asyncfin.dataset_id"] = event.dataset_id
-                self._end((events.QuestionStarted, event.serial), figures, event.failure)
+                self._end(
+                    (events.QuestionStarted, event.serial), figures, event.failure
+                )
                 self._questions.record(event.seconds, _outcome(event))
             case events.ExtractStarted():
-                self._begin(event, "asyncfin.extract", {"asyncfin.entities": event.entities})
+                self._begin(
+                    event, "asyncfin.extract", {"asyncfin.entities": event.entities}
+                )
             case events.ExtractFinished():
                 figures = {
                     "asyncfin.done": event.done,
@@ -222,7 +297,10 @@ class OpenTelemetryObserver:
                 }
                 self._end((events.ExtractStarted, event.serial), figures, event.failure)
             case events.Waiting():
-                attributes = {"asyncfin.reason": event.reason, "asyncfin.wait": event.seconds}
+                attributes = {
+                    "asyncfin.reason": event.reason,
+                    "asyncfin.wait": event.seconds,
+                }
                 if event.until is not None:
                     attributes["asyncfin.until"] = event.until.isoformat()
                 _add_event(event, "asyncfin.waiting", attributes)
@@ -239,24 +317,37 @@ class OpenTelemetryObserver:
                 _add_event(event, "asyncfin.restarted", {})
 
     async def after_question(self) -> None:
-        """Inspect the bucket and the cache for the gauges, unless that was done lately."""
+        """Inspect the bucket and the cache for the gauges, unless that was done
+        lately.
+        """
         for each in self._inspected:
             await each.refresh()
 
     def _begin(
-        self, event: events.QuestionStarted | events.ExtractStarted, name: str, attributes: Attributes
+        self,
+        event: events.QuestionStarted | events.ExtractStarted,
+        name: str,
+        attributes: Attributes,
     ) -> None:
-        """Start a span, and make it the current one of the task and of those that it makes."""
+        """Start a span, and make it the current one of the task and of those that it
+        makes.
+        """
         outer = context.get_current()
         span = self._tracer.start_span(name, attributes=attributes)
         self._spans[type(event), event.serial] = span, outer
         context.attach(trace.set_span_in_context(span, outer))
 
-    def _end(self, key: tuple[type[events.Event], int], attributes: Attributes, failure: str | None) -> None:
+    def _end(
+        self,
+        key: tuple[type[events.Event], int],
+        attributes: Attributes,
+        failure: str | None,
+    ) -> None:
         if key not in self._spans:  # it began before the observer was added
             return
         span, outer = self._spans.pop(key)
-        # Not `detach`: it logs an error in any other context, such as that of a task that closes a stream.
+        # Not `detach`: it logs an error in any other context, such as that of a task
+        # that closes a stream.
         if trace.get_current_span() is span:
             context.attach(outer)
         span.set_attributes(attributes)
@@ -276,9 +367,12 @@ class OpenTelemetryObserver:
             if status == 429:
                 self._refused.add(1, event.operation)
         self._requests.add(1, event.operation, status, failure)
-        # The rest of the URL differs between most requests, and a cursor in it can be long.
+        # The rest of the URL differs between most requests, and a cursor in it can be
+        # long.
         origin = "/".join(started.url.split("/", 3)[:3])
-        conventional = _conventional(origin, started.method, event.operation, status, failure)
+        conventional = _conventional(
+            origin, started.method, event.operation, status, failure
+        )
         self._duration.record(event.seconds, conventional)
         attributes = conventional.copy()
         attributes["url.full"] = started.url
@@ -288,9 +382,13 @@ class OpenTelemetryObserver:
             attributes["http.request.resend_count"] = event.attempt - 1
         if event.request_id is not None:
             attributes["asyncfin.request_id"] = event.request_id
-        # Made at the end, with all attributes at once: half the cost of adding them to a span that has begun.
+        # Made at the end, with all attributes at once: half the cost of adding them to
+        # a span that has begun.
         span = self._tracer.start_span(
-            f"asyncfin {event.operation}", kind=trace.SpanKind.CLIENT, attributes=attributes, start_time=at
+            f"asyncfin {event.operation}",
+            kind=trace.SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=at,
         )
         if failure is not None:
             span.set_status(trace.StatusCode.ERROR)
@@ -308,9 +406,13 @@ def _of_bucket(meter: Meter, bucket: Bucket) -> _Inspected[events.BucketStats]:
     state.gauge("bucket.waiting", "{request}", waiting, lambda stats, _: stats.waiting)
     state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
     left = "what is left of the daily budget"
-    state.gauge("bucket.left_today", "{request}", left, lambda stats, _: stats.left_today)
+    state.gauge(
+        "bucket.left_today", "{request}", left, lambda stats, _: stats.left_today
+    )
     observe = [lambda _: [metrics.Observation(int(bucket.stats().fallback))]]
-    meter.create_observable_gauge("asyncfin.bucket.fallback", observe, "1", "whether the fallback paces")
+    meter.create_observable_gauge(
+        "asyncfin.bucket.fallback", observe, "1", "whether the fallback paces"
+    )
     return state
 
 
@@ -318,14 +420,18 @@ def _of_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
     """Make the gauge and the counters of a cache."""
     checks.instance_of(Cache)("cache", cache)
     size: _Inspected[CacheStats] = _Inspected(meter, cache)
-    size.gauge("cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes)
+    size.gauge(
+        "cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes
+    )
     for name, unit, description in (
         ("hits", "{series}", "wanted series that were cached"),
         ("misses", "{series}", "wanted series that had to be requested"),
         ("broken", "{fault}", "damaged parts, and outages of the disk or server"),
     ):
         observe = partial(_counted, cache, name)
-        meter.create_observable_counter(f"asyncfin.cache.{name}", [observe], unit, description)
+        meter.create_observable_counter(
+            f"asyncfin.cache.{name}", [observe], unit, description
+        )
     return size
 
 
@@ -347,14 +453,18 @@ def _outcome(event: events.QuestionFinished) -> Attributes:
 
 def _add_event(event: events.Event, name: str, attributes: Attributes) -> None:
     # To the span above the attempts: while its request waits, no attempt is sent.
-    trace.get_current_span().add_event(name, {"asyncfin.operation": event.operation, **attributes})
+    trace.get_current_span().add_event(
+        name, {"asyncfin.operation": event.operation, **attributes}
+    )
 
 
 @lru_cache(1024)
 def _conventional(
     origin: str, method: str, operation: str, status: int | None, failure: str | None
 ) -> Attributes:
-    """Return the attributes of an attempt that are those of its duration too. They are not to be changed."""
+    """Return the attributes of an attempt that are those of its duration too. They are
+    not to be changed.
+    """
     parts = urlsplit(origin)
     attributes: Attributes = {
         "server.address": parts.hostname or "",

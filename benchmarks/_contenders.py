@@ -1,9 +1,10 @@
-"""One way of reading answers, in a separate process: ``benchmarks._contenders NAME FILE URL TOKEN``.
+"""One way of reading answers, in a separate process: ``benchmarks._contenders NAME FILE
+URL TOKEN``.
 
 With ``"NAME again"`` it is measured in a process that has read the same before.
 
-It prints one JSON object: values, CPU and wall seconds, the longest stop of the loop, and the memory
-above what was there before: at its peak, and with the result held.
+It prints one JSON object: values, CPU and wall seconds, the longest stop of the loop,
+and the memory above what was there before: at its peak, and with the result held.
 """
 
 import asyncio
@@ -25,7 +26,9 @@ from benchmarks._ours import IN_FLIGHT, Held, Question
 Read = Callable[[Question], Awaitable[tuple[int, Held]]]
 
 
-async def _gathered(question: Question, read: Callable[[dict[str, Any]], Awaitable[Any]]) -> list[Any]:
+async def _gathered(
+    question: Question, read: Callable[[dict[str, Any]], Awaitable[Any]]
+) -> list[Any]:
     """Read all chains, eight at a time."""
     limit = asyncio.Semaphore(IN_FLIGHT)
 
@@ -36,13 +39,17 @@ async def _gathered(question: Question, read: Callable[[dict[str, Any]], Awaitab
     return await asyncio.gather(*map(one, question.chains))
 
 
-async def _bodies(session: Any, question: Question, chain: dict[str, Any]) -> AsyncIterator[bytes]:
+async def _bodies(
+    session: Any, question: Question, chain: dict[str, Any]
+) -> AsyncIterator[bytes]:
     """Yield the bodies of a chain by aiohttp; the cursor is found without parsing."""
     cursor = None
     headers = {"Authorization": f"Bearer {question.token}"}
     while True:
         async with session.post(
-            question.path, json={**chain, "cursor": cursor} if cursor else chain, headers=headers
+            question.path,
+            json={**chain, "cursor": cursor} if cursor else chain,
+            headers=headers,
         ) as answer:
             answer.raise_for_status()
             body = await answer.read()
@@ -53,7 +60,9 @@ async def _bodies(session: Any, question: Question, chain: dict[str, Any]) -> As
         cursor = tail.partition(b'"')[0].decode()
 
 
-async def floor(question: Question, parse: Callable[[bytes], Any] = len) -> tuple[int, Held]:
+async def floor(
+    question: Question, parse: Callable[[bytes], Any] = len
+) -> tuple[int, Held]:
     import aiohttp
 
     async def read(chain: dict[str, Any]) -> None:
@@ -78,12 +87,16 @@ async def handwritten(question: Question) -> tuple[int, Held]:
         found: dict[str, dict[tuple[int, ...], Any]] = {}
         cursor = None
         while True:
-            async with session.post(question.path, json={**chain, "cursor": cursor}) as answer:
+            async with session.post(
+                question.path, json={**chain, "cursor": cursor}
+            ) as answer:
                 page = await answer.json()
             periods = [tuple(period.values()) for period in page["periods"]]
             for series in page["series"]:
                 pairs = zip(periods, series["values"], strict=True)
-                found[series["series_id"]] = {period: value for period, value in pairs if value is not None}
+                found[series["series_id"]] = {
+                    period: value for period, value in pairs if value is not None
+                }
             cursor = page.get("next_cursor")
             if cursor is None:
                 return found
@@ -102,11 +115,21 @@ async def pandas_by_hand(question: Question) -> tuple[int, Held]:
         for chain in question.chains:
             cursor = None
             while True:
-                page = session.post(question.path, json={**chain, "cursor": cursor}).json()
+                page = session.post(
+                    question.path, json={**chain, "cursor": cursor}
+                ).json()
                 for series in page["series"]:
-                    for period, value in zip(page["periods"], series["values"], strict=True):
+                    for period, value in zip(
+                        page["periods"], series["values"], strict=True
+                    ):
                         if value is not None:
-                            rows.append({**{name: series[name] for name in shown}, **period, **value})
+                            rows.append(
+                                {
+                                    **{name: series[name] for name in shown},
+                                    **period,
+                                    **value,
+                                }
+                            )
                 cursor = page.get("next_cursor")
                 if cursor is None:
                     break
@@ -174,11 +197,15 @@ async def pydantic_models(question: Question) -> tuple[int, Held]:
     async with httpx.AsyncClient(timeout=60) as client:
         chains = await _gathered(question, read)
     pages = [page for chain in chains for page in chain]
-    return sum(v is not None for page in pages for s in page.series for v in s.values), pages
+    return sum(
+        v is not None for page in pages for s in page.series for v in s.values
+    ), pages
 
 
 async def generated(question: Question) -> tuple[int, Held]:
-    """The client that openapi-python-client makes of the sandbox's document, found on the path."""
+    """The client that openapi-python-client makes of the sandbox's document, found on
+    the path.
+    """
     from generated_client import AuthenticatedClient
     from generated_client.api.default import query as operation
     from generated_client.models import Query as Body
@@ -188,15 +215,23 @@ async def generated(question: Question) -> tuple[int, Held]:
         cursor = None
         while True:
             body = Body.from_dict({**chain, "cursor": cursor} if cursor else chain)
-            pages.append(await operation.asyncio(question.plan.catalogue.entity_id, client=client, body=body))
+            pages.append(
+                await operation.asyncio(
+                    question.plan.catalogue.entity_id, client=client, body=body
+                )
+            )
             cursor = pages[-1].next_cursor
             if not isinstance(cursor, str):
                 return pages
 
-    async with AuthenticatedClient(base_url=question.url, token=question.token, timeout=60) as client:
+    async with AuthenticatedClient(
+        base_url=question.url, token=question.token, timeout=60
+    ) as client:
         chains = await _gathered(question, read)
     pages = [page for chain in chains for page in chain]
-    return sum(v is not None for page in pages for s in page.series for v in s.values), pages
+    return sum(
+        v is not None for page in pages for s in page.series for v in s.values
+    ), pages
 
 
 async def measured(read: Read, question: Question) -> dict[str, Any]:
@@ -253,4 +288,6 @@ async def main(name: str, question: Question) -> None:
 
 if __name__ == "__main__":
     name, file, url, token = sys.argv[1:]
-    asyncio.run(main(name, Question(url, token, *pickle.loads(Path(file).read_bytes()))))
+    asyncio.run(
+        main(name, Question(url, token, *pickle.loads(Path(file).read_bytes())))
+    )

@@ -1,4 +1,6 @@
-"""What is read off the process that is measured: its memory, and the longest stop of its loop."""
+"""What is read off the process that is measured: its memory, and the longest stop of
+its loop.
+"""
 
 import asyncio
 import resource
@@ -7,8 +9,8 @@ from pathlib import Path
 
 
 class Heartbeat:
-    """How long the loop was kept from its other work: CPU time between two beats, so that other processes of
-    the machine do not count.
+    """How long the loop was kept from its other work: CPU time between two beats, so
+    that other processes of the machine do not count.
     """
 
     def __init__(self) -> None:
@@ -34,5 +36,9 @@ def reset_peak() -> None:
 
 def peak() -> int:
     """Return the most resident bytes since the mark was last reset."""
-    line = next(each for each in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in each)
+    line = next(
+        each
+        for each in Path("/proc/self/status").read_text().splitlines()
+        if "VmHWM" in each
+    )
     return int(line.split()[1]) * 1024

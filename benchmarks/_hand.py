@@ -1,7 +1,8 @@
-"""An extraction as a good programmer writes it: aiohttp, msgspec and pyarrow, for the requests of `extract`.
+"""An extraction as a good programmer writes it: aiohttp, msgspec and pyarrow, for the
+requests of `extract`.
 
-It plans nothing, checks nothing, paces nothing and repeats nothing. Its rows are those of `extract`, but for
-escapes in scope paths.
+It plans nothing, checks nothing, paces nothing and repeats nothing. Its rows are those
+of `extract`, but for escapes in scope paths.
 """
 
 import asyncio
@@ -20,14 +21,32 @@ IN_FLIGHT = 8
 KINDS = 6
 ROWS_A_GROUP = 131_072
 
-_REFS = pa.list_(pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())]))
-_SOURCE = [("item_id", pa.string()), ("row_index", pa.int64()), ("column_index", pa.int64())]
-# The columns with one entry a company, and those of series, groups and values, by their fields.
+_REFS = pa.list_(
+    pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())])
+)
+_SOURCE = [
+    ("item_id", pa.string()),
+    ("row_index", pa.int64()),
+    ("column_index", pa.int64()),
+]
+# The columns with one entry a company, and those of series, groups and values, by their
+# fields.
 _COMPANY = {"entity_id": "entity_id", "entity_name": "name", "dataset_id": "dataset_id"}
-_SERIES = {each: each for each in ("series_id", "metric_id", "description", "basis", "period_meaning")}
+_SERIES = {
+    each: each
+    for each in ("series_id", "metric_id", "description", "basis", "period_meaning")
+}
 _SERIES |= {"series_label": "label", "series_number_format": "number_format"}
-_GROUP = {"reporting_group_id": "reporting_group_id", "reporting_group_name": "name", "cadence": "cadence"}
-_VALUE = {"value_number_format": "number_format", "fill_type": "fill_type", "value_version": "value_version"}
+_GROUP = {
+    "reporting_group_id": "reporting_group_id",
+    "reporting_group_name": "name",
+    "cadence": "cadence",
+}
+_VALUE = {
+    "value_number_format": "number_format",
+    "fill_type": "fill_type",
+    "value_version": "value_version",
+}
 _PERIOD = ("year", "end_month", "duration_months")
 
 
@@ -43,7 +62,11 @@ class Period(msgspec.Struct, gc=False, frozen=True):
             return f"FY{year}"
         if months in (3, 6) and month % months == 0:
             return f"FY{year}-{'Q' if months == 3 else 'H'}{month // months}"
-        return f"FY{year}-9M" if months == month == 9 else f"FY{year}-{month:02}-{months:02}M"
+        return (
+            f"FY{year}-9M"
+            if months == month == 9
+            else f"FY{year}-{month:02}-{months:02}M"
+        )
 
 
 class Ref(msgspec.Struct, gc=False, frozen=True):
@@ -121,11 +144,15 @@ _page, _part = msgspec.json.Decoder(Page), msgspec.json.Decoder(Part)
 
 
 async def extract_by_hand(url: str, entities: int, folder: Path) -> int:
-    """Write the rows of some companies of the night, a file each; return how many requests were sent."""
+    """Write the rows of some companies of the night, a file each; return how many
+    requests were sent.
+    """
     await asyncio.to_thread(folder.mkdir, parents=True)
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
+    async with aiohttp.ClientSession(
+        url, connector=connector, headers=headers
+    ) as session:
         asked = [await requests_of(session, kind) for kind in range(KINDS)]
         numbers, counts = iter(range(1, entities + 1)), []
 
@@ -150,41 +177,69 @@ async def extract_by_hand(url: str, entities: int, folder: Path) -> int:
     return sum(counts)
 
 
-async def requests_of(session: aiohttp.ClientSession, kind: int) -> list[tuple[str, str, str]]:
-    """Return what has been asked of a company of a kind: method, path and body of each request."""
+async def requests_of(
+    session: aiohttp.ClientSession, kind: int
+) -> list[tuple[str, str, str]]:
+    """Return what has been asked of a company of a kind: method, path and body of each
+    request.
+    """
     async with session.get(f"/requests/{entity_id(kind)}") as answer:
         return [tuple(each) for each in await answer.json(content_type=None)]
 
 
 def _write(file: Path, pages: list[Page], parts: list[Part]) -> None:
-    pq.write_table(_table(pages, parts), file, compression="zstd", row_group_size=ROWS_A_GROUP)
+    pq.write_table(
+        _table(pages, parts), file, compression="zstd", row_group_size=ROWS_A_GROUP
+    )
 
 
 def _table(pages: list[Page], parts: list[Part]) -> pa.Table:
-    groups = [(group, series) for page in pages for group in page.groups for series in group.series]
+    groups = [
+        (group, series)
+        for page in pages
+        for group in page.groups
+        for series in group.series
+    ]
     series = [each for _, each in groups]
     found: dict[str, list[tuple[Period, Value]]] = {}
     for part in parts:
         for each in part.series:
             pairs = zip(part.periods, each.values, strict=True)
-            found[each.series_id] = [(period, value) for period, value in pairs if value is not None]
+            found[each.series_id] = [
+                (period, value) for period, value in pairs if value is not None
+            ]
     observed = [found.get(each.series_id, []) for each in series]
-    rows = pa.array([at for at, pairs in enumerate(observed) for _ in pairs], pa.int32())
+    rows = pa.array(
+        [at for at, pairs in enumerate(observed) for _ in pairs], pa.int32()
+    )
     periods = [period for pairs in observed for period, _ in pairs]
     values = [value for pairs in observed for _, value in pairs]
-    columns = {name: _constant(getattr(pages[0], key), len(rows)) for name, key in _COMPANY.items()}
+    columns = {
+        name: _constant(getattr(pages[0], key), len(rows))
+        for name, key in _COMPANY.items()
+    }
     columns["asked_version"] = _constant("original", len(rows))
     for name, key in _SERIES.items():
-        columns[name] = pa.array(list(map(attrgetter(key), series))).dictionary_encode().take(rows)
+        columns[name] = (
+            pa.array(list(map(attrgetter(key), series))).dictionary_encode().take(rows)
+        )
     for name, key in _GROUP.items():
-        columns[name] = pa.array([getattr(group, key) for group, _ in groups]).dictionary_encode().take(rows)
+        columns[name] = (
+            pa.array([getattr(group, key) for group, _ in groups])
+            .dictionary_encode()
+            .take(rows)
+        )
     columns |= _scopes(pages[0], series, rows)
     reported = [value.report_period for value in values]
     for name in _PERIOD:
         columns[name] = pa.array(list(map(attrgetter(name), periods)), pa.int32())
-        columns[f"report_{name}"] = pa.array(list(map(attrgetter(name), reported)), pa.int32())
+        columns[f"report_{name}"] = pa.array(
+            list(map(attrgetter(name), reported)), pa.int32()
+        )
     labels = {period: period.label for period in set(periods)}
-    columns["period_label"] = pa.array([labels[period] for period in periods]).dictionary_encode()
+    columns["period_label"] = pa.array(
+        [labels[period] for period in periods]
+    ).dictionary_encode()
     columns["number"] = pa.array(list(map(attrgetter("number"), values)), pa.float64())
     columns["text"] = pa.array(list(map(attrgetter("text"), values)))
     for name, key in _VALUE.items():
@@ -194,7 +249,9 @@ def _table(pages: list[Page], parts: list[Part]) -> pa.Table:
 
 
 def _constant(text: str, count: int) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([text]))
+    return pa.DictionaryArray.from_arrays(
+        pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([text])
+    )
 
 
 def _scopes(page: Page, series: list[Listed], rows: pa.Array) -> dict[str, Any]:
@@ -203,12 +260,16 @@ def _scopes(page: Page, series: list[Listed], rows: pa.Array) -> dict[str, Any]:
         for group in page.scope_groups
         for scope in group.scopes
     }
-    refs = [[(ref.scope_group_id, ref.scope_id) for ref in each.scopes] for each in series]
+    refs = [
+        [(ref.scope_group_id, ref.scope_id) for ref in each.scopes] for each in series
+    ]
     paths = ["|".join(f"{group}={scope}" for group, scope in each) for each in refs]
     return {
         "scopes": pa.array(refs, _REFS).take(rows),
         "scope_path": pa.array(paths).dictionary_encode().take(rows),
-        "scope_names": pa.array([[names[ref] for ref in each] for each in refs]).take(rows),
+        "scope_names": pa.array([[names[ref] for ref in each] for each in refs]).take(
+            rows
+        ),
     }
 
 
@@ -216,6 +277,9 @@ def _sources(entries: list[list[Source]]) -> pa.Array:
     flat, ends = [source for each in entries for source in each], [0]
     for each in entries:
         ends.append(ends[-1] + len(each))
-    fields = [pa.array([getattr(source, name) for source in flat], kind) for name, kind in _SOURCE]
+    fields = [
+        pa.array([getattr(source, name) for source in flat], kind)
+        for name, kind in _SOURCE
+    ]
     structs = pa.StructArray.from_arrays(fields, [name for name, _ in _SOURCE])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), structs)

@@ -1,9 +1,10 @@
 """A service of many companies that costs next to nothing.
 
-``python -m benchmarks._night SERIES KINDS FAIL LATENCY`` starts it. A few generated companies represent all;
-each distinct request is answered by the sandbox once, then by its bytes with the entity's id put in. Every
-FAIL-th entity is unknown; 0 for none. Each answer leaves after LATENCY milliseconds. It prints its port, and
-ends with its standard input. GET /requests/ENTITY_ID returns what has been asked of a company of that kind.
+``python -m benchmarks._night SERIES KINDS FAIL LATENCY`` starts it. A few generated
+companies represent all; each distinct request is answered by the sandbox once, then by
+its bytes with the entity's id put in. Every FAIL-th entity is unknown; 0 for none. Each
+answer leaves after LATENCY milliseconds. It prints its port, and ends with its standard
+input. GET /requests/ENTITY_ID returns what has been asked of a company of that kind.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ from asyncfin.sandbox import Sandbox
 from tests.generate import generate
 
 TOKEN = "night"  # what the sandbox wants is put in where a request is passed on
-_MISSING = b'{"error":{"code":"not_found","message":"No such entity.","request_id":"req-0"}}'
+_MISSING = (
+    b'{"error":{"code":"not_found","message":"No such entity.","request_id":"req-0"}}'
+)
 
 Key = tuple[str, str, bytes]
 
@@ -30,7 +33,9 @@ def entity_id(number: int) -> str:
 class Companies:
     """The answers known so far, by kind of company."""
 
-    def __init__(self, sandbox: Sandbox, session: aiohttp.ClientSession, fail: int) -> None:
+    def __init__(
+        self, sandbox: Sandbox, session: aiohttp.ClientSession, fail: int
+    ) -> None:
         self._sandbox, self._session, self._fail = sandbox, session, fail
         self._answers: list[dict[Key, bytes]] = [{} for _ in sandbox.entities]
 
@@ -51,12 +56,21 @@ class Companies:
     def _asked(self, asked: str) -> Iterator[tuple[str, str, str]]:
         kind = int(asked[2:]) % len(self._answers)
         for method, path, body in self._answers[kind]:
-            yield method, path.replace(self._sandbox.entities[kind], asked), body.decode()
+            yield (
+                method,
+                path.replace(self._sandbox.entities[kind], asked),
+                body.decode(),
+            )
 
     async def _ask(self, method: str, path: str, body: bytes) -> bytes:
-        headers = {"Authorization": f"Bearer {self._sandbox.token}", "Content-Type": "application/json"}
+        headers = {
+            "Authorization": f"Bearer {self._sandbox.token}",
+            "Content-Type": "application/json",
+        }
         url = f"{self._sandbox.base_url}{path}"
-        async with self._session.request(method, url, data=body or None, headers=headers) as answer:
+        async with self._session.request(
+            method, url, data=body or None, headers=headers
+        ) as answer:
             answer.raise_for_status()
             return await answer.read()
 
@@ -74,7 +88,11 @@ class Connection(asyncio.Protocol):
         self._received += data
         head, end, body = self._received.partition(b"\r\n\r\n")
         lines = head.split(b"\r\n")
-        sizes = [int(line[15:]) for line in lines if line.lower().startswith(b"content-length:")]
+        sizes = [
+            int(line[15:])
+            for line in lines
+            if line.lower().startswith(b"content-length:")
+        ]
         if end and len(body) >= sum(sizes):
             self._received = b""
             method, path, _ = lines[0].decode().split(" ")
@@ -85,7 +103,8 @@ class Connection(asyncio.Protocol):
             await asyncio.sleep(self._latency)
         status, answer = await self._companies.answer(method, path, body)
         head = (
-            f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(answer)}\r\n\r\n"
+            f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: "
+            f"{len(answer)}\r\n\r\n"
         )
         assert isinstance(self._transport, asyncio.Transport)
         self._transport.write(head.encode() + answer)
@@ -96,7 +115,9 @@ async def serve(series: int, kinds: int, fail: int, latency: int) -> None:
     async with Sandbox(*made) as sandbox, aiohttp.ClientSession() as session:
         companies = Companies(sandbox, session, fail)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Connection(companies, latency / 1000), "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: Connection(companies, latency / 1000), "127.0.0.1", 0
+        )
         print(server.sockets[0].getsockname()[1], flush=True)
         await asyncio.to_thread(sys.stdin.read)
         server.close()

@@ -1,4 +1,6 @@
-"""Reading answers by asyncfin; some ways return something else than how many values they read."""
+"""Reading answers by asyncfin; some ways return something else than how many values
+they read.
+"""
 
 import gc
 from contextlib import aclosing
@@ -38,7 +40,9 @@ async def numbers(question: Question) -> tuple[int, Held]:
 
 
 async def traced(question: Question) -> tuple[int, Held]:
-    """Return what Python's allocator holds for a panel, in bytes, in place of its values."""
+    """Return what Python's allocator holds for a panel, in bytes, in place of its
+    values.
+    """
     import tracemalloc
 
     tracemalloc.start()
@@ -53,7 +57,9 @@ async def planned(question: Question) -> tuple[int, Held]:
     from asyncfin import Client, Select
 
     async with Client(question.url, question.token) as client:
-        plan = await client.plan(question.plan.catalogue, Select(), question.plan.question.periods)
+        plan = await client.plan(
+            question.plan.catalogue, Select(), question.plan.question.periods
+        )
     return len(plan.series), plan
 
 
@@ -98,14 +104,18 @@ async def stream(question: Question) -> tuple[int, Held]:
 
 
 async def streaming(question: Question) -> tuple[int, Held]:
-    """Return how many bytes a stream takes at most, its plan made, in place of its values."""
+    """Return how many bytes a stream takes at most, its plan made, in place of its
+    values.
+    """
     from asyncfin import Client
     from asyncfin.client import publications_of
     from asyncfin.read.query import read_pieces
     from asyncfin.read.read import Read
 
     plan = question.plan
-    assert plan.catalogue.places  # planning has made this index, and a pickle does not carry it
+    assert (
+        plan.catalogue.places
+    )  # planning has made this index, and a pickle does not carry it
     async with Client(question.url, question.token, max_in_flight=IN_FLIGHT) as client:
         gc.collect()
         reset_peak()
@@ -118,7 +128,9 @@ async def streaming(question: Question) -> tuple[int, Held]:
 
 
 async def prefetched(question: Question) -> tuple[int, Held]:
-    """Read the pages of one query, the next one requested while one is read; none is kept."""
+    """Read the pages of one query, the next one requested while one is read; none is
+    kept.
+    """
     from asyncfin import Client
 
     entity_id, (query,) = question.plan.catalogue.entity_id, question.plan.batches
@@ -133,11 +145,17 @@ async def prefetched_values(question: Question) -> tuple[int, Held]:
     """Read the same, and look at every Value, without a wait in between."""
     from asyncfin import Client
 
-    entity_id, (query,), count = question.plan.catalogue.entity_id, question.plan.batches, 0
+    entity_id, (query,), count = (
+        question.plan.catalogue.entity_id,
+        question.plan.batches,
+        0,
+    )
     async with (
         Client(question.url, question.token) as client,
         aclosing(client.query_pages(entity_id, query, prefetch=True)) as pages,
     ):
         async for page in pages:
-            count += sum(value is not None for series in page.series for value in series.values)
+            count += sum(
+                value is not None for series in page.series for value in series.values
+            )
     return count, None

@@ -1,7 +1,8 @@
-"""A server in a separate process, so that it is not measured: ``python -m benchmarks._replay FILE``.
+"""A server in a separate process, so that it is not measured: ``python -m
+benchmarks._replay FILE``.
 
-It replays prepared answers, each 20 ms after its query came; given a publication, it is the sandbox. It
-prints its address and a token, and ends with its standard input.
+It replays prepared answers, each 20 ms after its query came; given a publication, it is
+the sandbox. It prints its address and a token, and ends with its standard input.
 """
 
 import asyncio
@@ -33,7 +34,11 @@ class Replay(asyncio.Protocol):
         head, end, body = self._received.partition(b"\r\n\r\n")
         if not end:
             return
-        lengths = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        lengths = [
+            line
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length:")
+        ]
         if len(body) >= int(lengths[0].split(b":")[1]):
             self._received = b""
             asyncio.get_running_loop().call_later(LATENCY, self._answer, body)
@@ -55,8 +60,14 @@ async def serve(answers: dict[str, bytes] | Publication) -> None:
             sandbox = await open_.enter_async_context(Sandbox(answers))
             print(sandbox.base_url, sandbox.token, flush=True)
         else:
-            server = await asyncio.get_running_loop().create_server(lambda: Replay(answers), "127.0.0.1", 0)
-            print(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", TOKEN, flush=True)
+            server = await asyncio.get_running_loop().create_server(
+                lambda: Replay(answers), "127.0.0.1", 0
+            )
+            print(
+                f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}",
+                TOKEN,
+                flush=True,
+            )
         await asyncio.to_thread(sys.stdin.read)
 
 

@@ -1,7 +1,9 @@
-"""The responses to replay, in two shapes: full pages made up here, and real pages of ../shared/data.
+"""The responses to replay, in two shapes: full pages made up here, and real pages of
+../shared/data.
 
-Both have zeros that are written as floats, and per cent signs in labels. They come with the catalogue and the
-plan that asyncfin makes of it; the other contenders send the same number of requests for the same bytes.
+Both have zeros that are written as floats, and per cent signs in labels. They come with
+the catalogue and the plan that asyncfin makes of it; the other contenders send the same
+number of requests for the same bytes.
 """
 
 import gzip
@@ -59,25 +61,43 @@ class Shape:
 
     def __str__(self) -> str:
         size = sum(map(len, self.answers.values())) / len(self.answers) / 1000
-        return f"{len(self.chains)} queries, {self.pages} pages of {size:,.0f} kB, {self.values:,} values"
+        return (
+            f"{len(self.chains)} queries, {self.pages} pages of {size:,.0f} kB, "
+            f"{self.values:,} values"
+        )
 
 
 def key(body: Body) -> str:
     """Return what distinguishes one page of one query from others."""
-    paths = [[tuple(ref.values()) for ref in path] for path in body["scope_combinations"]]
+    paths = [
+        [tuple(ref.values()) for ref in path] for path in body["scope_combinations"]
+    ]
     groups = body.get("reporting_group_ids") or []
-    return json.dumps([sorted(body["metric_ids"]), sorted(paths), sorted(groups), body.get("cursor")])
+    return json.dumps(
+        [sorted(body["metric_ids"]), sorted(paths), sorted(groups), body.get("cursor")]
+    )
 
 
 def query_body(batches: Iterable[Any]) -> Body:
     """Return the body that asks for what several planned batches ask for."""
     each = list(batches)
-    groups = list(dict.fromkeys(name for batch in each for name in batch.reporting_group_ids or ()))
+    groups = list(
+        dict.fromkeys(
+            name for batch in each for name in batch.reporting_group_ids or ()
+        )
+    )
     return {
-        "metric_ids": list(dict.fromkeys(name for batch in each for name in batch.metric_ids)),
+        "metric_ids": list(
+            dict.fromkeys(name for batch in each for name in batch.metric_ids)
+        ),
         "scope_combinations": [
-            [{"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id} for ref in path]
-            for path in dict.fromkeys(path for batch in each for path in batch.scope_combinations)
+            [
+                {"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id}
+                for ref in path
+            ]
+            for path in dict.fromkeys(
+                path for batch in each for path in batch.scope_combinations
+            )
         ],
         **({"reporting_group_ids": groups} if groups else {}),
         "periods": {
@@ -101,16 +121,27 @@ class _Values:
             for at in range(periods)
         ]
         self._arrays = [
-            [self._value(random, each) if random.random() < FILLED else None for each in self.periods]
+            [
+                self._value(random, each) if random.random() < FILLED else None
+                for each in self.periods
+            ]
             for _ in range(kinds)
         ]
-        self._texts = [json.dumps(array, separators=(",", ":")) for array in self._arrays]
-        self._counts = [sum(value is not None for value in array) for array in self._arrays]
+        self._texts = [
+            json.dumps(array, separators=(",", ":")) for array in self._arrays
+        ]
+        self._counts = [
+            sum(value is not None for value in array) for array in self._arrays
+        ]
 
     @staticmethod
     def _value(random: Random, period: Body) -> Body:
         whole = random.random() < 0.5
-        number = random.randint(-(10**9), 10**9) if whole else round(random.uniform(-1e9, 1e9), 2)
+        number = (
+            random.randint(-(10**9), 10**9)
+            if whole
+            else round(random.uniform(-1e9, 1e9), 2)
+        )
         number = 0.0 if random.random() < ZEROS else number
         sources = [
             {
@@ -138,7 +169,10 @@ class _Values:
 
 
 def _head(series: CatalogueSeries) -> Body:
-    scopes = [{"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id} for ref in series.scopes]
+    scopes = [
+        {"scope_group_id": ref.scope_group_id, "scope_id": ref.scope_id}
+        for ref in series.scopes
+    ]
     names = ("series_id", "reporting_group_id", "metric_id", "label", "basis")
     shown = {name: getattr(series, name) for name in names}
     return {
@@ -149,7 +183,11 @@ def _head(series: CatalogueSeries) -> Body:
     }
 
 
-def _page(periods: list[Body], series: Iterable[tuple[CatalogueSeries, str]], cursor: str | None) -> bytes:
+def _page(
+    periods: list[Body],
+    series: Iterable[tuple[CatalogueSeries, str]],
+    cursor: str | None,
+) -> bytes:
     head = {
         "entity_id": ENTITY_ID,
         "name": "Example Company",
@@ -157,7 +195,10 @@ def _page(periods: list[Body], series: Iterable[tuple[CatalogueSeries, str]], cu
         "created_timestamp": CREATED,
         "periods": periods,
     }
-    rows = [json.dumps(_head(each))[:-1] + f',"values":{values}}}' for each, values in series]
+    rows = [
+        json.dumps(_head(each))[:-1] + f',"values":{values}}}'
+        for each, values in series
+    ]
     tail = f',"next_cursor":"{cursor}"' if cursor else ""
     return (json.dumps(head)[:-1] + f',"series":[{",".join(rows)}]{tail}}}').encode()
 
@@ -208,7 +249,11 @@ def full(queries: int = 24, pages: int = 2, periods: int = 120) -> Shape:
     """Return pages of 100 series by `periods` periods, 60 % filled, some to a query."""
     values = _Values(periods)
     series = [
-        _series((page * 2 + path) * 50 + metric, f"metric-{page}-{metric}", f"path-{page}-{path}")
+        _series(
+            (page * 2 + path) * 50 + metric,
+            f"metric-{page}-{metric}",
+            f"path-{page}-{path}",
+        )
         for page in range(queries * pages)
         for path in range(2)
         for metric in range(50)
@@ -232,7 +277,9 @@ def full(queries: int = 24, pages: int = 2, periods: int = 120) -> Shape:
 
 
 def dense(pages: int = 24, periods: int = 120) -> Shape:
-    """Return a table of 50 metrics by two paths a page, each cell a series: a query a page as planned."""
+    """Return a table of 50 metrics by two paths a page, each cell a series: a query a
+    page as planned.
+    """
     values = _Values(periods)
     series = [
         _series(path * 50 + metric, f"metric-{metric}", f"path-{path}")
@@ -240,10 +287,14 @@ def dense(pages: int = 24, periods: int = 120) -> Shape:
         for metric in range(50)
     ]
     planned = _planned(_catalogue(series, values.periods))
-    by_id = {each.series_id: (each, values.text(place)) for place, each in enumerate(series)}
+    by_id = {
+        each.series_id: (each, values.text(place)) for place, each in enumerate(series)
+    }
     chains = [query_body([batch]) for batch in planned.batches]
     answers = {
-        key(chain): _page(values.periods, [by_id[each] for each in sorted(batch.matched)], None)
+        key(chain): _page(
+            values.periods, [by_id[each] for each in sorted(batch.matched)], None
+        )
         for chain, batch in zip(chains, planned.batches, strict=True)
     }
     count = sum(map(values.count, range(len(series))))
@@ -251,7 +302,9 @@ def dense(pages: int = 24, periods: int = 120) -> Shape:
 
 
 def one_chain(pages: int = 40, periods: int = 120) -> Shape:
-    """Return one query of many pages: a single metric, path and group, which can only follow its cursor."""
+    """Return one query of many pages: a single metric, path and group, which can only
+    follow its cursor.
+    """
     values = _Values(periods)
     series = [_series(at, "metric", "path") for at in range(100 * pages)]
     planned = _planned(_catalogue(series, values.periods))
@@ -259,37 +312,57 @@ def one_chain(pages: int = 40, periods: int = 120) -> Shape:
     answers = {}
     for page in range(pages):
         rows = [
-            (each, values.text(page * 100 + place)) for place, each in enumerate(series[page * 100 :][:100])
+            (each, values.text(page * 100 + place))
+            for place, each in enumerate(series[page * 100 :][:100])
         ]
         cursor = f"after {page}" if page + 1 < pages else None
-        answers[key({**chain, "cursor": f"after {page - 1}" if page else None})] = _page(
-            values.periods, rows, cursor
+        answers[key({**chain, "cursor": f"after {page - 1}" if page else None})] = (
+            _page(values.periods, rows, cursor)
         )
     count = sum(map(values.count, range(len(series))))
     return Shape("one chain", planned, [chain], answers, count, count, pages)
 
 
 def publication(shape: Shape) -> Publication:
-    """Return what a sandbox holds that gives a shape's answers; all its pages list the same periods."""
+    """Return what a sandbox holds that gives a shape's answers; all its pages list the
+    same periods.
+    """
     catalogue, rows = shape.plan.catalogue, {}
     for answer in shape.answers.values():
         for series in json.loads(answer)["series"]:
             found = enumerate(series["values"])
             rows[series["series_id"]] = [
-                (at, {name: each for name, each in value.items() if name != "value_version"}, None)
+                (
+                    at,
+                    {
+                        name: each
+                        for name, each in value.items()
+                        if name != "value_version"
+                    },
+                    None,
+                )
                 for at, value in found
                 if value
             ]
     groups = (
         {
-            **{name: getattr(group, name) for name in ("name", "description", "basis", "cadence")},
+            **{
+                name: getattr(group, name)
+                for name in ("name", "description", "basis", "cadence")
+            },
             "reporting_group_id": group.reporting_group_id,
-            "series": [_head(each) | {"description": each.description} for each in group.series],
+            "series": [
+                _head(each) | {"description": each.description} for each in group.series
+            ],
         }
         for group in catalogue.groups
     )
-    periods = tuple((each.year, each.end_month, each.duration_months) for each in catalogue.periods)
-    return Publication(ENTITY_ID, catalogue.name, DATASET_ID, CREATED, periods, (), tuple(groups), rows)
+    periods = tuple(
+        (each.year, each.end_month, each.duration_months) for each in catalogue.periods
+    )
+    return Publication(
+        ENTITY_ID, catalogue.name, DATASET_ID, CREATED, periods, (), tuple(groups), rows
+    )
 
 
 def real() -> Shape:
@@ -298,7 +371,9 @@ def real() -> Shape:
     fields = ("year", "end_month", "duration_months")
     periods = [dict(zip(fields, each, strict=True)) for each in publication["periods"]]
     series = [
-        CatalogueSeries(**{**each, "scopes": tuple(ScopeRef(**ref) for ref in each["scopes"])})
+        CatalogueSeries(
+            **{**each, "scopes": tuple(ScopeRef(**ref) for ref in each["scopes"])}
+        )
         for group in publication["groups"]
         for each in group["series"]
     ]
@@ -306,15 +381,28 @@ def real() -> Shape:
     answers, count, sent = {}, 0, 0
     for batch in planned.batches:
         members = [each for each in series if each.series_id in batch.matched]
-        rows = {each.series_id: publication["values"].get(each.series_id, []) for each in members}
+        rows = {
+            each.series_id: publication["values"].get(each.series_id, [])
+            for each in members
+        }
         used = sorted({row[0] for found in rows.values() for row in found})
         texts = []
         for each in members:
-            stored = {row[0]: _real_value(publication, each, row[1]) for row in rows[each.series_id]}
-            texts.append((each, json.dumps([stored.get(at) for at in used], separators=(",", ":"))))
+            stored = {
+                row[0]: _real_value(publication, each, row[1])
+                for row in rows[each.series_id]
+            }
+            texts.append(
+                (
+                    each,
+                    json.dumps([stored.get(at) for at in used], separators=(",", ":")),
+                )
+            )
         count += sum(len(rows[series_id]) for series_id in batch.home)
         sent += sum(map(len, rows.values()))
-        answers[key(query_body([batch]))] = _page([periods[at] for at in used], texts, None)
+        answers[key(query_body([batch]))] = _page(
+            [periods[at] for at in used], texts, None
+        )
     chains = [query_body([batch]) for batch in planned.batches]
     return Shape("real", planned, chains, answers, count, sent, len(chains))
 
@@ -329,9 +417,17 @@ def _real_value(publication: Body, series: CatalogueSeries, value: list[Any]) ->
         "number_format": series.number_format,
         "fill_type": publication["fill_types"][fill_type],
         "value_version": "original",
-        "report_period": {"year": year, "end_month": end_month, "duration_months": duration},
+        "report_period": {
+            "year": year,
+            "end_month": end_month,
+            "duration_months": duration,
+        },
         "sources": [
-            {"item_id": publication["items"][item], "row_index": row, "column_index": column}
+            {
+                "item_id": publication["items"][item],
+                "row_index": row,
+                "column_index": column,
+            }
             for item, row, column in sources
         ],
     }

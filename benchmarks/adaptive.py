@@ -1,7 +1,9 @@
-"""The learned rate in virtual time: what it gets out of each kind of service, and how often it is refused.
+"""The learned rate in virtual time: what it gets out of each kind of service, and how
+often it is refused.
 
-`python -m benchmarks.adaptive` prints the table of docs/pacing.md. A row is one simulation: which service,
-who uses it, what share of the possible was served, what share of the requests was refused.
+`python -m benchmarks.adaptive` prints the table of docs/pacing.md. A row is one
+simulation: which service, who uses it, what share of the possible was served, what
+share of the requests was refused.
 """
 
 import random
@@ -44,34 +46,57 @@ def two() -> Iterator[tuple[str, float, float]]:
         service = Refilling(limit, 1)
         clients = [Client(service, 8, 0.1, 0.1, begin=begin) for begin in (0.0, 3.3)]
         simulate(*(client.run(1100) for client in clients))
-        arrivals = [served for client in clients for at, served in client.record.arrivals if at >= 100]
+        arrivals = [
+            served
+            for client in clients
+            for at, served in client.record.arrivals
+            if at >= 100
+        ]
         refused = arrivals.count(False) / len(arrivals)
-        yield f"two learners, token bucket of {limit}/s, burst 1", sum(arrivals) / limit / 1000, refused
+        yield (
+            f"two learners, token bucket of {limit}/s, burst 1",
+            sum(arrivals) / limit / 1000,
+            refused,
+        )
 
 
 def shares() -> str:
-    """Return what the weaker one of two learners gets at a limit of 10/s without a burst, in 20 minutes."""
+    """Return what the weaker one of two learners gets at a limit of 10/s without a
+    burst, in 20 minutes.
+    """
     found, chance = [], random.Random(1)
     for _ in range(16):
-        service, begin = Refilling(10, 1), chance.choice([0, 1, 3, 20]) + chance.random()
+        service, begin = (
+            Refilling(10, 1),
+            chance.choice([0, 1, 3, 20]) + chance.random(),
+        )
         clients = [Client(service, 8, 0.1, 0.1, begin=at) for at in (0.0, begin)]
         simulate(*(client.run(1200) for client in clients))
         rates = [client.record.between(100, 1200).rate for client in clients]
         found.append(min(rates) / sum(rates))
     low, median = sorted(found)[4], sorted(found)[8]
     return (
-        f"The weaker one of two learners, 16 pairs: {median:.0%} of the responses; a quarter below {low:.0%}."
+        f"The weaker one of two learners, 16 pairs: {median:.0%} of the responses; a "
+        f"quarter below {low:.0%}."
     )
 
 
 def random_refusals() -> Iterator[tuple[str, float, float]]:
-    """Yield 3 % random refusals on an unlimited service, beside a bucket that only pauses."""
-    plain = Client(Unlimited(0.03, random.Random(1)), 8, 0.1, 0.1, bucket=TokenBucket(1e6, 1e5))
+    """Yield 3 % random refusals on an unlimited service, beside a bucket that only
+    pauses.
+    """
+    plain = Client(
+        Unlimited(0.03, random.Random(1)), 8, 0.1, 0.1, bucket=TokenBucket(1e6, 1e5)
+    )
     client = Client(Unlimited(0.03, random.Random(1)), 8, 0.1, 0.1)
     for each in (plain, client):
         simulate(each.run(420))
     outcome = client.record.between(300, 420)
-    yield "3 % refused at random", outcome.rate / plain.record.between(300, 420).rate, outcome.refused
+    yield (
+        "3 % refused at random",
+        outcome.rate / plain.record.between(300, 420).rate,
+        outcome.refused,
+    )
 
 
 def rise() -> Iterator[tuple[str, float, float]]:
@@ -83,19 +108,27 @@ def rise() -> Iterator[tuple[str, float, float]]:
 
 
 def forgotten() -> Iterator[tuple[str, float, float]]:
-    """Yield the seconds from the third on after a 429 that has measured nothing, on an unlimited service."""
+    """Yield the seconds from the third on after a 429 that has measured nothing, on an
+    unlimited service.
+    """
     for served in (0, 1):
         for wait in (5, 40, 60):
             client = Client(Returning(served, wait), 8, 0.1)
             simulate(client.run(wait + 12))
             outcome = client.record.between(wait + 2, wait + 12)
-            yield f"{served} served, a 429 of {wait} s, then no limit: after 2 s", outcome.rate / 80, 0.0
+            yield (
+                f"{served} served, a 429 of {wait} s, then no limit: after 2 s",
+                outcome.rate / 80,
+                0.0,
+            )
 
 
 def run() -> str:
     lines = ["| user and service | used | refused |", "| --- | --- | --- |"]
     for part in (sole, two, random_refusals, rise, forgotten):
-        lines += [f"| {name} | {used:.0%} | {refused:.1%} |" for name, used, refused in part()]
+        lines += [
+            f"| {name} | {used:.0%} | {refused:.1%} |" for name, used, refused in part()
+        ]
     return "\n".join([*lines, "", shares()])
 
 

@@ -1,4 +1,6 @@
-"""What reading query answers costs, beside the bytes alone and beside what others write."""
+"""What reading query answers costs, beside the bytes alone and beside what others
+write.
+"""
 
 import json
 import pickle
@@ -35,12 +37,16 @@ CONTENDERS = {
 
 @contextmanager
 def served(shape: Shape, folder: Path, *, sandbox: bool = False) -> Iterator[list[str]]:
-    """Serve a shape in a separate process, and give the file of the question, its address and a token."""
+    """Serve a shape in a separate process, and give the file of the question, its
+    address and a token.
+    """
     answers, question = folder / "answers", folder / "question"
     answers.write_bytes(pickle.dumps(publication(shape) if sandbox else shape.answers))
     question.write_bytes(pickle.dumps((shape.plan, shape.chains)))
     command = [sys.executable, "-m", "benchmarks._replay", str(answers)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout is not None
         assert server.stdin is not None
         try:
@@ -53,38 +59,57 @@ def _measure(name: str, given: list[str], folder: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks._contenders", name, *given]
     path = f"{folder}:{environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, check=True, text=True, env={**environ, "PYTHONPATH": path}
+        command,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        env={**environ, "PYTHONPATH": path},
     )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 def rounds(
-    names: Sequence[str], shape: Shape, folder: Path, rounds: int = ROUNDS, *, sandbox: bool = False
+    names: Sequence[str],
+    shape: Shape,
+    folder: Path,
+    rounds: int = ROUNDS,
+    *,
+    sandbox: bool = False,
 ) -> dict[str, Figures]:
     """Return the least of each figure of each contender; they take turns.
 
     Args:
-        sandbox: whether the sandbox serves the shape. It renders its pages one after the other, where the
-            replay of prepared ones only waits.
+        sandbox: whether the sandbox serves the shape. It renders its pages one after
+            the other, where the replay of prepared ones only waits.
     """
     found = runs(names, shape, folder, rounds, sandbox=sandbox)
     return {
-        name: {figure: min(each[figure] for each in one) for figure in one[0]} for name, one in found.items()
+        name: {figure: min(each[figure] for each in one) for figure in one[0]}
+        for name, one in found.items()
     }
 
 
 def runs(
-    names: Sequence[str], shape: Shape, folder: Path, rounds: int, *, sandbox: bool = False
+    names: Sequence[str],
+    shape: Shape,
+    folder: Path,
+    rounds: int,
+    *,
+    sandbox: bool = False,
 ) -> dict[str, list[Figures]]:
-    """Return the figures of all runs of each contender, each in a separate process; they take turns."""
+    """Return the figures of all runs of each contender, each in a separate process;
+    they take turns.
+    """
     found: dict[str, list[Figures]] = {name: [] for name in names}
     with served(shape, folder, sandbox=sandbox) as given:
         for _ in range(rounds):
             for name in names:
                 figures = _measure(name, given, folder)
                 if name in CONTENDERS and figures["values"] not in _counts(name, shape):
-                    raise AssertionError(f"{name} read {figures['values']} of {shape.values} values")
+                    raise AssertionError(
+                        f"{name} read {figures['values']} of {shape.values} values"
+                    )
                 found[name].append(figures)
     return found
 
@@ -98,9 +123,24 @@ def _generate_client(folder: Path) -> None:
     document = folder / "openapi.json"
     document.write_text(json.dumps(openapi_document("http://127.0.0.1")))
     config = folder / "config.json"
-    config.write_text(json.dumps({"package_name_override": "generated_client", "post_hooks": []}))
-    command = [sys.executable, "-m", "openapi_python_client", "generate", "--meta", "none", "--path"]
-    output = ["--output-path", str(folder / "generated_client"), "--config", str(config)]
+    config.write_text(
+        json.dumps({"package_name_override": "generated_client", "post_hooks": []})
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "openapi_python_client",
+        "generate",
+        "--meta",
+        "none",
+        "--path",
+    ]
+    output = [
+        "--output-path",
+        str(folder / "generated_client"),
+        "--config",
+        str(config),
+    ]
     subprocess.run([*command, str(document), *output], check=True, capture_output=True)
 
 
@@ -109,7 +149,8 @@ def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
     lines = [
         f"**{shape.name}**: {shape}; 20 ms latency, 8 in flight.",
         "",
-        "| | CPU, of floor + orjson | us a value | wall, s | peak, B a value | held, B a value | stop, ms |",
+        "| | CPU, of floor + orjson | us a value | wall, s | peak, B a value | held, B "
+        "a value | stop, ms |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, figures in found.items():
@@ -126,16 +167,23 @@ def _table(shape: Shape, found: dict[str, Figures]) -> list[str]:
 
 
 def goals(rows: Iterable[tuple[str, float, str, float]]) -> list[str]:
-    """Return a Markdown table of goals; each is given as its name, the figure, "<=" or ">=", and the goal."""
+    """Return a Markdown table of goals; each is given as its name, the figure, "<=" or
+    ">=", and the goal.
+    """
     lines = ["| | goal | result | |", "| --- | --- | --- | --- |"]
     for name, found, relation, goal in rows:
         reached = found <= goal if relation == "<=" else found >= goal
         sign = "at most" if relation == "<=" else "at least"
-        lines.append(f"| {name} | {sign} {goal:g} | {found:.2f} | {'reached' if reached else '**missed**'} |")
+        lines.append(
+            f"| {name} | {sign} {goal:g} | {found:.2f} | "
+            f"{'reached' if reached else '**missed**'} |"
+        )
     return lines
 
 
-def _goals(full: dict[str, Figures], real: dict[str, Figures] | None, values: int) -> list[str]:
+def _goals(
+    full: dict[str, Figures], real: dict[str, Figures] | None, values: int
+) -> list[str]:
     floor, ours = full["floor_orjson"]["cpu"], full["numbers"]["cpu"]
     rows = [
         ("full shape, numbers: CPU of floor + orjson", ours / floor, "<=", 0.6),

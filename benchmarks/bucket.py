@@ -1,10 +1,12 @@
-"""What a grant costs: the buckets beside an asyncio.Lock and pyrate-limiter's, in the same run.
+"""What a grant costs: the buckets beside an asyncio.Lock and pyrate-limiter's, in the
+same run.
 
-`python -m benchmarks.bucket` prints the table: a free grant, without other waiters, and one of a
-thousand tasks that all ask at once, at a rate that is never the bottleneck. Each figure is the best of
-several rounds that take turns; the ratios, not the microseconds, say something about another machine. The
-second table is of the shared buckets, one task, beside pyrate-limiter's SQLite and Redis buckets; those of
-Redis are measured where redis-server is installed.
+`python -m benchmarks.bucket` prints the table: a free grant, without other waiters, and
+one of a thousand tasks that all ask at once, at a rate that is never the bottleneck.
+Each figure is the best of several rounds that take turns; the ratios, not the
+microseconds, say something about another machine. The second table is of the shared
+buckets, one task, beside pyrate-limiter's SQLite and Redis buckets; those of Redis are
+measured where redis-server is installed.
 """
 
 import asyncio
@@ -48,14 +50,18 @@ def lock() -> Acquire:
 def pyrate() -> Acquire:
     """Return what acquires from pyrate-limiter's token bucket."""
     rate = Rate(PLENTY, 1000, burst=PLENTY)
-    return Limiter(StateBucket([rate], PyrateTokenBucket()), buffer_ms=1).try_acquire_async
+    return Limiter(
+        StateBucket([rate], PyrateTokenBucket()), buffer_ms=1
+    ).try_acquire_async
 
 
 CONTESTANTS: Mapping[str, Callable[[], Acquire]] = {
     "asyncio.Lock": lock,
     "TokenBucket(), unpaced": lambda: TokenBucket().acquire,
     "TokenBucket(rate)": lambda: TokenBucket(PLENTY, 10).acquire,
-    "TokenBucket(rate), daily budget": lambda: TokenBucket(PLENTY, 10, daily_budget=PLENTY).acquire,
+    "TokenBucket(rate), daily budget": lambda: (
+        TokenBucket(PLENTY, 10, daily_budget=PLENTY).acquire
+    ),
     "pyrate-limiter StateBucket": pyrate,
 }
 
@@ -90,10 +96,16 @@ async def measured(way: Way) -> dict[str, float]:
 
 async def table() -> str:
     """Return the results in Markdown."""
-    lines = ["| us a grant (against the lock) | one task | a thousand tasks |", "| --- | --- | --- |"]
+    lines = [
+        "| us a grant (against the lock) | one task | a thousand tasks |",
+        "| --- | --- | --- |",
+    ]
     alone, together = await measured(one_by_one), await measured(all_at_once)
     for name in CONTESTANTS:
-        cells = (f"{each[name]:.2f} ({each[name] / each['asyncio.Lock']:.1f}x)" for each in (alone, together))
+        cells = (
+            f"{each[name]:.2f} ({each[name] / each['asyncio.Lock']:.1f}x)"
+            for each in (alone, together)
+        )
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -101,7 +113,9 @@ async def table() -> str:
 async def shared(folder: str) -> str:
     """Return what a free grant of the shared buckets costs, in microseconds."""
     plenty = Rate(PLENTY, 1000, burst=PLENTY)
-    sqlite = SQLiteBucket.init_from_file([Rate(PLENTY, 1000)], db_path=f"{folder}/pyrate.sqlite")
+    sqlite = SQLiteBucket.init_from_file(
+        [Rate(PLENTY, 1000)], db_path=f"{folder}/pyrate.sqlite"
+    )
     ways: dict[str, Acquire] = {
         "FileBucket": FileBucket(f"{folder}/bucket", PLENTY, PLENTY).acquire,
         "pyrate-limiter SQLiteBucket": Limiter(sqlite, buffer_ms=1).try_acquire_async,
@@ -109,15 +123,30 @@ async def shared(folder: str) -> str:
     server = None
     try:
         if program := shutil.which("redis-server"):
-            arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
+            arguments = [
+                "--port",
+                "0",
+                "--unixsocket",
+                f"{folder}/socket",
+                "--save",
+                "",
+                "--dir",
+                folder,
+            ]
             quiet = asyncio.subprocess.DEVNULL
-            server = await asyncio.create_subprocess_exec(program, *arguments, stdout=quiet)
+            server = await asyncio.create_subprocess_exec(
+                program, *arguments, stdout=quiet
+            )
             await asyncio.sleep(0.5)
             url = f"unix://{folder}/socket"
             bucket = RedisBucket(url, account="bench", rate=PLENTY, burst=PLENTY)
-            store = StateBucket([plenty], GCRA(), store=RedisStateStore(Redis.from_url(url), "bench"))
+            store = StateBucket(
+                [plenty], GCRA(), store=RedisStateStore(Redis.from_url(url), "bench")
+            )
             ways["RedisBucket"] = bucket.acquire
-            ways["pyrate-limiter RedisStateStore"] = Limiter(store, buffer_ms=1).try_acquire_async
+            ways["pyrate-limiter RedisStateStore"] = Limiter(
+                store, buffer_ms=1
+            ).try_acquire_async
         best = dict.fromkeys(ways, float("inf"))
         for _ in range(3):
             for name, acquire in ways.items():
@@ -125,7 +154,9 @@ async def shared(folder: str) -> str:
                 began = perf_counter()
                 for _ in range(SHARED_GRANTS):
                     await acquire()
-                best[name] = min(best[name], (perf_counter() - began) / SHARED_GRANTS * 1e6)
+                best[name] = min(
+                    best[name], (perf_counter() - began) / SHARED_GRANTS * 1e6
+                )
         if server is not None:
             await bucket.aclose()
     finally:

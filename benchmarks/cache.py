@@ -1,6 +1,8 @@
-"""What a cache costs and saves: a hit, a miss, a put, and the first question of a process.
+"""What a cache costs and saves: a hit, a miss, a put, and the first question of a
+process.
 
-The service is a sandbox in a separate process; a question's wall time is mostly waiting for it.
+The service is a sandbox in a separate process; a question's wall time is mostly waiting
+for it.
 """
 
 import asyncio
@@ -39,7 +41,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 class Cost(NamedTuple):
-    """What a piece of work takes, in seconds: by the clock, and of this process's CPU."""
+    """What a piece of work takes, in seconds: by the clock, and of this process's
+    CPU.
+    """
 
     wall: float
     cpu: float
@@ -52,7 +56,9 @@ async def _cost(work: Callable[[], Awaitable[object]]) -> Cost:
 
 
 class Costs:
-    """The costs of pieces of work, by name, in rounds: what is done in the same round can be compared."""
+    """The costs of pieces of work, by name, in rounds: what is done in the same round
+    can be compared.
+    """
 
     def __init__(self) -> None:
         self._rounds: dict[str, list[Cost]] = {}
@@ -79,15 +85,21 @@ async def _rows(at: Service, folder: str) -> list[tuple[str, Cost, str]]:
         opened.push_async_callback(caches["file"].aclose)
         plain = await opened.enter_async_context(Client(at.base_url, at.token))
         clients = {
-            name: await opened.enter_async_context(Client(at.base_url, at.token, cache=cache, max_age=1e9))
+            name: await opened.enter_async_context(
+                Client(at.base_url, at.token, cache=cache, max_age=1e9)
+            )
             for name, cache in caches.items()
         }
         catalogue = await plain.catalogue(at.entity_id)
         few = Select(catalogue.series[0].metric_id)
         count = f"{len(catalogue):,} series"
         for _ in range(ROUNDS):
-            await costs.add("none", lambda: plain.query(catalogue, whole, FiscalRange()))
-            await costs.add("none, few", lambda: plain.query(catalogue, few, FiscalRange()))
+            await costs.add(
+                "none", lambda: plain.query(catalogue, whole, FiscalRange())
+            )
+            await costs.add(
+                "none, few", lambda: plain.query(catalogue, few, FiscalRange())
+            )
             for name, client in clients.items():
                 await caches[name].clear()
                 ask = partial(client.query, catalogue, whole, FiscalRange())
@@ -98,10 +110,16 @@ async def _rows(at: Service, folder: str) -> list[tuple[str, Cost, str]]:
             key = at.entity_id, catalogue.dataset_id, panel.value_version
             came = await caches["memory"].partition(at.base_url, at.token).blocks(*key)
             for name, cache in caches.items():
-                # An answer of more than 4 MiB has compressed the texts beyond that for itself.
-                for kind, texts in (("put", came), ("put compressed", compressed_blocks(came))):
+                # An answer of more than 4 MiB has compressed the texts beyond that for
+                # itself.
+                for kind, texts in (
+                    ("put", came),
+                    ("put compressed", compressed_blocks(came)),
+                ):
                     await cache.clear()
-                    put = partial(cache.partition(at.base_url, at.token).put_blocks, *key, texts)
+                    put = partial(
+                        cache.partition(at.base_url, at.token).put_blocks, *key, texts
+                    )
                     await costs.add(f"{name}, {kind}", put)
         for name, client in clients.items():
             for kind, select in (("hit", Select()), ("hit, few", few)):
@@ -116,15 +134,28 @@ async def _rows(at: Service, folder: str) -> list[tuple[str, Cost, str]]:
     for name in caches:
         miss = f"{costs.ratio(f'{name}, miss', 'none') - 1:+.0%} of CPU without a cache"
         put, compressed = (
-            f"{costs.ratio(f'{name}, {kind}', 'none'):.1%} of CPU without a cache, < 5 %"
+            f"{costs.ratio(f'{name}, {kind}', 'none'):.1%} of CPU without a cache, < 5 "
+            "%"
             for kind in ("put", "put compressed")
         )
         rows += [
-            (f"{name}: miss, {count} requested and stored", costs.median(f"{name}, miss"), miss),
+            (
+                f"{name}: miss, {count} requested and stored",
+                costs.median(f"{name}, miss"),
+                miss,
+            ),
             (f"{name}: storing them alone", costs.median(f"{name}, put"), put),
-            (f"{name}: the same, compressed already", costs.median(f"{name}, put compressed"), compressed),
+            (
+                f"{name}: the same, compressed already",
+                costs.median(f"{name}, put compressed"),
+                compressed,
+            ),
             (f"{name}: hit, {count}", costs.median(f"{name}, hit"), "< 5 ms for 2,000"),
-            (f"{name}: hit, a metric", costs.median(f"{name}, hit, few"), "< 1 ms from memory"),
+            (
+                f"{name}: hit, a metric",
+                costs.median(f"{name}, hit, few"),
+                "< 1 ms from memory",
+            ),
         ]
     return rows
 
@@ -146,12 +177,24 @@ def run() -> str:
         asyncio.run(_fill(at, folder))
         first = []
         for _ in range(9):
-            command = [sys.executable, "-c", _FIRST, folder, at.base_url, at.token, at.entity_id]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            command = [
+                sys.executable,
+                "-c",
+                _FIRST,
+                folder,
+                at.base_url,
+                at.token,
+                at.entity_id,
+            ]
+            said = subprocess.run(
+                command, check=True, capture_output=True, text=True
+            ).stdout
             wall, cpu, requests = map(float, said.split())
             assert requests == 0
             first.append(Cost(wall, cpu))
-        size = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        size = sum(
+            file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()
+        )
     asked = Cost(*map(median, zip(*first, strict=True)))
     rows.append(("file: first question of a process", asked, "< 25 ms by the clock"))
     lines = [

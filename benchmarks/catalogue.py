@@ -1,7 +1,8 @@
-"""What reading a large catalogue costs, beside fetching the same bytes and parsing them with orjson.
+"""What reading a large catalogue costs, beside fetching the same bytes and parsing them
+with orjson.
 
-The service is a sandbox in a separate process, so that only the reading is measured: the CPU time of
-this process, the medians of rounds that take turns.
+The service is a sandbox in a separate process, so that only the reading is measured:
+the CPU time of this process, the medians of rounds that take turns.
 """
 
 import asyncio
@@ -45,7 +46,9 @@ class Service:
 def service() -> Iterator[Service]:
     """Run a sandbox with one large dataset, in a separate process."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", _SERVER], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVER], stdin=pipe, stdout=pipe, text=True
+    ) as process:
         assert process.stdin
         assert process.stdout
         yield Service(*process.stdout.readline().split())
@@ -61,7 +64,9 @@ async def read(at: Service) -> int:
 async def fetch(at: Service) -> int:
     """Fetch the same answers and parse them; return how many series they hold."""
     url = f"{at.base_url}/v1/entities/{at.entity_id}/dataset"
-    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {at.token}"}) as session:
+    async with aiohttp.ClientSession(
+        headers={"Authorization": f"Bearer {at.token}"}
+    ) as session:
         body = await _parsed(session, url, {})
         params, count = {"limit": "100", "expected_dataset_id": body["dataset_id"]}, 0
         while True:
@@ -72,7 +77,9 @@ async def fetch(at: Service) -> int:
             params["cursor"] = body["next_cursor"]
 
 
-async def _parsed(session: aiohttp.ClientSession, url: str, params: dict[str, str]) -> Any:
+async def _parsed(
+    session: aiohttp.ClientSession, url: str, params: dict[str, str]
+) -> Any:
     async with session.get(url, params=params) as answer:
         return orjson.loads(await answer.read())
 
@@ -86,7 +93,9 @@ async def _seconds(way: Callable[[Service], Awaitable[int]], at: Service) -> flo
 async def _medians(at: Service) -> tuple[float, float]:
     for way in (fetch, read):
         await way(at)
-    rounds = [(await _seconds(fetch, at), await _seconds(read, at)) for _ in range(ROUNDS)]
+    rounds = [
+        (await _seconds(fetch, at), await _seconds(read, at)) for _ in range(ROUNDS)
+    ]
     floor, ours = (median(each) for each in zip(*rounds, strict=True))
     return floor, ours
 
@@ -97,9 +106,11 @@ def run() -> str:
         floor, ours = asyncio.run(_medians(at))
     return "\n".join(
         [
-            f"| a catalogue of {SERIES:,} series | fetch and orjson | client.catalogue | ratio | goal |",
+            f"| a catalogue of {SERIES:,} series | fetch and orjson | client.catalogue "
+            "| ratio | goal |",
             "| --- | ---: | ---: | ---: | ---: |",
-            f"| CPU time | {floor * 1e3:.0f} ms | {ours * 1e3:.0f} ms | {ours / floor:.2f}x | < 2x |",
+            f"| CPU time | {floor * 1e3:.0f} ms | {ours * 1e3:.0f} ms | "
+            f"{ours / floor:.2f}x | < 2x |",
         ]
     )
 

@@ -1,4 +1,6 @@
-"""How deep a query is: the functions, classes and modules of asyncfin that it enters, without the sandbox."""
+"""How deep a query is: the functions, classes and modules of asyncfin that it enters,
+without the sandbox.
+"""
 
 import asyncio
 import sys
@@ -15,8 +17,16 @@ PACKAGE = str(Path(asyncfin.__file__).parent)
 
 def run() -> str:
     rows = asyncio.run(_count_all())
-    lines = [f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in rows.items()]
-    return "\n".join(["| call | functions | classes | modules |", "| --- | ---: | ---: | ---: |", *lines])
+    lines = [
+        f"| {name} | {' | '.join(map(str, counts))} |" for name, counts in rows.items()
+    ]
+    return "\n".join(
+        [
+            "| call | functions | classes | modules |",
+            "| --- | ---: | ---: | ---: |",
+            *lines,
+        ]
+    )
 
 
 async def _count_all() -> dict[str, tuple[int, int, int]]:
@@ -26,7 +36,9 @@ async def _count_all() -> dict[str, tuple[int, int, int]]:
         async with Client(sandbox.base_url, sandbox.token) as client:
             rows["query, cold"] = await _count(client.query(*question))
         cache = MemoryCache()
-        async with Client(sandbox.base_url, sandbox.token, cache=cache, max_age=60) as client:
+        async with Client(
+            sandbox.base_url, sandbox.token, cache=cache, max_age=60
+        ) as client:
             await client.query(*question)
             rows["query, cached"] = await _count(client.query(*question))
             rows["query, cached, again"] = await _count(client.query(*question))
@@ -35,13 +47,21 @@ async def _count_all() -> dict[str, tuple[int, int, int]]:
 
 async def _count(call: Awaitable[object]) -> tuple[int, int, int]:
     codes = set[CodeType]()
-    sys.setprofile(lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None)
+    sys.setprofile(
+        lambda frame, event, _: codes.add(frame.f_code) if event == "call" else None
+    )
     try:
         await call
     finally:
         sys.setprofile(None)
-    paths = {code: code.co_filename.removeprefix(PACKAGE) for code in codes if _is_ours(code)}
-    classes = {(path, code.co_qualname.split(".")[0]) for code, path in paths.items() if _is_method(code)}
+    paths = {
+        code: code.co_filename.removeprefix(PACKAGE) for code in codes if _is_ours(code)
+    }
+    classes = {
+        (path, code.co_qualname.split(".")[0])
+        for code, path in paths.items()
+        if _is_method(code)
+    }
     return len(paths), len(classes), len({*paths.values()})
 
 

@@ -1,4 +1,5 @@
-"""Extracting many companies: CPU beside fetching the same bytes, engines, memory, and runs that do nothing.
+"""Extracting many companies: CPU beside fetching the same bytes, engines, memory, and
+runs that do nothing.
 
 Each figure is of a separate process, against a replaying service in another.
 """
@@ -36,7 +37,9 @@ USUAL = 1171  # series of a company, the median of real ones
 
 @contextmanager
 def night(series: int, fail: int = 0, latency: int = 0) -> Iterator[str]:
-    """Give the address of a replaying service, which answers after so many milliseconds."""
+    """Give the address of a replaying service, which answers after so many
+    milliseconds.
+    """
     arguments = map(str, (series, KINDS, fail, latency))
     with subprocess.Popen(
         [sys.executable, "-m", "benchmarks._night", *arguments],
@@ -53,7 +56,15 @@ def night(series: int, fail: int = 0, latency: int = 0) -> Iterator[str]:
 
 def measured(way: str, url: str, entities: int, folder: Path) -> dict[str, Any]:
     """Return what a separate process measured of one way."""
-    command = [sys.executable, "-m", "benchmarks.extraction", way, url, str(entities), str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.extraction",
+        way,
+        url,
+        str(entities),
+        str(folder),
+    ]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=ROOT)
     return json.loads(done.stdout)
 
@@ -62,7 +73,9 @@ async def discarded(url: str, entities: int) -> int:
     """Fetch the same answers as bytes, and throw them away; return how many."""
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
+    async with aiohttp.ClientSession(
+        url, connector=connector, headers=headers
+    ) as session:
         numbers, counts = iter(range(1, entities + 1)), []
         asked = [await requests_of(session, kind) for kind in range(KINDS)]
 
@@ -79,19 +92,37 @@ async def discarded(url: str, entities: int) -> int:
     return sum(counts)
 
 
-async def extracted(url: str, entities: int, folder: Path, history: bool | None = None) -> dict[str, int]:
-    """Extract all series of all periods; return how many answers that took, and how the entities fared."""
+async def extracted(
+    url: str, entities: int, folder: Path, history: bool | None = None
+) -> dict[str, int]:
+    """Extract all series of all periods; return how many answers that took, and how the
+    entities fared.
+    """
     ids = [entity_id(number) for number in range(1, entities + 1)]
     async with Client(url, TOKEN, max_in_flight=IN_FLIGHT) as client:
-        report = await extract(client, ids, Select(), FiscalRange(), to=folder, history=history)
-    return {"answers": report.requests, "done": len(report.done), "failed": len(report.failed)}
+        report = await extract(
+            client, ids, Select(), FiscalRange(), to=folder, history=history
+        )
+    return {
+        "answers": report.requests,
+        "done": len(report.done),
+        "failed": len(report.failed),
+    }
 
 
 async def sent_out(engine: Executor, entities: int, folder: Path) -> dict[str, int]:
-    """Extract the same over the workers of an engine, whose environment names the service."""
+    """Extract the same over the workers of an engine, whose environment names the
+    service.
+    """
     ids = [entity_id(number) for number in range(1, entities + 1)]
     report = await extract(
-        Client.from_env, ids, Select(), FiscalRange(), to=folder, executor=engine, chunk=CHUNK
+        Client.from_env,
+        ids,
+        Select(),
+        FiscalRange(),
+        to=folder,
+        executor=engine,
+        chunk=CHUNK,
     )
     assert len(report.done) == entities
     return {"answers": report.requests}
@@ -109,7 +140,9 @@ def dask() -> Iterator[Executor]:
     """Give the executor of a Dask cluster of as many processes."""
     from distributed import Client as Cluster
 
-    with Cluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster:
+    with Cluster(
+        n_workers=WORKERS, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
         yield cluster.get_executor(pure=False)
 
 
@@ -117,7 +150,9 @@ ENGINES = {"pool": pool, "dask": dask}
 
 
 def measure_engine(way: str, url: str, entities: int, folder: Path) -> None:
-    """Print what an engine's workers take; they have done some entities before, so imports do not count."""
+    """Print what an engine's workers take; they have done some entities before, so
+    imports do not count.
+    """
     os.environ |= {"ASYNCFIN_BASE_URL": url, "ASYNCFIN_TOKEN": TOKEN}
     with ENGINES[way]() as engine:
         asyncio.run(sent_out(engine, 4 * WORKERS * CHUNK, folder / "before"))
@@ -127,7 +162,9 @@ def measure_engine(way: str, url: str, entities: int, folder: Path) -> None:
 
 
 def measure(way: str, url: str, entities: int, folder: Path) -> None:
-    """Print what one way takes in this process; one entity goes before, so that imports do not count."""
+    """Print what one way takes in this process; one entity goes before, so that imports
+    do not count.
+    """
     with tempfile.TemporaryDirectory() as before:
         _taken(way, url, 1, Path(before) / "night")
     began, cpu = time.perf_counter(), time.process_time()
@@ -148,17 +185,24 @@ def _taken(way: str, url: str, entities: int, folder: Path) -> dict[str, int]:
             return {"answers": asyncio.run(extract_by_hand(url, entities, folder))}
         case "command":
             return commanded(url, entities, folder)
-    return asyncio.run(extracted(url, entities, folder, history=True if way == "history" else None))
+    return asyncio.run(
+        extracted(url, entities, folder, history=True if way == "history" else None)
+    )
 
 
 def commanded(url: str, entities: int, folder: Path) -> dict[str, int]:
     """Extract the same by the command, in this process, with its progress in lines."""
     ids = folder.with_name(f"{folder.name}.txt")
-    ids.write_text("".join(f"{entity_id(number)}\n" for number in range(1, entities + 1)))
+    ids.write_text(
+        "".join(f"{entity_id(number)}\n" for number in range(1, entities + 1))
+    )
     os.environ |= {"ASYNCFIN_BASE_URL": url, "ASYNCFIN_TOKEN": TOKEN}
     # The report is written to a text stream of bytes, whose encoding the command sets.
     with redirect_stdout(TextIOWrapper(BytesIO())) as printed:
-        assert command(["extract", "--ids", str(ids), "--into", str(folder), "--json"]) == 0
+        assert (
+            command(["extract", "--ids", str(ids), "--into", str(folder), "--json"])
+            == 0
+        )
     printed.seek(0)
     report = json.load(printed)
     return {"answers": report["requests"], "done": report["done"]}
@@ -167,7 +211,9 @@ def commanded(url: str, entities: int, folder: Path) -> dict[str, int]:
 def run() -> str:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        return "\n\n".join([_speed(place), _engines(place), _memory(place), _failing(place)])
+        return "\n\n".join(
+            [_speed(place), _engines(place), _memory(place), _failing(place)]
+        )
 
 
 def _engines(place: Path, entities: int = 60) -> str:
@@ -181,10 +227,14 @@ def _engines(place: Path, entities: int = 60) -> str:
         "dask": f"Dask, {WORKERS} workers",
     }
     lines = [
-        f"| {names[way]} | {each['answers']:,} | {each['seconds']:.1f} | {alone / each['seconds']:.2f}x |"
+        f"| {names[way]} | {each['answers']:,} | {each['seconds']:.1f} | "
+        f"{alone / each['seconds']:.2f}x |"
         for way, each in found.items()
     ]
-    head = f"| {entities} companies of {USUAL:,} series | requests | seconds | speed |\n|---|---|---|---|"
+    head = (
+        f"| {entities} companies of {USUAL:,} series | requests | seconds | speed "
+        "|\n|---|---|---|---|"
+    )
     return "\n".join([head, *lines])
 
 
@@ -194,12 +244,19 @@ def _speed(place: Path, entities: int = 60) -> str:
         floor = measured("discarded", url, entities, place)
         first = measured("extracted", url, entities, place / "speed")
         again = measured("extracted", url, entities, place / "speed")
-    per_floor, per_answer = floor["cpu"] / floor["answers"], first["cpu"] / first["answers"]
+    per_floor, per_answer = (
+        floor["cpu"] / floor["answers"],
+        first["cpu"] / first["answers"],
+    )
     assert again["answers"] == entities
     return _table(
         f"{entities} companies of {USUAL:,} series",
         ("bytes discarded", floor, f"{per_floor * 1e3:.2f} ms an answer"),
-        ("first run", first, f"{per_answer * 1e3:.2f} ms an answer, {per_answer / per_floor:.2f}x"),
+        (
+            "first run",
+            first,
+            f"{per_answer * 1e3:.2f} ms an answer, {per_answer / per_floor:.2f}x",
+        ),
         (
             "second run, nothing changed",
             again,
@@ -210,7 +267,10 @@ def _speed(place: Path, entities: int = 60) -> str:
 
 def _memory(place: Path) -> str:
     with night(200) as url:
-        few, many = (measured("extracted", url, count, place / str(count)) for count in (200, 2000))
+        few, many = (
+            measured("extracted", url, count, place / str(count))
+            for count in (200, 2000)
+        )
     ratio = many["memory"] / few["memory"]
     return _table(
         "companies of 200 series",
@@ -223,13 +283,19 @@ def _failing(place: Path) -> str:
     with night(20, fail=100) as url:
         figures = measured("extracted", url, 10_000, place / "failing")
     assert (figures["done"], figures["failed"]) == (9_900, 100)
-    return _table("companies of 20 series", ("10,000 entities, 1 % unknown", figures, ""))
+    return _table(
+        "companies of 20 series", ("10,000 entities, 1 % unknown", figures, "")
+    )
 
 
 def _table(title: str, *rows: tuple[str, dict[str, Any], str]) -> str:
-    head = f"| {title} | answers | seconds | CPU seconds | peak MB | |\n|---|---|---|---|---|---|"
+    head = (
+        f"| {title} | answers | seconds | CPU seconds | peak MB | "
+        "|\n|---|---|---|---|---|---|"
+    )
     lines = [
-        f"| {name} | {f['answers']:,} | {f['seconds']:.1f} | {f['cpu']:.1f} | {f['memory']:.0f} | {said} |"
+        f"| {name} | {f['answers']:,} | {f['seconds']:.1f} | {f['cpu']:.1f} | "
+        f"{f['memory']:.0f} | {said} |"
         for name, f, said in rows
     ]
     return "\n".join([head, *lines])
@@ -237,4 +303,6 @@ def _table(title: str, *rows: tuple[str, dict[str, Any], str]) -> str:
 
 if __name__ == "__main__":
     way, url, entities, folder = sys.argv[1:]
-    (measure_engine if way in ENGINES else measure)(way, url, int(entities), Path(folder))
+    (measure_engine if way in ENGINES else measure)(
+        way, url, int(entities), Path(folder)
+    )

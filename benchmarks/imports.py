@@ -1,6 +1,7 @@
 """What a start costs: importing asyncfin and its client, and the help of the commands.
 
-Each import and each command runs in a separate process, in turns. Shown are the medians of the CPU time.
+Each import and each command runs in a separate process, in turns. Shown are the medians
+of the CPU time.
 """
 
 import os
@@ -22,9 +23,18 @@ HELP = "asyncfin --help"
 
 def seconds(arguments: Sequence[str]) -> float:
     """Return the CPU time that a fresh interpreter needs."""
-    compiled = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    compiled = {
+        name: text
+        for name, text in os.environ.items()
+        if name != "PYTHONDONTWRITEBYTECODE"
+    }
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], env=compiled, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, *arguments],
+        env=compiled,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -33,7 +43,9 @@ def medians(processes: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return the median CPU time of each process, run in turns."""
     for arguments in processes.values():  # once for the byte code and the disk cache
         seconds(arguments)
-    rounds = [[seconds(arguments) for arguments in processes.values()] for _ in range(ROUNDS)]
+    rounds = [
+        [seconds(arguments) for arguments in processes.values()] for _ in range(ROUNDS)
+    ]
     return dict(zip(processes, map(median, zip(*rounds, strict=True)), strict=True))
 
 
@@ -46,7 +58,10 @@ def imports() -> dict[str, float]:
 
 def helps() -> dict[str, float]:
     """Return what the help of the program and of each command takes."""
-    commands = {f"asyncfin {name} --help": ["-m", "asyncfin", name, "--help"] for name in NAMES.values()}
+    commands = {
+        f"asyncfin {name} --help": ["-m", "asyncfin", name, "--help"]
+        for name in NAMES.values()
+    }
     return medians({HELP: ["-m", "asyncfin", "--help"], **commands})
 
 
@@ -54,7 +69,11 @@ def run() -> str:
     """Return a Markdown table with the goals."""
     found, shown = imports(), helps()
     base, slowest = shown.pop(HELP), max(shown, key=lambda name: shown[name])
-    floor, client, least = found[FLOOR], found[CLIENT], min(shown, key=lambda name: shown[name])
+    floor, client, least = (
+        found[FLOOR],
+        found[CLIENT],
+        min(shown, key=lambda name: shown[name]),
+    )
     return "\n".join(
         [
             "| process | CPU | ratio | goal |",
@@ -63,8 +82,10 @@ def run() -> str:
             f"| `{FLOOR}` | {floor * 1e3:.0f} ms | 1.00x | |",
             f"| `{CLIENT}` | {client * 1e3:.0f} ms | {client / floor:.2f}x | < 1.1x |",
             f"| `{HELP}` | {base * 1e3:.0f} ms | 1.00x | |",
-            f"| `{least}`, the fastest | {shown[least] * 1e3:.0f} ms | {shown[least] / base:.2f}x | |",
-            f"| `{slowest}`, the slowest | {shown[slowest] * 1e3:.0f} ms | {shown[slowest] / base:.2f}x |"
+            f"| `{least}`, the fastest | {shown[least] * 1e3:.0f} ms | "
+            f"{shown[least] / base:.2f}x | |",
+            f"| `{slowest}`, the slowest | {shown[slowest] * 1e3:.0f} ms | "
+            f"{shown[slowest] / base:.2f}x |"
             " < 1.2x |",
         ]
     )

@@ -1,10 +1,12 @@
-"""Requests and CPU time of the planner, beside the grid of 50 x 50 blocks and the lower bound.
+"""Requests and CPU time of the planner, beside the grid of 50 x 50 blocks and the lower
+bound.
 
-Run from the root of the repository: ``python -m benchmarks.planner``. It prints a Markdown table. Real
-catalogues are read from ``../shared/data`` where that is. Generated ones show how the time grows; dense ones
-are of the kind that analysts ask for: some metrics by some segments; made tables are those that a heuristic
-plans badly (tests/plan/tables.py). A block of the grid is one query, whose
-pages follow its cursor; the planner's batches are a page each.
+Run from the root of the repository: ``python -m benchmarks.planner``. It prints a
+Markdown table. Real catalogues are read from ``../shared/data`` where that is.
+Generated ones show how the time grows; dense ones are of the kind that analysts ask
+for: some metrics by some segments; made tables are those that a heuristic plans badly
+(tests/plan/tables.py). A block of the grid is one query, whose pages follow its cursor;
+the planner's batches are a page each.
 """
 
 import gzip
@@ -47,7 +49,9 @@ ROUNDS = 3
 
 @define
 class Row:
-    """Sums over the catalogues of one line of the table; the times are those of the slowest plans."""
+    """Sums over the catalogues of one line of the table; the times are those of the
+    slowest plans.
+    """
 
     plans: int = 0
     series: int = 0
@@ -72,38 +76,57 @@ class Row:
         return " | ".join(
             [
                 f"{self.plans} | {self.series:,} | {self.requests:,} | {self.bound:,}",
-                f"{self.requests / self.bound:.3f} | {self.grid:,} | {self.grid / self.bound:.3f}",
-                f"{self.batches} | {self.slowest * 1000:.0f} | {self.a_series * 1e6:.0f}",
+                f"{self.requests / self.bound:.3f} | {self.grid:,} | "
+                f"{self.grid / self.bound:.3f}",
+                f"{self.batches} | {self.slowest * 1000:.0f} | "
+                f"{self.a_series * 1e6:.0f}",
             ]
         )
 
 
 HEAD = (
-    "| catalogues, wanted | plans | series | requests | bound | x bound | grid | grid x bound"
-    " | batches | slowest, ms CPU | slowest, us CPU a series |\n|---|---|---|---|---|---|---|---|---|---|---|"
+    "| catalogues, wanted | plans | series | requests | bound | x bound | grid | grid "
+    "x bound"
+    " | batches | slowest, ms CPU | slowest, us CPU a series "
+    "|\n|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 def catalogue(groups: Iterable[dict[str, Any]]) -> Catalogue:
     """Return a catalogue from reporting groups in the shape of the spec."""
     read = tuple(
-        ReportingGroup(**{**group, "series": tuple(map(_series, group["series"]))}) for group in groups
+        ReportingGroup(**{**group, "series": tuple(map(_series, group["series"]))})
+        for group in groups
     )
     periods = (Period(2020, 12, 12), Period(2024, 12, 12))
-    return Catalogue("O-" + "0" * 32, "Example", "0", datetime(2025, 1, 1, tzinfo=UTC), periods, (), read)
+    return Catalogue(
+        "O-" + "0" * 32,
+        "Example",
+        "0",
+        datetime(2025, 1, 1, tzinfo=UTC),
+        periods,
+        (),
+        read,
+    )
 
 
 def _series(fields: dict[str, Any]) -> CatalogueSeries:
-    return CatalogueSeries(**{**fields, "scopes": tuple(ScopeRef(**ref) for ref in fields["scopes"])})
+    return CatalogueSeries(
+        **{**fields, "scopes": tuple(ScopeRef(**ref) for ref in fields["scopes"])}
+    )
 
 
 def real() -> Iterator[Catalogue]:
     for file in sorted(REAL.glob("*.json.gz")):
-        yield catalogue(json.loads(gzip.decompress(file.read_bytes()))["publications"][-1]["groups"])
+        yield catalogue(
+            json.loads(gzip.decompress(file.read_bytes()))["publications"][-1]["groups"]
+        )
 
 
 def best_grid(known: Catalogue, wanted: Iterable[CatalogueSeries]) -> int:
-    """Return the pages of the non-empty blocks, in the best order of metrics and of paths."""
+    """Return the pages of the non-empty blocks, in the best order of metrics and of
+    paths.
+    """
     metrics = _orders(Counter(series.metric_id for series in wanted))
     paths = _orders(Counter(series.scopes for series in wanted))
     groups = {series.reporting_group_id for series in wanted}
@@ -112,7 +135,9 @@ def best_grid(known: Catalogue, wanted: Iterable[CatalogueSeries]) -> int:
 
 
 def _orders(counts: Counter[Any]) -> list[dict[Any, int]]:
-    """Return the block of each line: in catalogue order, by id, and the most used first."""
+    """Return the block of each line: in catalogue order, by id, and the most used
+    first.
+    """
     orders = (counts, sorted(counts), sorted(counts, key=lambda line: -counts[line]))
     return [{line: at // 50 for at, line in enumerate(order)} for order in orders]
 
@@ -125,12 +150,15 @@ def _pages(
 ) -> int:
     used = {(of_metric[series.metric_id], of_path[series.scopes]) for series in wanted}
     matches = Counter(
-        (of_metric.get(series.metric_id, -1), of_path.get(series.scopes, -1)) for series in matchable
+        (of_metric.get(series.metric_id, -1), of_path.get(series.scopes, -1))
+        for series in matchable
     )
     return sum(ceil(count / 100) for block, count in matches.items() if block in used)
 
 
-def measured(known: Catalogue, wanted: tuple[CatalogueSeries, ...]) -> tuple[Plan, float]:
+def measured(
+    known: Catalogue, wanted: tuple[CatalogueSeries, ...]
+) -> tuple[Plan, float]:
     """Return a plan, and the CPU time of the best of a few rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
@@ -146,13 +174,18 @@ def _planned_and_grid(known: Catalogue) -> tuple[Plan, int, float]:
 
 
 def wanted_of(known: Catalogue) -> Iterator[tuple[str, tuple[CatalogueSeries, ...]]]:
-    """Yield what is asked for: everything, random subsets, a few scattered series, all annual groups."""
+    """Yield what is asked for: everything, random subsets, a few scattered series, all
+    annual groups.
+    """
     yield "all series", known.series
     for seed in range(SUBSETS_OF_EACH):
         random = Random(seed)
         yield "30 % at random", tuple(random.sample(known.series, len(known) * 3 // 10))
         yield "25 scattered", tuple(random.sample(known.series, 25))
-    yield "annual groups", tuple(each for each in known if each.reporting_group_id.startswith("annual"))
+    yield (
+        "annual groups",
+        tuple(each for each in known if each.reporting_group_id.startswith("annual")),
+    )
 
 
 def table(name: str, catalogues: Iterable[Catalogue]) -> Iterator[str]:
@@ -166,16 +199,23 @@ def table(name: str, catalogues: Iterable[Catalogue]) -> Iterator[str]:
 
 
 def dense(fill: float, blocks: int) -> Iterator[Catalogue]:
-    """Yield catalogues of one to three groups that lie dense, everywhere or in blocks along the diagonal."""
-    for metrics, paths, groups in product((10, 13, 37, 60, 120), (12, 23, 50, 110), (1, 2, 3)):
+    """Yield catalogues of one to three groups that lie dense, everywhere or in blocks
+    along the diagonal.
+    """
+    for metrics, paths, groups in product(
+        (10, 13, 37, 60, 120), (12, 23, 50, 110), (1, 2, 3)
+    ):
         random = Random(metrics * 1000 + paths * 10 + groups)
         triples = [
             (metric, path, group)
             for metric, path in product(range(metrics), range(paths))
-            if random.random() < fill and metric * blocks // metrics == path * blocks // paths
+            if random.random() < fill
+            and metric * blocks // metrics == path * blocks // paths
             for group in range(groups)
         ]
-        yield of_triples([(f"m{metric}", str(path), f"g{group}") for metric, path, group in triples])
+        yield of_triples(
+            [(f"m{metric}", str(path), f"g{group}") for metric, path, group in triples]
+        )
 
 
 def of_triples(triples: Triples) -> Catalogue:
@@ -187,11 +227,16 @@ def of_triples(triples: Triples) -> Catalogue:
             "reporting_group_id": group,
             "metric_id": metric,
             "scopes": [{"scope_group_id": "segment", "scope_id": path}],
-            **dict.fromkeys(("label", "description", "basis", "number_format", "period_meaning"), ""),
+            **dict.fromkeys(
+                ("label", "description", "basis", "number_format", "period_meaning"), ""
+            ),
         }
         groups.setdefault(group, []).append(series)
     heads = dict.fromkeys(("name", "description", "basis", "cadence"), "")
-    return catalogue({"reporting_group_id": name, **heads, "series": each} for name, each in groups.items())
+    return catalogue(
+        {"reporting_group_id": name, **heads, "series": each}
+        for name, each in groups.items()
+    )
 
 
 def lines() -> Iterator[str]:
@@ -201,10 +246,17 @@ def lines() -> Iterator[str]:
     else:
         yield "| real: skipped, ../shared/data is not there | | | | | | | | | | |"
     for series in (300, 3_000, 30_000):
-        # The publication is dropped: a full collection would walk over it while a plan is timed.
-        known = catalogue(generate(1, series=series, publications=1).publications[-1].groups)
+        # The publication is dropped: a full collection would walk over it while a plan
+        # is timed.
+        known = catalogue(
+            generate(1, series=series, publications=1).publications[-1].groups
+        )
         yield from table(f"generated of {series:,}", [known])
-    for name, fill, blocks in (("dense", 1.0, 1), ("half dense", 0.5, 1), ("dense in blocks", 0.9, 3)):
+    for name, fill, blocks in (
+        ("dense", 1.0, 1),
+        ("half dense", 0.5, 1),
+        ("dense in blocks", 0.9, 3),
+    ):
         row = Row()
         for known in dense(fill, blocks):
             row.add(*_planned_and_grid(known))
@@ -216,27 +268,49 @@ def lines() -> Iterator[str]:
 
 
 def figures() -> Iterator[tuple[str, float, float]]:
-    """Yield figures of plans and their limits: requests as multiples of the lower bound, and CPU time."""
+    """Yield figures of plans and their limits: requests as multiples of the lower
+    bound, and CPU time.
+    """
     found: dict[str, list[tuple[Plan, float]]] = {}
     for name, (triples, _) in TABLES.items():
         known = of_triples(triples)
         kinds = (kind for kind in _KINDS if name in _KINDS[kind])
-        found.setdefault(next(kinds, _FRIENDLY), []).append(measured(known, known.series))
-    friendly = [*islice(dense(1.0, 1), 1), *islice(dense(0.5, 1), 1), *islice(dense(0.9, 3), 1)]
-    friendly.append(catalogue(generate(1, series=3_000, publications=1).publications[-1].groups))
+        found.setdefault(next(kinds, _FRIENDLY), []).append(
+            measured(known, known.series)
+        )
+    friendly = [
+        *islice(dense(1.0, 1), 1),
+        *islice(dense(0.5, 1), 1),
+        *islice(dense(0.9, 3), 1),
+    ]
+    friendly.append(
+        catalogue(generate(1, series=3_000, publications=1).publications[-1].groups)
+    )
     found[_FRIENDLY] += [measured(known, known.series) for known in friendly]
     for kind, plans in found.items():
         most = max(made.requests / made.lower_bound for made, _ in plans)
-        yield f"{kind}: requests, of the lower bound", most, 1.25 if "groups" in kind else 1.1
+        yield (
+            f"{kind}: requests, of the lower bound",
+            most,
+            1.25 if "groups" in kind else 1.1,
+        )
     made = [each for plans in found.values() for each in plans]
     yield "made tables, slowest plan: us of CPU a series", _slowest(made), 150
     by_question: dict[str, list[tuple[Plan, float]]] = {}
     for known in real() if REAL.is_dir() else ():
         for what, wanted in wanted_of(known):
             by_question.setdefault(what, []).append(measured(known, wanted))
-    for what, limit in (("all series", 1.03), ("30 % at random", 1.31)) if by_question else ():
-        requests, bounds = zip(*((m.requests, m.lower_bound) for m, _ in by_question[what]), strict=True)
-        yield f"real companies, {what}: requests, of the lower bound", sum(requests) / sum(bounds), limit
+    for what, limit in (
+        (("all series", 1.03), ("30 % at random", 1.31)) if by_question else ()
+    ):
+        requests, bounds = zip(
+            *((m.requests, m.lower_bound) for m, _ in by_question[what]), strict=True
+        )
+        yield (
+            f"real companies, {what}: requests, of the lower bound",
+            sum(requests) / sum(bounds),
+            limit,
+        )
     if by_question:
         plans = [each for several in by_question.values() for each in several]
         yield "real companies, slowest plan: us of CPU a series", _slowest(plans), 150

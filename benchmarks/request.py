@@ -1,4 +1,6 @@
-"""What one request costs, beside the same by aiohttp alone: `client.dataset` against a server of bytes."""
+"""What one request costs, beside the same by aiohttp alone: `client.dataset` against a
+server of bytes.
+"""
 
 import asyncio
 import json
@@ -34,13 +36,18 @@ class _Answers(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         *requests, self._left = (self._left + data).split(b"\r\n\r\n")
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(_BODY)
+        head = (
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: "
+            b"%d\r\n\r\n" % len(_BODY)
+        )
         self._transport.write((head + _BODY) * len(requests))  # type: ignore[attr-defined]
 
 
 def _serve(port: Connection) -> None:
     async def run() -> None:
-        server = await asyncio.get_running_loop().create_server(_Answers, "127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(
+            _Answers, "127.0.0.1", 0
+        )
         port.send(server.sockets[0].getsockname()[1])
         await server.serve_forever()
 
@@ -51,7 +58,9 @@ def _serve(port: Connection) -> None:
 async def _service() -> AsyncIterator[str]:
     receiver, sender = multiprocessing.Pipe(duplex=False)
     # In another process, whose time does not count.
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(sender,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(sender,), daemon=True
+    )
     process.start()
     try:
         yield f"http://127.0.0.1:{await asyncio.to_thread(receiver.recv)}"
@@ -60,7 +69,9 @@ async def _service() -> AsyncIterator[str]:
 
 
 async def request() -> float:
-    """Return the CPU time of `client.dataset` as a multiple of aiohttp's: the median of rounds in turn."""
+    """Return the CPU time of `client.dataset` as a multiple of aiohttp's: the median of
+    rounds in turn.
+    """
     headers = {"Authorization": "Bearer some-token"}
     async with (
         _service() as url,

@@ -1,10 +1,12 @@
-"""What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox; and real companies.
+"""What one query page of 100 series x 120 periods, 60 % filled, costs the sandbox; and
+real companies.
 
-The rules are asked without HTTP: from the request's bytes to the response's, for a page whose pieces are
-kept since the first time. Next to it is what rendering the same page anew would cost, by json.dumps of its
-parsed form. Over HTTP, the CPU of a process with the sandbox is divided by that of one with a plain
-aiohttp.web server that sends the same bytes, in turns. The real companies of ``../shared/data``, if they are
-there, are loaded in a process of their own; the largest is asked for 40 series at a time.
+The rules are asked without HTTP: from the request's bytes to the response's, for a page
+whose pieces are kept since the first time. Next to it is what rendering the same page
+anew would cost, by json.dumps of its parsed form. Over HTTP, the CPU of a process with
+the sandbox is divided by that of one with a plain aiohttp.web server that sends the
+same bytes, in turns. The real companies of ``../shared/data``, if they are there, are
+loaded in a process of their own; the largest is asked for 40 series at a time.
 """
 
 import asyncio
@@ -77,8 +79,12 @@ asyncio.run(main())
 
 
 def served_page() -> tuple[Publication, Request, bytes]:
-    """Return a publication, a query for a part of its periods, and its page of about 0.4 MB."""
-    publication = generate(1, series=1000, periods=60, fill=0.25, publications=1).publications[-1]
+    """Return a publication, a query for a part of its periods, and its page of about
+    0.4 MB.
+    """
+    publication = generate(
+        1, series=1000, periods=60, fill=0.25, publications=1
+    ).publications[-1]
     asked, served = request(publication, 6, "original"), service(publication)
     page = answer(asked, served).body
     served.store.close()
@@ -86,7 +92,9 @@ def served_page() -> tuple[Publication, Request, bytes]:
 
 
 async def over_http() -> tuple[float, float, int]:
-    """Return the ms of CPU that the sandbox takes for a page, and aiohttp.web; and the size of the page."""
+    """Return the ms of CPU that the sandbox takes for a page, and aiohttp.web; and the
+    size of the page.
+    """
     least, size = {"sandbox": float("inf"), "aiohttp.web": float("inf")}, 0
     with ExitStack() as stack:
         servers = {}
@@ -103,10 +111,15 @@ async def over_http() -> tuple[float, float, int]:
         async with aiohttp.ClientSession() as session:
             for _ in range(5):
                 for kind, (server, url, token, body) in servers.items():
-                    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+                    headers = {
+                        "Authorization": f"Bearer {token}",
+                        "Content-Type": "application/json",
+                    }
                     began = cpu(server)
                     for _ in range(ROUNDS):
-                        async with session.post(url, data=body, headers=headers) as response:
+                        async with session.post(
+                            url, data=body, headers=headers
+                        ) as response:
                             size = len(await response.read())
                     least[kind] = min(least[kind], (cpu(server) - began) / ROUNDS * 1e3)
         for server, *_ in servers.values():
@@ -118,12 +131,15 @@ def _http_table(ours: float, plain: float, size: int) -> str:
     return (
         "| over HTTP, kB | sandbox, ms CPU | aiohttp.web, ms CPU | ratio | goal |\n|"
         + " --- |" * 5
-        + f"\n| {size / 1000:,.0f} | {ours:.2f} | {plain:.2f} | {ours / plain:.1f} | at most {HTTP_GOAL} |"
+        + f"\n| {size / 1000:,.0f} | {ours:.2f} | {plain:.2f} | {ours / plain:.1f} | "
+        f"at most {HTTP_GOAL} |"
     )
 
 
 def request(publication: Publication, start: int, value_version: str) -> Request:
-    """A query for the first 100 series of the most frequent metrics and paths, from a period on."""
+    """A query for the first 100 series of the most frequent metrics and paths, from a
+    period on.
+    """
     series = [one for group in publication.groups for one in group["series"]]
     metrics = Counter(one["metric_id"] for one in series).most_common(50)
     paths = Counter(json.dumps(one["scopes"]) for one in series).most_common(50)
@@ -150,7 +166,12 @@ def service(publication: Publication) -> Service:
     store.publish(publication)
     store.put_account(Account("main"))
     store.put_token("token", Token("main", PERMISSIONS, "rest"))
-    return Service(store, Meter(store, lambda: datetime.now(UTC), float), Dialect(), "http://service.test")
+    return Service(
+        store,
+        Meter(store, lambda: datetime.now(UTC), float),
+        Dialect(),
+        "http://service.test",
+    )
 
 
 def milliseconds(work: Callable[[], Any]) -> float:
@@ -165,30 +186,54 @@ def milliseconds(work: Callable[[], Any]) -> float:
 
 def run() -> str:
     """Return a Markdown table: the goal is less than 10 ms for a page."""
-    publication = generate(1, series=1000, periods=120, fill=0.6, publications=1).publications[-1]
+    publication = generate(
+        1, series=1000, periods=120, fill=0.6, publications=1
+    ).publications[-1]
     served = service(publication)
-    rows = ["| periods | version | values | kB | a page | rendered anew | goal |", "|" + " --- |" * 7]
+    rows = [
+        "| periods | version | values | kB | a page | rendered anew | goal |",
+        "|" + " --- |" * 7,
+    ]
     for name, share in SPANS.items():
         for version in ("original", "latest_restated"):
             asked = request(publication, int(len(publication.periods) * share), version)
             page = json.loads(body := answer(asked, served).body)
-            values = sum(cell is not None for series in page["series"] for cell in series["values"])
+            values = sum(
+                cell is not None
+                for series in page["series"]
+                for cell in series["values"]
+            )
             ours = milliseconds(lambda asked=asked: answer(asked, served))
             anew = milliseconds(lambda page=page: json.dumps(page))
             rows.append(
-                f"| {name}: {len(page['periods'])} | {version} | {values:,} in {len(page['series'])} series"
-                f" | {len(body) / 1000:,.0f} | {ours:.1f} ms | {anew:.1f} ms | < {GOAL} ms |"
+                f"| {name}: {len(page['periods'])} | {version} | {values:,} in "
+                f"{len(page['series'])} series"
+                f" | {len(body) / 1000:,.0f} | {ours:.1f} ms | {anew:.1f} ms | < "
+                f"{GOAL} ms |"
             )
     served.store.close()
     rows += ["", _http_table(*asyncio.run(over_http()))]
-    return "\n".join([*rows, "", *(real() if REAL else ["Real companies: ../shared/data is not there."])])
+    return "\n".join(
+        [
+            *rows,
+            "",
+            *(real() if REAL else ["Real companies: ../shared/data is not there."]),
+        ]
+    )
 
 
 def real() -> list[str]:
-    """Return a Markdown table of loading all real companies, and of queries for some series of one."""
+    """Return a Markdown table of loading all real companies, and of queries for some
+    series of one.
+    """
     loading = [sys.executable, "-c", LOADING, *map(str, REAL)]
-    seconds, megabytes = subprocess.run(loading, capture_output=True, check=True).stdout.split()
-    publication = max((load(path).publications[-1] for path in REAL), key=lambda each: len(each.values))
+    seconds, megabytes = subprocess.run(
+        loading, capture_output=True, check=True
+    ).stdout.split()
+    publication = max(
+        (load(path).publications[-1] for path in REAL),
+        key=lambda each: len(each.values),
+    )
     served = service(publication)
     series = [one for group in publication.groups for one in group["series"]]
     source = random.Random(1)
@@ -198,16 +243,23 @@ def real() -> list[str]:
         paths = {json.dumps(one["scopes"]): one["scopes"] for one in wanted}
         metrics = sorted({one["metric_id"] for one in wanted})
         periods = {"mode": "trailing", "months": 1200}
-        query = {"metric_ids": metrics, "scope_combinations": [*paths.values()], "periods": periods}
+        query = {
+            "metric_ids": metrics,
+            "scope_combinations": [*paths.values()],
+            "periods": periods,
+        }
         bodies.append(json.dumps(query | {"limit": 100}).encode())
     head = request(publication, 0, "original")
     requests = [evolve(head, body=body) for body in bodies]
-    a_query = milliseconds(lambda: [answer(each, served) for each in requests]) / len(requests)
+    a_query = milliseconds(lambda: [answer(each, served) for each in requests]) / len(
+        requests
+    )
     served.store.close()
     return [
         "| real companies | loaded, s CPU | peak, MB | queries a second of CPU |",
         "|" + " --- |" * 4,
-        f"| {len(REAL)} | {float(seconds):.1f} | {float(megabytes):.0f} | {1000 / a_query:.0f}"
+        f"| {len(REAL)} | {float(seconds):.1f} | {float(megabytes):.0f} | "
+        f"{1000 / a_query:.0f}"
         f" of {len(series):,} series |",
     ]
 

@@ -1,6 +1,8 @@
-"""Questions to companies of which nothing is known, beside the same requests by aiohttp and orjson.
+"""Questions to companies of which nothing is known, beside the same requests by aiohttp
+and orjson.
 
-By hand nothing is planned, checked, paced or repeated: the requests are those that the client has sent.
+By hand nothing is planned, checked, paced or repeated: the requests are those that the
+client has sent.
 """
 
 import asyncio
@@ -35,18 +37,24 @@ Requests = list[tuple[str, str, str]]
 
 
 @asynccontextmanager
-async def _asked(url: str, ask: Callable[[int], Awaitable[object]]) -> AsyncIterator[Any]:
+async def _asked(
+    url: str, ask: Callable[[int], Awaitable[object]]
+) -> AsyncIterator[Any]:
     """Yield a session, and what the client asks of a company of each kind."""
     headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
-    async with aiohttp.ClientSession(url, connector=connector, headers=headers) as session:
+    async with aiohttp.ClientSession(
+        url, connector=connector, headers=headers
+    ) as session:
         for kind in range(KINDS):
             await ask(kind)
         yield session, [await requests_of(session, kind) for kind in range(KINDS)]
 
 
 async def _bodies(
-    session: aiohttp.ClientSession, requests: Mapping[int, Requests] | list[Requests], number: int
+    session: aiohttp.ClientSession,
+    requests: Mapping[int, Requests] | list[Requests],
+    number: int,
 ) -> list[bytes]:
     bodies, kind = [], number % KINDS
     for method, path, body in requests[kind]:
@@ -57,12 +65,21 @@ async def _bodies(
 
 
 def _client(url: str) -> Client:
-    return Client(url, TOKEN, bucket=TokenBucket(PLENTY, PLENTY), cache=MemoryCache(), max_age=3600)
+    return Client(
+        url,
+        TOKEN,
+        bucket=TokenBucket(PLENTY, PLENTY),
+        cache=MemoryCache(),
+        max_age=3600,
+    )
 
 
 def _numbers(page: Any) -> dict[str, dict[tuple[int, ...], float]]:
     """Return the numbers of a page of a query, by series and period."""
-    periods = [(each["year"], each["end_month"], each["duration_months"]) for each in page["periods"]]
+    periods = [
+        (each["year"], each["end_month"], each["duration_months"])
+        for each in page["periods"]
+    ]
     return {
         series["series_id"]: {
             period: value["number"]
@@ -74,9 +91,12 @@ def _numbers(page: Any) -> dict[str, dict[tuple[int, ...], float]]:
 
 
 async def _ratio(
-    works: list[Callable[[], Awaitable[None]]], clock: Callable[[], float] = process_time
+    works: list[Callable[[], Awaitable[None]]],
+    clock: Callable[[], float] = process_time,
 ) -> float:
-    """Return the time of the first work as a multiple of the second's: the median of rounds in turn."""
+    """Return the time of the first work as a multiple of the second's: the median of
+    rounds in turn.
+    """
     ratios = []
     for _ in range(ROUNDS):
         seconds = []
@@ -89,14 +109,18 @@ async def _ratio(
 
 
 async def many() -> float:
-    """Return the ratio of `query_many` to dicts of numbers by hand, for 300 companies of 60 series."""
+    """Return the ratio of `query_many` to dicts of numbers by hand, for 300 companies
+    of 60 series.
+    """
     with night(SMALL) as url:
 
         async def ours(count: int = COMPANIES) -> None:
             bucket = TokenBucket(PLENTY, PLENTY)
             async with (
                 Client(url, TOKEN, bucket=bucket) as client,
-                client.query_many(map(entity_id, range(count)), Select(), FiscalRange()) as answers,
+                client.query_many(
+                    map(entity_id, range(count)), Select(), FiscalRange()
+                ) as answers,
             ):
                 async for answer in answers:
                     assert answer.panel is not None
@@ -115,7 +139,9 @@ async def many() -> float:
 
             await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
 
-        async with _asked(url, lambda kind: ours(KINDS) if not kind else asyncio.sleep(0)) as (
+        async with _asked(
+            url, lambda kind: ours(KINDS) if not kind else asyncio.sleep(0)
+        ) as (
             session,
             requests,
         ):
@@ -123,7 +149,9 @@ async def many() -> float:
 
 
 async def cold() -> float:
-    """Return the ratio of a cold visit to a company of 206 series, its JSON too, to a backend by hand."""
+    """Return the ratio of a cold visit to a company of 206 series, its JSON too, to a
+    backend by hand.
+    """
     with night(VISITED) as url:
         async with _client(url) as first:
 
@@ -138,19 +166,26 @@ async def cold() -> float:
 
             async def by_hand() -> None:
                 for number in range(VISITS):
-                    pages = [orjson.loads(body) for body in await _bodies(session, requests, number)]
+                    pages = [
+                        orjson.loads(body)
+                        for body in await _bodies(session, requests, number)
+                    ]
                     series = [each for page in pages for each in page.get("series", ())]
-                    assert orjson.dumps({"periods": pages[-1]["periods"], "series": series})
+                    assert orjson.dumps(
+                        {"periods": pages[-1]["periods"], "series": series}
+                    )
 
             async with _asked(url, visit) as (session, requests):
                 return await _ratio([ours, by_hand])
 
 
 async def first() -> tuple[float, float, float]:
-    """Return what a first question to a company of 206 series takes: requests, wall and CPU time.
+    """Return what a first question to a company of 206 series takes: requests, wall and
+    CPU time.
 
-    Requests are those besides the pages of the catalogue and the queries. By hand the pages are requested one
-    after the other and the queries at once, and numbers are put into dicts.
+    Requests are those besides the pages of the catalogue and the queries. By hand the
+    pages are requested one after the other and the queries at once, and numbers are put
+    into dicts.
     """
     with night(VISITED, latency=20) as url:
         beyond = 0
@@ -158,29 +193,47 @@ async def first() -> tuple[float, float, float]:
         async def ours(count: int = FIRST) -> None:
             nonlocal beyond
             for number in range(count):
-                async with Client(url, TOKEN, bucket=TokenBucket(PLENTY, PLENTY)) as client:
-                    panel = await client.query(entity_id(number), Select(), FiscalRange())
+                async with Client(
+                    url, TOKEN, bucket=TokenBucket(PLENTY, PLENTY)
+                ) as client:
+                    panel = await client.query(
+                        entity_id(number), Select(), FiscalRange()
+                    )
                     for series in panel.series_ids:
                         panel._grid.observations(series)
                 operations = client.stats().by_operation
                 beyond += sum(each.requests for each in operations.values())
-                beyond -= operations["catalogue"].requests + operations["query"].requests
+                beyond -= (
+                    operations["catalogue"].requests + operations["query"].requests
+                )
 
         async def by_hand() -> None:
             for number in range(FIRST):
                 asked = requests[number % KINDS]
                 pages = [each for each in asked if each[0] == "GET"]
                 queries = [each for each in asked if each[0] == "POST"]
-                headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
+                headers = {
+                    "Authorization": f"Bearer {TOKEN}",
+                    "Content-Type": "application/json",
+                }
                 async with aiohttp.ClientSession(url, headers=headers) as session:
                     for page in pages:
-                        orjson.loads((await _bodies(session, {number % KINDS: [page]}, number))[0])
+                        orjson.loads(
+                            (await _bodies(session, {number % KINDS: [page]}, number))[
+                                0
+                            ]
+                        )
                     for (body,) in await asyncio.gather(
-                        *(_bodies(session, {number % KINDS: [query]}, number) for query in queries)
+                        *(
+                            _bodies(session, {number % KINDS: [query]}, number)
+                            for query in queries
+                        )
                     ):
                         _numbers(orjson.loads(body))
 
-        async with _asked(url, lambda kind: ours(KINDS) if not kind else asyncio.sleep(0)) as (_, requests):
+        async with _asked(
+            url, lambda kind: ours(KINDS) if not kind else asyncio.sleep(0)
+        ) as (_, requests):
             wall = await _ratio([ours, by_hand], perf_counter)
             return beyond, wall, await _ratio([ours, by_hand])
 
@@ -201,7 +254,9 @@ async def _kept_by_hand(url: str, token: str, plan: Plan) -> list[bytes]:
     async with aiohttp.ClientSession(url, headers=headers) as session:
         cursor: str | None = ""
         while cursor is not None:
-            asked = catalogue_request(entity, expected_dataset_id=None, page_size=100, cursor=cursor or None)
+            asked = catalogue_request(
+                entity, expected_dataset_id=None, page_size=100, cursor=cursor or None
+            )
             async with session.get(asked.path, params=asked.params) as answer:
                 bodies.append(await answer.read())
             cursor = orjson.loads(bodies[-1]).get("next_cursor")
@@ -213,18 +268,29 @@ async def _kept_by_hand(url: str, token: str, plan: Plan) -> list[bytes]:
 
 
 async def memory() -> float:
-    """Return the memory of a cached company of the demo as a multiple of that of its response bodies."""
+    """Return the memory of a cached company of the demo as a multiple of that of its
+    response bodies.
+    """
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=_serve_demo, args=(sender,), daemon=True)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve_demo, args=(sender,), daemon=True
+    )
     process.start()
     try:
         url, token, entities = await asyncio.to_thread(receiver.recv)
         sizes: list[list[int]] = [[], []]
-        async with Client(url, token, cache=MemoryCache()) as client, Client(url, token) as plain:
-            plans = [await plain.plan(each, Select(), FiscalRange()) for each in entities]
+        async with (
+            Client(url, token, cache=MemoryCache()) as client,
+            Client(url, token) as plain,
+        ):
+            plans = [
+                await plain.plan(each, Select(), FiscalRange()) for each in entities
+            ]
             kept: list[Any] = []
             for plan in plans:
-                question = client.query(plan.catalogue.entity_id, Select(), FiscalRange())
+                question = client.query(
+                    plan.catalogue.entity_id, Select(), FiscalRange()
+                )
                 for at, way in enumerate((question, _kept_by_hand(url, token, plan))):
                     gc.collect()
                     tracemalloc.start()
@@ -243,6 +309,10 @@ async def memory() -> float:
 def run() -> str:
     """Return a table."""
     lines = ["| | of by hand |", "| --- | --- |"]
-    for name, measure in (("query_many", many), ("cold visit", cold), ("memory", memory)):
+    for name, measure in (
+        ("query_many", many),
+        ("cold visit", cold),
+        ("memory", memory),
+    ):
         lines.append(f"| {name} | {asyncio.run(measure()):.2f} |")
     return "\n".join(lines)

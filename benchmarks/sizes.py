@@ -18,22 +18,39 @@ from benchmarks.catalogue import Service, service
 async def _sizes(at: Service) -> list[tuple[str, str]]:
     gc.disable()
     async with Client(at.base_url, at.token) as client:
-        series = Select(metric_ids=(await client.catalogue(at.entity_id)).series[0].metric_id)
+        series = Select(
+            metric_ids=(await client.catalogue(at.entity_id)).series[0].metric_id
+        )
         await client.query(at.entity_id, series, FiscalRange())
-        rows = [("a process that has asked one question", f"{memory() / 1e6:.0f} MB of resident memory")]
+        rows = [
+            (
+                "a process that has asked one question",
+                f"{memory() / 1e6:.0f} MB of resident memory",
+            )
+        ]
         catalogues, before = [], memory()
         for _ in range(5):
             async with Client(at.base_url, at.token) as other:
                 catalogues.append(await other.catalogue(at.entity_id))
         gc.collect()
         count = sum(map(len, catalogues))
-        rows.append(("a catalogue in memory", f"{(memory() - before) / count / 1e3:.1f} kB a series"))
+        rows.append(
+            (
+                "a catalogue in memory",
+                f"{(memory() - before) / count / 1e3:.1f} kB a series",
+            )
+        )
     with tempfile.TemporaryDirectory() as folder:
         for cache in (MemoryCache(), FileCache(Path(folder, "cache"))):
             async with Client(at.base_url, at.token, cache=cache) as client:
                 panel = await client.query(at.entity_id, Select(), FiscalRange())
             found = await cache.inspect()
-            rows.append((type(cache).__name__, f"{found.bytes / len(panel) / 1e3:.1f} kB a series"))
+            rows.append(
+                (
+                    type(cache).__name__,
+                    f"{found.bytes / len(panel) / 1e3:.1f} kB a series",
+                )
+            )
             await cache.aclose()
     return rows
 
@@ -43,9 +60,16 @@ def run() -> str:
         argv = (at.base_url, at.token, at.entity_id)
         code = "import sys; from benchmarks.sizes import main; main(*sys.argv[1:])"
         command = [sys.executable, "-c", code, *argv]
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout
 
 
 def main(*argv: str) -> None:
     rows = asyncio.run(_sizes(Service(*argv)))
-    print("| what | size |", "| --- | --- |", *(f"| {what} | {size} |" for what, size in rows), sep="\n")
+    print(
+        "| what | size |",
+        "| --- | --- |",
+        *(f"| {what} | {size} |" for what, size in rows),
+        sep="\n",
+    )

@@ -1,4 +1,5 @@
-"""The longest stops of the loop with a company of 24,000 series: refused questions, the tools, and reads.
+"""The longest stops of the loop with a company of 24,000 series: refused questions, the
+tools, and reads.
 
 The service runs in another process: `python -m benchmarks.stops` is that process.
 """
@@ -18,17 +19,31 @@ from benchmarks._gauges import Heartbeat
 from tests.handmade import dataset
 
 # Metric ids are made of these, so that thousands are spelt alike.
-_WORDS = ("Net", "Income", "Tax", "Debt", "Asset", "Lease", "Gain", "Segment", "Parent", "Share")
+_WORDS = (
+    "Net",
+    "Income",
+    "Tax",
+    "Debt",
+    "Asset",
+    "Lease",
+    "Gain",
+    "Segment",
+    "Parent",
+    "Share",
+)
 _METRICS, _SCOPES, _ROUNDS = 3_000, 8, 3
 
 
 def large() -> dict[str, Any]:
     """Return a company of 24,000 series."""
     metrics = [
-        f"x:{_WORDS[at % 10]}{_WORDS[at // 10 % 10]}{_WORDS[at // 100 % 10]}{at}" for at in range(_METRICS)
+        f"x:{_WORDS[at % 10]}{_WORDS[at // 10 % 10]}{_WORDS[at // 100 % 10]}{at}"
+        for at in range(_METRICS)
     ]
     names = [(metric, f"scope{at}") for metric in metrics for at in range(_SCOPES)]
-    return dataset({name: {"FY2023": at, "FY2024": at + 1} for at, name in enumerate(names)})
+    return dataset(
+        {name: {"FY2023": at, "FY2024": at + 1} for at, name in enumerate(names)}
+    )
 
 
 async def _serve() -> None:
@@ -38,7 +53,9 @@ async def _serve() -> None:
 
 
 async def longest(work: Callable[[], Awaitable[object]]) -> float:
-    """Return the longest stop of the loop during some work, in ms of the loop's thread: the least of some."""
+    """Return the longest stop of the loop during some work, in ms of the loop's thread:
+    the least of some.
+    """
     stops = []
     for _ in range(_ROUNDS):
         heartbeat = Heartbeat()
@@ -53,7 +70,11 @@ async def longest(work: Callable[[], Awaitable[object]]) -> float:
 async def stops() -> dict[str, float]:
     """Return the longest stop of each kind of work, in ms."""
     service = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.stops", stdout=PIPE, stdin=asyncio.subprocess.DEVNULL
+        sys.executable,
+        "-m",
+        "benchmarks.stops",
+        stdout=PIPE,
+        stdin=asyncio.subprocess.DEVNULL,
     )
     assert service.stdout is not None
     url, token, entity_id = (await service.stdout.readline()).decode().split()
@@ -76,11 +97,15 @@ async def stops() -> dict[str, float]:
 
             return {
                 "a refused question": await longest(refused),
-                "a tool, unknown metric": await longest(lambda: tool("query", series=["NetIncomTaxx"])),
+                "a tool, unknown metric": await longest(
+                    lambda: tool("query", series=["NetIncomTaxx"])
+                ),
                 "a tool, words without a match": await longest(
                     lambda: tool("find_series", words="incomme qqzz texes")
                 ),
-                "all series": await longest(lambda: client.query(entity_id, Select(), FiscalRange())),
+                "all series": await longest(
+                    lambda: client.query(entity_id, Select(), FiscalRange())
+                ),
             }
     finally:
         service.terminate()

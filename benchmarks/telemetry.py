@@ -1,8 +1,9 @@
-"""What OpenTelemetry costs: the CPU time that observers take of questions, and what the SDK alone takes.
+"""What OpenTelemetry costs: the CPU time that observers take of questions, and what the
+SDK alone takes.
 
-An observer's calls are timed where they happen, by the clock of their thread: the difference between
-questions with and without it is smaller than what other work on the machine adds to either. The least of
-the rounds is shown.
+An observer's calls are timed where they happen, by the clock of their thread: the
+difference between questions with and without it is smaller than what other work on the
+machine adds to either. The least of the rounds is shown.
 """
 
 import asyncio
@@ -19,11 +20,21 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import (
+    BatchSpanProcessor,
+    SpanExporter,
+    SpanExportResult,
+)
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, Sampler
 
 from asyncfin import Client, FiscalRange, MemoryCache, Select, TokenBucket
-from asyncfin.events import Event, Observer, QuestionFinished, QuestionStarted, RequestFinished
+from asyncfin.events import (
+    Event,
+    Observer,
+    QuestionFinished,
+    QuestionStarted,
+    RequestFinished,
+)
 from asyncfin.telemetry import OpenTelemetryObserver
 from benchmarks._shapes import dense
 from benchmarks.answers import served
@@ -46,12 +57,16 @@ def _providers(sampler: Sampler = DEFAULT_ON) -> tuple[TracerProvider, MeterProv
 
 
 class _Least:
-    """The SDK's calls for the required spans and the histogram, with attributes that are made once."""
+    """The SDK's calls for the required spans and the histogram, with attributes that
+    are made once.
+    """
 
     def __init__(self) -> None:
         tracers, meters = _providers()
         self._tracer = tracers.get_tracer("benchmark")
-        self._duration = meters.get_meter("benchmark").create_histogram("http.client.request.duration", "s")
+        self._duration = meters.get_meter("benchmark").create_histogram(
+            "http.client.request.duration", "s"
+        )
         self._conventional = {
             "server.address": "127.0.0.1",
             "server.port": 80,
@@ -71,18 +86,26 @@ class _Least:
             case RequestFinished():
                 self._duration.record(event.seconds, self._conventional)
                 self._tracer.start_span(
-                    "asyncfin query", kind=trace.SpanKind.CLIENT, attributes=self._attempt
+                    "asyncfin query",
+                    kind=trace.SpanKind.CLIENT,
+                    attributes=self._attempt,
                 ).end()
             case QuestionStarted():
-                self._span = self._tracer.start_span("asyncfin.question", attributes=self._question)
+                self._span = self._tracer.start_span(
+                    "asyncfin.question", attributes=self._question
+                )
                 attach(trace.set_span_in_context(self._span))
             case QuestionFinished():
                 attach(trace.set_span_in_context(trace.INVALID_SPAN))
                 self._span.end()
 
 
-def _observing(tracers: trace.TracerProvider, meters: metrics.MeterProvider) -> Observer:
-    return OpenTelemetryObserver(TokenBucket(), MemoryCache(), tracer_provider=tracers, meter_provider=meters)
+def _observing(
+    tracers: trace.TracerProvider, meters: metrics.MeterProvider
+) -> Observer:
+    return OpenTelemetryObserver(
+        TokenBucket(), MemoryCache(), tracer_provider=tracers, meter_provider=meters
+    )
 
 
 OBSERVERS: dict[str, Callable[[], Observer]] = {
@@ -108,7 +131,11 @@ class _Timed:
 
 
 async def _row(
-    name: str, url: str, token: str, ask: Callable[[Client], Awaitable[object]], count: int
+    name: str,
+    url: str,
+    token: str,
+    ask: Callable[[Client], Awaitable[object]],
+    count: int,
 ) -> str:
     shares = {}
     least = 0.0
@@ -128,12 +155,17 @@ async def _row(
                 timed.nanoseconds, began = 0, process_time()
                 for _ in range(count):
                     await ask(client)
-                times.append(((process_time() - began) / count, timed.nanoseconds / count / 1e9))
+                times.append(
+                    ((process_time() - began) / count, timed.nanoseconds / count / 1e9)
+                )
         shares[kind] = min(observed for _, observed in times)
         if kind == "nothing":  # the clock's part of every call
             least = min(total for total, _ in times) - shares[kind]
     clock = shares.pop("nothing")
-    parts = [f"{(each - clock) * 1e6:,.0f} us, {(each - clock) / least:.1%}" for each in shares.values()]
+    parts = [
+        f"{(each - clock) * 1e6:,.0f} us, {(each - clock) / least:.1%}"
+        for each in shares.values()
+    ]
     return f"| {name} | {least * 1e3:.2f} ms | {' | '.join(parts)} |"
 
 
@@ -144,7 +176,17 @@ def run() -> str:
         served(dense(), Path(folder)) as (question, url, token),
     ):
         plan, _ = pickle.loads(Path(question).read_bytes())
-        rows.append(asyncio.run(_row(f"{plan.requests} full pages", url, token, partial(_run, plan=plan), 1)))
+        rows.append(
+            asyncio.run(
+                _row(
+                    f"{plan.requests} full pages",
+                    url,
+                    token,
+                    partial(_run, plan=plan),
+                    1,
+                )
+            )
+        )
     with service() as at:
         everything = partial(_query, entity_id=at.entity_id, select=Select())
         one = partial(_query, entity_id=at.entity_id, select=asyncio.run(_few(at)))
@@ -155,7 +197,10 @@ def run() -> str:
         ):
             rows.append(asyncio.run(_row(name, at.base_url, at.token, ask, count)))
     names = [each for each in OBSERVERS if each != "nothing"]
-    head = [f"| question | CPU without | {' | '.join(names)} |", "| --- |" + " ---: |" * (len(names) + 1)]
+    head = [
+        f"| question | CPU without | {' | '.join(names)} |",
+        "| --- |" + " ---: |" * (len(names) + 1),
+    ]
     return "\n".join([*head, *rows])
 
 

@@ -1,4 +1,6 @@
-"""Warm visits to the FastAPI example, beside one that builds each body at each visit, and constant bytes."""
+"""Warm visits to the FastAPI example, beside one that builds each body at each visit,
+and constant bytes.
+"""
 
 import asyncio
 import io
@@ -19,21 +21,36 @@ from asyncfin.web import reply, unless_gone
 
 VISITS = 500
 ROUNDS, A_ROUND = 15, 100
-FORMATS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
+FORMATS = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
 plain = FastAPI()
 
 
 @plain.get("/entities/{entity_id}/values")
-async def values(request: Request, entity_id: str, metric: list[str] = Query()) -> Response:  # noqa: B008
+async def values(
+    request: Request,
+    entity_id: str,
+    metric: list[str] = Query(),  # noqa: B008
+) -> Response:
     """Build the body at each visit, without tags."""
-    work = plain.state.client.query(entity_id, Select(metric_ids=metric), Annual(last=20))
+    work = plain.state.client.query(
+        entity_id, Select(metric_ids=metric), Annual(last=20)
+    )
     panel = await unless_gone(request, work, 30)
     match request.headers["accept"]:
         case "application/json":
             return Response(panel.to_json(), media_type="application/json")
         case "text/csv":
-            rows = ([s.series_id, *(v.number if v else "" for v in s.values)] for s in panel)
-            return Response("\n".join(",".join(map(str, row)) for row in rows), media_type="text/csv")
+            rows = (
+                [s.series_id, *(v.number if v else "" for v in s.values)] for s in panel
+            )
+            return Response(
+                "\n".join(",".join(map(str, row)) for row in rows),
+                media_type="text/csv",
+            )
     table = panel.to_arrow()
     sink = io.BytesIO()
     with pyarrow.ipc.new_stream(sink, table.schema) as writer:
@@ -42,10 +59,16 @@ async def values(request: Request, entity_id: str, metric: list[str] = Query()) 
 
 
 @plain.get("/replies/{entity_id}/values")
-async def replies(request: Request, entity_id: str, metric: str, years: int) -> Response:
+async def replies(
+    request: Request, entity_id: str, metric: str, years: int
+) -> Response:
     """Return the reply to a question, and do no more."""
-    panel = await plain.state.client.query(entity_id, Select(metric_ids=[metric]), Annual(last=years))
-    status, headers, body = await reply(panel, accept=request.headers.get("accept"), max_age=60)
+    panel = await plain.state.client.query(
+        entity_id, Select(metric_ids=[metric]), Annual(last=years)
+    )
+    status, headers, body = await reply(
+        panel, accept=request.headers.get("accept"), max_age=60
+    )
     return Response(body, status, headers)
 
 
@@ -76,7 +99,10 @@ async def constant(
 
 
 async def visit(
-    app: Callable[..., Awaitable[None]], path: str, query: str, headers: Mapping[str, str]
+    app: Callable[..., Awaitable[None]],
+    path: str,
+    query: str,
+    headers: Mapping[str, str],
 ) -> tuple[int, str, int]:
     """Return the status, the tag and the size of the body."""
     scope = {
@@ -104,7 +130,11 @@ async def visit(
     await app(scope, receive, send)
     forever.cancel()
     found = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], found.get("etag", ""), sum(len(each.get("body", b"")) for each in sent[1:])
+    return (
+        sent[0]["status"],
+        found.get("etag", ""),
+        sum(len(each.get("body", b"")) for each in sent[1:]),
+    )
 
 
 def _begin(scope: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +148,9 @@ async def measured(name: str, app: Any, path: str, query: str, accept: str) -> s
     await visit(app, path, query, {"host": "127.0.0.1", "accept": accept})
     begin = time.process_time()
     for _ in range(VISITS):
-        headers = {"host": "127.0.0.1", "accept": accept} | ({"if-none-match": tag} if tag else {})
+        headers = {"host": "127.0.0.1", "accept": accept} | (
+            {"if-none-match": tag} if tag else {}
+        )
         status, tag, body = await visit(app, path, query, headers)
         statuses.append(status)
         size += body
@@ -129,7 +161,10 @@ async def measured(name: str, app: Any, path: str, query: str, accept: str) -> s
 
 async def _table() -> str:
     async with Sandbox.demo() as sandbox:
-        os.environ |= {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+        os.environ |= {
+            "ASYNCFIN_BASE_URL": sandbox.base_url,
+            "ASYNCFIN_TOKEN": sandbox.token,
+        }
         from examples import fastapi_app
 
         entity_id = sandbox.entities[0]
@@ -139,25 +174,37 @@ async def _table() -> str:
         ):
             catalogue = await plain.state.client.catalogue(entity_id)
             path = f"/entities/{entity_id}/values"
-            lines = ["| backend | format | 304 | bytes of bodies | CPU per visit, ms |", "| --- " * 5 + "|"]
+            lines = [
+                "| backend | format | 304 | bytes of bodies | CPU per visit, ms |",
+                "| --- " * 5 + "|",
+            ]
             for note, metrics in (
                 ("", sorted(catalogue.by_metric)),
                 (", 2 metrics", ["Revenue", "NetIncome"]),
             ):
                 query = urlencode({"metric": metrics, "years": 20}, doseq=True)
                 for accept in FORMATS.values():
-                    for name, app in (("without `reply`", plain), ("the example", fastapi_app.app)):
-                        lines.append(await measured(name + note, app, path, query, accept))
+                    for name, app in (
+                        ("without `reply`", plain),
+                        ("the example", fastapi_app.app),
+                    ):
+                        lines.append(
+                            await measured(name + note, app, path, query, accept)
+                        )
     return "\n".join(lines)
 
 
 async def warm() -> dict[str, tuple[float, float]]:
     """Return the CPU time of visits that need no request, without a server.
 
-    By way, as multiples of FastAPI with constant bytes: with the example's parameters, and without any.
+    By way, as multiples of FastAPI with constant bytes: with the example's parameters,
+    and without any.
     """
     async with Sandbox.demo() as sandbox:
-        os.environ |= {"ASYNCFIN_BASE_URL": sandbox.base_url, "ASYNCFIN_TOKEN": sandbox.token}
+        os.environ |= {
+            "ASYNCFIN_BASE_URL": sandbox.base_url,
+            "ASYNCFIN_TOKEN": sandbox.token,
+        }
         from examples import fastapi_app
 
         entity_id = sandbox.entities[0]
@@ -166,7 +213,9 @@ async def warm() -> dict[str, tuple[float, float]]:
             Client.from_env(cache=MemoryCache(), max_age=3600) as plain.state.client,
             fastapi_app.lifespan(fastapi_app.app),
         ):
-            plain.state.body = (await reply(await plain.state.client.query(*question), accept=None)).body
+            plain.state.body = (
+                await reply(await plain.state.client.query(*question), accept=None)
+            ).body
             ways: dict[str, tuple[Any, str]] = {
                 "`examples/fastapi_app.py`": (fastapi_app.app, "entities"),
                 "`query` and `reply` in a plain endpoint": (plain, "replies"),
@@ -179,12 +228,20 @@ async def warm() -> dict[str, tuple[float, float]]:
                 for name, (app, at) in ways.items():
                     begin = time.process_time()
                     for _ in range(A_ROUND):
-                        path, headers = f"/{at}/{entity_id}/values", {"host": "127.0.0.1"}
-                        status, _, _ = await visit(app, path, "metric=NetIncome&years=20", headers)
+                        path, headers = (
+                            f"/{at}/{entity_id}/values",
+                            {"host": "127.0.0.1"},
+                        )
+                        status, _, _ = await visit(
+                            app, path, "metric=NetIncome&years=20", headers
+                        )
                         assert status == 200
                     rounds[-1][name] = time.process_time() - begin
     first, second = (
-        {name: median(each[name] / each[base] for each in rounds[1:]) for name in list(ways)[:2]}
+        {
+            name: median(each[name] / each[base] for each in rounds[1:])
+            for name in list(ways)[:2]
+        }
         for base in ("constant", "bare")
     )
     return {name: (first[name], second[name]) for name in first}

@@ -24,7 +24,10 @@ author = "the asyncfin contributors"
 copyright = "the asyncfin contributors"
 release = metadata.version("asyncfin")
 
-source_suffix = {".md": "markdown", ".ipynb": "markdown"}  # a notebook becomes Markdown when it is read
+source_suffix = {
+    ".md": "markdown",
+    ".ipynb": "markdown",
+}  # a notebook becomes Markdown when it is read
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_generated"]
 nitpicky = False
@@ -76,7 +79,9 @@ ALIASES = {
 
 
 def _whole_docstring(self: GoogleDocstring) -> tuple[str, list[str]]:
-    """Take no first word before a colon for the type of a property: it has an annotation."""
+    """Take no first word before a colon for the type of a property: it has an
+    annotation.
+    """
     return "", type(self)(self._dedent(self._consume_to_end()), self._config).lines()
 
 
@@ -95,11 +100,16 @@ def unreleased() -> str:
     kinds: dict[str, list[str]] = {}
     for path in sorted((ROOT / "changelog.d").glob("*.*.md")):
         lines = path.read_text().strip().splitlines()
-        kinds.setdefault(path.name.split(".")[-2].capitalize(), []).extend(f"- {line}" for line in lines)
+        kinds.setdefault(path.name.split(".")[-2].capitalize(), []).extend(
+            f"- {line}" for line in lines
+        )
     if not kinds:
         return ""
     return "\n\n".join(
-        ["\n## Unreleased", *(f"### {kind}\n\n" + "\n".join(kinds[kind]) for kind in sorted(kinds))]
+        [
+            "\n## Unreleased",
+            *(f"### {kind}\n\n" + "\n".join(kinds[kind]) for kind in sorted(kinds)),
+        ]
     )
 
 
@@ -107,39 +117,77 @@ def read_source(app: Any, page: str, source: list[str]) -> None:
     """Read the README as the front page, and let links lead to pages of the site."""
     if page == "index":
         app.env.note_dependency(str(SOURCES[page]))
-        text = SOURCES[page].read_text().replace("](docs/", "](").replace(' src="docs/', ' src="')
+        text = (
+            SOURCES[page]
+            .read_text()
+            .replace("](docs/", "](")
+            .replace(' src="docs/', ' src="')
+        )
         source[0] = text + source[0]
     elif page == "changes":
         source[0] += unreleased()
     elif page.startswith("notebooks/"):
         source[0] = notebook_pages.page(source[0])
-    if (HERE / "_generated" / "explorer-small.png").exists():  # the last one that screenshots.py takes
-        source[0] = re.sub(r'(\]\(|src=")_static/explorer-', r"\1_generated/explorer-", source[0])
+    if (
+        HERE / "_generated" / "explorer-small.png"
+    ).exists():  # the last one that screenshots.py takes
+        source[0] = re.sub(
+            r'(\]\(|src=")_static/explorer-', r"\1_generated/explorer-", source[0]
+        )
     for file, name in ELSEWHERE.items():
-        source[0] = source[0].replace(f"]({file})", f"]({name})").replace(f"](../{file})", f"]({name})")
+        source[0] = (
+            source[0]
+            .replace(f"]({file})", f"]({name})")
+            .replace(f"](../{file})", f"]({name})")
+        )
 
 
-def tidy_docstring(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Prepare the lines of a docstring for napoleon, which reads some of them otherwise than we mean them."""
+def tidy_docstring(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Prepare the lines of a docstring for napoleon, which reads some of them otherwise
+    than we mean them.
+    """
     for at in range(len(lines) - 2):
         line, below, code = lines[at : at + 3]
         indented = len(code) - len(code.lstrip()) > len(line) - len(line.lstrip())
-        if indented and line.endswith(":") and not line.endswith("::") and not below.strip():
-            lines[at] = line + ":"  # code: it would take it for another section, or a quotation
+        if (
+            indented
+            and line.endswith(":")
+            and not line.endswith("::")
+            and not below.strip()
+        ):
+            lines[at] = (
+                line + ":"
+            )  # code: it would take it for another section, or a quotation
 
 
 def tidy_signature(app, what, name, obj, options, signature, returns):  # type: ignore[no-untyped-def]
-    """Leave out the signatures of classes that only the library makes, and name its unions."""
+    """Leave out the signatures of classes that only the library makes, and name its
+    unions.
+    """
     text = obj.__doc__ or ""
-    if what == "class" and "Attributes:" in text and "Args:" not in text and "sandbox" not in name:
+    if (
+        what == "class"
+        and "Attributes:" in text
+        and "Args:" not in text
+        and "sandbox" not in name
+    ):
         return "", None
     if what == "exception" or signature == "(*args, **kwargs)":  # that of a protocol
         return signature and "", None
-    # Defaults that are functions or classes have names; arguments that begin with an underscore are internal.
-    signature = signature and re.sub(r"<(?:built-in )?function (\w+)>", r"\1", signature)
+    # Defaults that are functions or classes have names; arguments that begin with an
+    # underscore are internal.
+    signature = signature and re.sub(
+        r"<(?:built-in )?function (\w+)>", r"\1", signature
+    )
     signature = signature and re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", signature)
-    signature = signature and re.sub(r"\bTuning\([^()]*\)", "Tuning()", signature)  # thirty numbers
-    signature = signature and re.sub(r"(, )?(\*, )?(?<!\w)_\w+: [^=]*=[^,)]*", "", signature)
+    signature = signature and re.sub(
+        r"\bTuning\([^()]*\)", "Tuning()", signature
+    )  # thirty numbers
+    signature = signature and re.sub(
+        r"(, )?(\*, )?(?<!\w)_\w+: [^=]*=[^,)]*", "", signature
+    )
     for spelt, alias in ALIASES.items():
         signature = signature and signature.replace(spelt, alias)
         returns = returns and returns.replace(spelt, alias)
@@ -155,13 +203,19 @@ def finish(app, failure: Exception | None) -> None:  # type: ignore[no-untyped-d
     script = Path(app.outdir) / "_static" / "searchtools.js"
     text, skipping = script.read_text(), r" || queryTerm.match(/^\d+$/)"
     if skipping not in text and r"\d+" in text:
-        raise RuntimeError("searchtools.js of this Sphinx leaves numbers out in another way")
+        raise RuntimeError(
+            "searchtools.js of this Sphinx leaves numbers out in another way"
+        )
     script.write_text(text.replace(skipping, ""))
 
 
 def _pages(env, page: str = "index") -> list[str]:  # type: ignore[no-untyped-def]
     """Return all pages in the order of the tables of contents."""
-    below = [name for name in env.toctree_includes.get(page, ()) if name in env.found_docs and name != page]
+    below = [
+        name
+        for name in env.toctree_includes.get(page, ())
+        if name in env.found_docs and name != page
+    ]
     return [page, *(each for name in below for each in _pages(env, name))]
 
 
@@ -177,7 +231,9 @@ def _text(app, page: str) -> str:  # type: ignore[no-untyped-def]
     builder.init()
     builder.current_docname = page
     writer = TextWriter(builder)
-    return writer.write(app.env.get_and_resolve_doctree(page, builder), StringOutput(encoding="unicode"))
+    return writer.write(
+        app.env.get_and_resolve_doctree(page, builder), StringOutput(encoding="unicode")
+    )
 
 
 def setup(app) -> None:  # type: ignore[no-untyped-def]

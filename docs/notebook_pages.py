@@ -1,4 +1,6 @@
-"""The notebooks of the site as Markdown: their cells with the outputs that are stored."""
+"""The notebooks of the site as Markdown: their cells with the outputs that are
+stored.
+"""
 
 import json
 from typing import Any
@@ -22,7 +24,8 @@ def _output(output: dict[str, Any], *, html: bool) -> str:
     if html and "image/png" in data:
         picture = "".join(data["image/png"]).replace("\n", "")
         return (
-            f'```{{raw}} html\n<img alt="The chart of this cell" src="data:image/png;base64,{picture}">\n```'
+            f'```{{raw}} html\n<img alt="The chart of this cell" '
+            f'src="data:image/png;base64,{picture}">\n```'
         )
     if html and "text/html" in data:
         return "```{raw} html\n" + "".join(data["text/html"]) + "\n```"

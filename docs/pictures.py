@@ -1,4 +1,6 @@
-"""Draw the README's table and plot: `python docs/pictures.py` writes them into docs/_static."""
+"""Draw the README's table and plot: `python docs/pictures.py` writes them into
+docs/_static.
+"""
 
 import asyncio
 import shutil
@@ -21,7 +23,10 @@ td {{ text-align: right; padding: 2px 8px }} /* as notebooks do */
 
 async def revenue() -> Panel:
     """Return Apple's yearly revenue by segment."""
-    async with Sandbox.demo() as service, Client(service.base_url, service.token) as client:
+    async with (
+        Sandbox.demo() as service,
+        Client(service.base_url, service.token) as client,
+    ):
         question = Select(metric_ids="Revenue", basis="segment", cadence="annual")
         return await client.query(service.entities[0], question, Annual(last=8))
 
@@ -29,7 +34,9 @@ async def revenue() -> Panel:
 async def photograph(markup: str, file: Path) -> None:
     """Write a picture of some HTML."""
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
         page = await browser.new_page(device_scale_factor=2)
         await page.set_content(PAGE.format(markup))
         await page.locator("body").screenshot(path=file)
@@ -39,7 +46,9 @@ async def photograph(markup: str, file: Path) -> None:
 def main() -> None:
     """Draw both."""
     panel = asyncio.run(revenue())
-    asyncio.run(photograph(panel.during(Annual(last=4))._repr_html_(), FOLDER / "table.png"))
+    asyncio.run(
+        photograph(panel.during(Annual(last=4))._repr_html_(), FOLDER / "table.png")
+    )
     mpl.use("Agg")
     figure, axes = pyplot.subplots(figsize=(6.4, 4), layout="constrained")
     panel.plot(axes)

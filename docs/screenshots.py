@@ -1,4 +1,5 @@
-"""Take the pictures of the explorer. Without Chromium the site shows those of `docs/_static`.
+"""Take the pictures of the explorer. Without Chromium the site shows those of
+`docs/_static`.
 
 `python docs/screenshots.py docs/_static` renews those, which the repository shows.
 """
@@ -30,16 +31,26 @@ QUIET = [
 async def main() -> None:
     datasets = demo_datasets()
     names = {each.entity_id: each.name for each in datasets}
-    async with Sandbox(*datasets) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        config = uvicorn.Config(explorer(client, names), host="127.0.0.1", port=0, log_level="warning")
+    async with (
+        Sandbox(*datasets) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
+        config = uvicorn.Config(
+            explorer(client, names), host="127.0.0.1", port=0, log_level="warning"
+        )
         server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server.serve())
         while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
             await asyncio.sleep(0.01)
         base_url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-            await _take(await browser.new_page(viewport={"width": 1000, "height": 760}), base_url)
+            browser = await playwright.chromium.launch(
+                executable_path=CHROMIUM, args=QUIET
+            )
+            await _take(
+                await browser.new_page(viewport={"width": 1000, "height": 760}),
+                base_url,
+            )
             await browser.close()
         server.should_exit = True
         await serving

@@ -35,11 +35,17 @@ async def values(request: web.Request) -> web.Response:
     try:
         await check_offered(entity_id := request.match_info["entity_id"], OFFER)
         select = Select(metric_ids=request.query.getall("metric", []))
-        # With `handler_cancellation` the handler of a visitor who has left is cancelled.
+        # With `handler_cancellation` the handler of a visitor who has left is
+        # cancelled.
         async with asyncio.timeout(SECONDS):
             panel = await request.app[CLIENT].query(entity_id, select, Annual(last=5))
-        accept, tags = request.headers.get("Accept"), request.headers.get("If-None-Match")
-        status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+        accept, tags = (
+            request.headers.get("Accept"),
+            request.headers.get("If-None-Match"),
+        )
+        status, headers, body = await reply(
+            panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+        )
     except (AsyncfinError, TimeoutError) as error:
         status, text, headers = http_error(error)
         return web.Response(text=text, status=status, headers=headers)

@@ -25,9 +25,13 @@ async def read(entity_ids: list[str]) -> Comparison:
 
 
 def tags(companies: Comparison) -> tuple[pd.DataFrame, list[str]]:
-    """Return the years of each company and tag, and the ids of the companies without any."""
+    """Return the years of each company and tag, and the ids of the companies without
+    any.
+    """
     table = first_of(companies, TAGS)
-    years = table.to_pandas().groupby(["entity_name", "metric_id"], observed=True, sort=False)["year"]
+    years = table.to_pandas().groupby(
+        ["entity_name", "metric_id"], observed=True, sort=False
+    )["year"]
     without = json.loads(table.schema.metadata[b"asyncfin"])["without"]
     return years.agg(["min", "max", "count"]), without
 

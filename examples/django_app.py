@@ -27,7 +27,9 @@ OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
 
 @cache
 def client() -> Client:
-    """Return the worker's client, which is made at the first visit: Django has no lifespan."""
+    """Return the worker's client, which is made at the first visit: Django has no
+    lifespan.
+    """
     return Client.from_env(
         cache=MemoryCache(),
         max_age=MAX_AGE,
@@ -43,11 +45,21 @@ async def values(request: HttpRequest, entity_id: str) -> HttpResponse:
         # Django cancels the view of a visitor who has left, which ends the requests.
         async with asyncio.timeout(SECONDS):
             panel = await client().query(entity_id, select, Annual(last=5))
-        accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
-        status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+        accept, tags = (
+            request.headers.get("accept"),
+            request.headers.get("if-none-match"),
+        )
+        status, headers, body = await reply(
+            panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+        )
     except (AsyncfinError, TimeoutError) as error:
         status, text, headers = http_error(error)
-        return HttpResponse(text, status=status, headers=headers, content_type="text/plain; charset=utf-8")
+        return HttpResponse(
+            text,
+            status=status,
+            headers=headers,
+            content_type="text/plain; charset=utf-8",
+        )
     return HttpResponse(body, status=status, headers=headers)
 
 

@@ -1,11 +1,13 @@
-"""A FastAPI backend over one account: JSON, CSV and Arrow, with one client for all visitors of a worker.
+"""A FastAPI backend over one account: JSON, CSV and Arrow, with one client for all
+visitors of a worker.
 
     pip install ".[web,arrow]" fastapi        (in a checkout)
     uvicorn examples.fastapi_app:app --workers 4
 
-Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN, the ids of the companies on offer from
-ASYNCFIN_ENTITIES, separated by blanks. If ASYNCFIN_CACHE is a folder and
-ASYNCFIN_BUCKET a file, the workers share what they have read, and the pace of the account.
+Service and token come from ASYNCFIN_BASE_URL and ASYNCFIN_TOKEN, the ids of the
+companies on offer from ASYNCFIN_ENTITIES, separated by blanks. If ASYNCFIN_CACHE is a
+folder and ASYNCFIN_BUCKET a file, the workers share what they have read, and the pace
+of the account.
 """
 
 import os
@@ -18,14 +20,35 @@ from fastapi.responses import PlainTextResponse, Response
 from pydantic import BaseModel
 
 import asyncfin
-from asyncfin import Annual, Client, FileBucket, FileCache, MemoryCache, Retry, Select, Timeouts, TokenBucket
-from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
+from asyncfin import (
+    Annual,
+    Client,
+    FileBucket,
+    FileCache,
+    MemoryCache,
+    Retry,
+    Select,
+    Timeouts,
+    TokenBucket,
+)
+from asyncfin.web import (
+    ClientGoneError,
+    Offer,
+    check_offered,
+    http_error,
+    reply,
+    unless_gone,
+)
 
 SECONDS = 30
 MAX_AGE = 60
 # The companies that visitors may ask for: a container of ids, or an async function.
 OFFER: Offer = frozenset(os.environ.get("ASYNCFIN_ENTITIES", "").split())
-FORMATS = {"json": "application/json", "csv": "text/csv", "arrow": "application/vnd.apache.arrow.stream"}
+FORMATS = {
+    "json": "application/json",
+    "csv": "text/csv",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
 
 
 @asynccontextmanager
@@ -39,9 +62,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         for each in (cache, bucket):
             await stack.enter_async_context(aclosing(each))
-        # A publication confirmed within the last minute counts as the current one: questions that were
-        # requested before then cost nothing. While the service is away, results may be up to an hour old.
-        # A visitor does not wait for five attempts, nor for a service that is silent.
+        # A publication confirmed within the last minute counts as the current one:
+        # questions that were requested before then cost nothing. While the service is
+        # away, results may be up to an hour old. A visitor does not wait for five
+        # attempts, nor for a service that is silent.
         client = Client.from_env(
             cache=cache,
             bucket=bucket,
@@ -129,10 +153,14 @@ TYPED: dict[int | str, dict[str, Any]] = {
 
 @app.get("/entities/{entity_id}/values", responses=TYPED, response_class=Response)
 async def values(
-    panel: Answer, accept: Annotated[str | None, Header()] = None, if_none_match: Tags = None
+    panel: Answer,
+    accept: Annotated[str | None, Header()] = None,
+    if_none_match: Tags = None,
 ) -> Response:
     """The figures in the format that the visitor accepts."""
-    status, headers, body = await reply(panel, accept=accept, if_none_match=if_none_match, max_age=MAX_AGE)
+    status, headers, body = await reply(
+        panel, accept=accept, if_none_match=if_none_match, max_age=MAX_AGE
+    )
     return Response(body, status, headers)
 
 
@@ -166,16 +194,20 @@ class Health(BaseModel):
 
 @app.get("/health")
 async def health(request: Request) -> Health:
-    """That the worker lives, and what it knows of pace and cache. No request, no disk, no other server.
+    """That the worker lives, and what it knows of pace and cache. No request, no disk,
+    no other server.
 
-    A balancer that removes workers on its status removes none while the service or a shared store is away.
+    A balancer that removes workers on its status removes none while the service or a
+    shared store is away.
     """
     pace, cached = request.app.state.bucket.stats(), request.app.state.cache.stats()
     return Health(
         waiting=sum(pace.waiting.values()),
         requests_refused=pace.refused,
         spent_today=pace.spent_today,
-        exhausted_until=pace.exhausted_until.isoformat() if pace.exhausted_until else None,
+        exhausted_until=pace.exhausted_until.isoformat()
+        if pace.exhausted_until
+        else None,
         fallback=pace.fallback,
         cached_series=cached.series,
         cached_bytes=cached.bytes,
@@ -184,5 +216,9 @@ async def health(request: Request) -> Health:
 
 @app.get("/ready")
 async def ready(request: Request) -> Response:
-    """204 from the end of the start-up to the beginning of the shutdown, otherwise 503."""
-    return Response(status_code=204 if getattr(request.app.state, "is_ready", False) else 503)
+    """204 from the end of the start-up to the beginning of the shutdown, otherwise
+    503.
+    """
+    return Response(
+        status_code=204 if getattr(request.app.state, "is_ready", False) else 503
+    )

@@ -13,7 +13,14 @@ from typing import Any
 from litestar import Litestar, Request, Response, get
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
-from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
+from asyncfin.web import (
+    ClientGoneError,
+    Offer,
+    check_offered,
+    http_error,
+    reply,
+    unless_gone,
+)
 
 SECONDS, MAX_AGE = 30, 60
 # The companies that visitors may ask for: a container of ids, or an async function.
@@ -40,8 +47,12 @@ async def values(request: Request[Any, Any, Any]) -> Response[bytes]:
     # Litestar does not cancel the handler of a visitor who has left.
     panel = await unless_gone(request, work, SECONDS)
     accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
-    status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
-    media_type = headers.pop("Content-Type", "").partition(";")[0]  # Litestar adds the charset
+    status, headers, body = await reply(
+        panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+    )
+    media_type = headers.pop("Content-Type", "").partition(";")[
+        0
+    ]  # Litestar adds the charset
     return Response(body, status_code=status, headers=headers, media_type=media_type)
 
 
@@ -57,5 +68,9 @@ def gone(request: Request[Any, Any, Any], error: Exception) -> Response[None]:
 app = Litestar(
     [values],
     lifespan=[lifespan],
-    exception_handlers={AsyncfinError: failed, TimeoutError: failed, ClientGoneError: gone},
+    exception_handlers={
+        AsyncfinError: failed,
+        TimeoutError: failed,
+        ClientGoneError: gone,
+    },
 )

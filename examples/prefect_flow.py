@@ -1,7 +1,7 @@
 """A nightly run as a Prefect flow; an Airflow task is the same function under `@task`.
 
-The extraction resumes by itself, so a retry of the task reads only what is left. A used-up allowance is no
-failure: the flow ends, and the next one goes on.
+The extraction resumes by itself, so a retry of the task reads only what is left. A
+used-up allowance is no failure: the flow ends, and the next one goes on.
 
     python examples/prefect_flow.py s3://bucket/figures ids.txt
 """

@@ -1,6 +1,7 @@
 """Many companies over the processes of one machine, into a folder or a bucket.
 
-ASYNCFIN_BASE_URL=... ASYNCFIN_TOKEN=... python examples/process_pool.py s3://bucket/figures ids.txt
+ASYNCFIN_BASE_URL=... ASYNCFIN_TOKEN=... python examples/process_pool.py
+s3://bucket/figures ids.txt
 """
 
 import asyncio
@@ -15,14 +16,23 @@ SELECT = Select(metric_ids=["Revenue", "NetIncome"])
 
 
 def make_executor() -> ProcessPoolExecutor:
-    """Return a pool whose processes are spawned: a fork would take over threads and connections."""
+    """Return a pool whose processes are spawned: a fork would take over threads and
+    connections.
+    """
     return ProcessPoolExecutor(4, mp_context=get_context("spawn"))
 
 
 async def night(to: str, entity_ids: list[str]) -> ExtractReport:
-    # Client.from_env is sent to the workers by its name: each takes the token from its own environment.
+    # Client.from_env is sent to the workers by its name: each takes the token from its
+    # own environment.
     return await extract(
-        Client.from_env, entity_ids, SELECT, Annual(), to=to, executor=make_executor, chunk=25
+        Client.from_env,
+        entity_ids,
+        SELECT,
+        Annual(),
+        to=to,
+        executor=make_executor,
+        chunk=25,
     )
 
 

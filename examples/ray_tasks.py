@@ -17,11 +17,15 @@ SELECT = Select(metric_ids=["Revenue", "NetIncome"])
 
 @ray.remote(max_retries=3)
 def figures(entity_ids: list[str]) -> pa.Table:
-    """The figures of some companies, read with one client: the worker's environment has the token."""
+    """The figures of some companies, read with one client: the worker's environment has
+    the token.
+    """
 
     async def read() -> pa.Table:
         async with Client.from_env() as client:
-            answers = [await read_entity(client, each, SELECT, Annual()) for each in entity_ids]
+            answers = [
+                await read_entity(client, each, SELECT, Annual()) for each in entity_ids
+            ]
         return concat([answer.panel for answer in answers])
 
     return asyncio.run(read())
@@ -29,7 +33,9 @@ def figures(entity_ids: list[str]) -> pa.Table:
 
 def night(entity_ids: list[str], chunk: int = 25) -> pa.Table:
     chunks = [entity_ids[at : at + chunk] for at in range(0, len(entity_ids), chunk)]
-    return pa.concat_tables(ray.get([figures.remote(each) for each in chunks]), promote_options="default")
+    return pa.concat_tables(
+        ray.get([figures.remote(each) for each in chunks]), promote_options="default"
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,14 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Retry, Select, Timeouts
-from asyncfin.web import ClientGoneError, Offer, check_offered, http_error, reply, unless_gone
+from asyncfin.web import (
+    ClientGoneError,
+    Offer,
+    check_offered,
+    http_error,
+    reply,
+    unless_gone,
+)
 
 SECONDS, MAX_AGE = 30, 60
 # The companies that visitors may ask for: a container of ids, or an async function.
@@ -40,7 +47,9 @@ async def values(request: Request) -> Response:
     # Starlette does not cancel the handler of a visitor who has left.
     panel = await unless_gone(request, work, SECONDS)
     accept, tags = request.headers.get("accept"), request.headers.get("if-none-match")
-    status, headers, body = await reply(panel, accept=accept, if_none_match=tags, max_age=MAX_AGE)
+    status, headers, body = await reply(
+        panel, accept=accept, if_none_match=tags, max_age=MAX_AGE
+    )
     return Response(body, status, headers)
 
 
@@ -55,6 +64,10 @@ async def gone(request: Request, error: Exception) -> Response:
 
 app = Starlette(
     routes=[Route("/entities/{entity_id}/values", values)],
-    exception_handlers={AsyncfinError: failed, TimeoutError: failed, ClientGoneError: gone},
+    exception_handlers={
+        AsyncfinError: failed,
+        TimeoutError: failed,
+        ClientGoneError: gone,
+    },
     lifespan=lifespan,
 )

@@ -1,7 +1,8 @@
-"""Build the demo dataset from the collected filings: `python tools/build_demo.py [FOLDER]`.
+"""Build the demo dataset from the collected filings: `python tools/build_demo.py
+[FOLDER]`.
 
-FOLDER holds the files that `tools/demo_content.py` names; it is `../shared/data` if not given.
-The same input gives the same bytes.
+FOLDER holds the files that `tools/demo_content.py` names; it is `../shared/data` if not
+given. The same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def build(company: Company, folder: Path) -> DatasetFile:
         source.entity_id,
         company.name,
         tuple(
-            _publication(company, publication) for publication in source.publications[-company.publications :]
+            _publication(company, publication)
+            for publication in source.publications[-company.publications :]
         ),
     )
 
@@ -66,7 +68,9 @@ def _publication(company: Company, source: Publication) -> Publication:
     return Publication(
         entity_id=source.entity_id,
         name=company.name,
-        dataset_id=str(uuid5(NAMESPACE_URL, f"asyncfin-demo {company.name} {source.dataset_id}")),
+        dataset_id=str(
+            uuid5(NAMESPACE_URL, f"asyncfin-demo {company.name} {source.dataset_id}")
+        ),
         created_timestamp=source.created_timestamp,
         periods=periods,
         scope_groups=tuple(_scope_groups(company, found)),
@@ -116,11 +120,15 @@ def _refuse_other_meaning(metric: Metric, series: Mapping[str, Any]) -> None:
     """Stop where the filings count in another unit, or another way, than we say."""
     for key in ("number_format", "period_meaning"):
         if series[key] != getattr(metric, key):
-            raise SystemExit(f"{metric.metric_id}: {key} is {series[key]} in the filings")
+            raise SystemExit(
+                f"{metric.metric_id}: {key} is {series[key]} in the filings"
+            )
 
 
 def _rank(metric: Metric, series: Mapping[str, Any], row: Row) -> tuple[Any, ...]:
-    """Of several names for one figure, the one filed first supplies it, then the first named."""
+    """Of several names for one figure, the one filed first supplies it, then the first
+    named.
+    """
     report = row[1]["report_period"]
     concept = metric.concepts.index(series["metric_id"])
     return report["year"], report["end_month"], concept, len(series["scopes"])
@@ -143,14 +151,26 @@ def _ordered(found: Found) -> list[Key]:
     """The series by cadence, basis, path and metric, in the order of the tables."""
     bases = list(SCOPE_GROUPS)
     metrics = [metric.metric_id for metric in METRICS]
-    return sorted(found, key=lambda key: (key[0], bases.index(key[1][0][0]), key[1], metrics.index(key[2])))
+    return sorted(
+        found,
+        key=lambda key: (
+            key[0],
+            bases.index(key[1][0][0]),
+            key[1],
+            metrics.index(key[2]),
+        ),
+    )
 
 
 def _series_id(entity_id: str, key: Key) -> str:
-    """An id that says nothing, as those of the service: the same in all publications of the company."""
+    """An id that says nothing, as those of the service: the same in all publications of
+    the company.
+    """
     cadence, path, metric_id = key
     scopes = [scope_id for group_id, scope_id in path if group_id != "company"]
-    readable = "/".join((metric_id, *scopes, cadence))  # Revenue/annual, Revenue/iPhone/annual
+    readable = "/".join(
+        (metric_id, *scopes, cadence)
+    )  # Revenue/annual, Revenue/iPhone/annual
     return "S-" + sha256(f"{entity_id} {readable}".encode()).hexdigest()[:16]
 
 
@@ -174,11 +194,15 @@ def _groups(entity_id: str, found: Found) -> Iterator[dict[str, Any]]:
                 "series": [],
             },
         )
-        group["series"].append(_series(entity_id, key, group_id, basis, metrics[metric_id]))
+        group["series"].append(
+            _series(entity_id, key, group_id, basis, metrics[metric_id])
+        )
     return iter(groups.values())
 
 
-def _series(entity_id: str, key: Key, group_id: str, basis: str, metric: Metric) -> dict[str, Any]:
+def _series(
+    entity_id: str, key: Key, group_id: str, basis: str, metric: Metric
+) -> dict[str, Any]:
     return {
         "series_id": _series_id(entity_id, key),
         "reporting_group_id": group_id,
@@ -186,18 +210,24 @@ def _series(entity_id: str, key: Key, group_id: str, basis: str, metric: Metric)
         "label": metric.label,
         "description": metric.description,
         "basis": basis,
-        "scopes": [{"scope_group_id": group, "scope_id": scope} for group, scope in key[1]],
+        "scopes": [
+            {"scope_group_id": group, "scope_id": scope} for group, scope in key[1]
+        ],
         "number_format": metric.number_format,
         "period_meaning": metric.period_meaning,
     }
 
 
 def _scope_groups(company: Company, found: Found) -> Iterator[dict[str, Any]]:
-    """The scope groups that a path uses, with the periods in which each scope has values."""
+    """The scope groups that a path uses, with the periods in which each scope has
+    values.
+    """
     ends: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for (_, path, _), rows in found.items():
         for reference in path:
-            ends.setdefault(reference, []).extend((year, month) for year, month, _ in rows)
+            ends.setdefault(reference, []).extend(
+                (year, month) for year, month, _ in rows
+            )
     for group_id, (name, description, role, _) in SCOPE_GROUPS.items():
         named = dict.fromkeys(company.scopes.values())
         used = [scope_id for scope_id in named if (group_id, scope_id) in ends]
@@ -220,8 +250,16 @@ def _scope(scope_id: str, role: str, ends: list[tuple[int, int]]) -> dict[str, A
         "description": f"{name}.",
         "role": role,
         "aliases": ["Total", "Group"] if whole else [],
-        "active_start": {"year": first_year, "end_month": first_month, "duration_months": 0},
-        "active_end": {"year": last_year, "end_month": last_month, "duration_months": 0},
+        "active_start": {
+            "year": first_year,
+            "end_month": first_month,
+            "duration_months": 0,
+        },
+        "active_end": {
+            "year": last_year,
+            "end_month": last_month,
+            "duration_months": 0,
+        },
     }
 
 

@@ -1,4 +1,5 @@
-"""Compare the branch coverage of each room with its floor: `python tools/check_coverage.py coverage.json`.
+"""Compare the branch coverage of each room with its floor: `python
+tools/check_coverage.py coverage.json`.
 
 The floors are whole percents in tests/coverage.toml. A commit that cuts may lower one and says why. With
 `--write` the present figures, rounded down, become the floors.
@@ -14,7 +15,9 @@ FLOORS = Path(__file__).parents[1] / "tests" / "coverage.toml"
 
 
 def measure(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[str, int]:
-    """Return how many percent of the lines and branches of each room run, rounded down."""
+    """Return how many percent of the lines and branches of each room run, rounded
+    down.
+    """
     covered, total = defaultdict[str, int](int), defaultdict[str, int](int)
     for path, file in report["files"].items():
         parts = Path(path.replace("\\", "/")).parts
@@ -23,7 +26,11 @@ def measure(report: dict[str, dict[str, dict[str, dict[str, int]]]]) -> dict[str
         summary = file["summary"]
         covered[room] += summary["covered_lines"] + summary["covered_branches"]
         total[room] += summary["num_statements"] + summary["num_branches"]
-    return {room: 100 * covered[room] // total[room] for room in sorted(total) if total[room]}
+    return {
+        room: 100 * covered[room] // total[room]
+        for room in sorted(total)
+        if total[room]
+    }
 
 
 def main(report: str, *options: str) -> int:
@@ -31,12 +38,15 @@ def main(report: str, *options: str) -> int:
     if "--write" in options:
         lines = [f"{room} = {percent}\n" for room, percent in percents.items()]
         FLOORS.write_text(
-            "# Percent of lines and branches of each room that tests run, at least.\n" + "".join(lines)
+            "# Percent of lines and branches of each room that tests run, at least.\n"
+            + "".join(lines)
         )
     floors = tomllib.loads(FLOORS.read_text())
     for room, percent in percents.items():
         print(f"{room:12} {percent:3} (at least {floors.get(room, 0)})")
-    return 1 if any(percents.get(room, 0) < floor for room, floor in floors.items()) else 0
+    return (
+        1 if any(percents.get(room, 0) < floor for room, floor in floors.items()) else 0
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compare built distributions with what git tracks: `python tools/check_dist.py DIST`.
 
-The wheel contains the tracked files of the package and its metadata, the sdist the tracked files of the
-project. Anything else, or anything missing, is an error.
+The wheel contains the tracked files of the package and its metadata, the sdist the
+tracked files of the project. Anything else, or anything missing, is an error.
 """
 
 import subprocess
@@ -25,7 +25,9 @@ ONLY_IN_THE_SDIST = {"PKG-INFO"}
 
 def tracked() -> set[str]:
     """Return the files that git tracks."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return set(listed.stdout.splitlines())
 
 
@@ -37,12 +39,16 @@ def difference(found: set[str], expected: set[str]) -> list[str]:
 
 
 def main(dist: Path) -> int:
-    """Print what the distributions in `dist` contain; return 1 if they differ from the tracked files."""
+    """Print what the distributions in `dist` contain; return 1 if they differ from the
+    tracked files.
+    """
     [wheel], [sdist] = dist.glob("*.whl"), dist.glob("*.tar.gz")
     with zipfile.ZipFile(wheel) as archive:
         in_wheel = {name for name in archive.namelist() if ".dist-info/" not in name}
     with tarfile.open(sdist) as archive_:
-        in_sdist = {name.partition("/")[2] for name in archive_.getnames()} - ONLY_IN_THE_SDIST
+        in_sdist = {
+            name.partition("/")[2] for name in archive_.getnames()
+        } - ONLY_IN_THE_SDIST
     files = tracked()
     package = {name for name in files if name.startswith("asyncfin/")}
     project = {name for name in files if not name.startswith(ONLY_IN_THE_REPOSITORY)}

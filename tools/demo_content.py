@@ -1,4 +1,5 @@
-"""What the demo dataset shows, in our own words: the metrics, and the scopes of each company.
+"""What the demo dataset shows, in our own words: the metrics, and the scopes of each
+company.
 
 Concepts are those of the filings. Several concepts of one metric are names that
 it was filed under over the years.
@@ -160,7 +161,13 @@ def _metrics(table: str, period_meaning: str) -> tuple[Metric, ...]:
     rows = [[cell.strip() for cell in line.split("|")] for line in lines]
     return tuple(
         Metric(
-            *(metric_id, label, f"{sentence}. Unit: {unit}.", PATTERNS[unit], period_meaning),
+            *(
+                metric_id,
+                label,
+                f"{sentence}. Unit: {unit}.",
+                PATTERNS[unit],
+                period_meaning,
+            ),
             tuple(f"us-gaap:{concept}" for concept in concepts.split()),
         )
         for metric_id, label, sentence, unit, concepts in rows
@@ -169,13 +176,29 @@ def _metrics(table: str, period_meaning: str) -> tuple[Metric, ...]:
 
 METRICS = _metrics(_FLOWS, "over_period") + _metrics(_BALANCES, "at_period_end")
 
-# scope_group_id: name, description, role of the scopes, basis of the series whose path begins there
+# scope_group_id: name, description, role of the scopes, basis of the series whose path
+# begins there
 SCOPE_GROUPS = {
     "company": ("Company", "The company as a whole", "company", "consolidated"),
-    "segment": ("Segment", "The parts by which the company is run", "segment", "segment"),
-    "geography": ("Geography", "Where the customers or the assets are", "geography", "geographic"),
+    "segment": (
+        "Segment",
+        "The parts by which the company is run",
+        "segment",
+        "segment",
+    ),
+    "geography": (
+        "Geography",
+        "Where the customers or the assets are",
+        "geography",
+        "geographic",
+    ),
     "product": ("Product", "What is sold", "product", "product"),
-    "equity": ("Part of equity", "What equity is made of", "equity_component", "equity_component"),
+    "equity": (
+        "Part of equity",
+        "What equity is made of",
+        "equity_component",
+        "equity_component",
+    ),
 }
 
 AXES = {
@@ -188,13 +211,15 @@ AXES = {
     "us-gaap:StatementEquityComponentsAxis": "equity",
 }
 
-# A segment's figures are filed with this reference or without it; it adds nothing to the segment.
+# A segment's figures are filed with this reference or without it; it adds nothing to
+# the segment.
 LEFT_OUT = ("srt:ConsolidationItemsAxis", "us-gaap:OperatingSegmentsMember")
 
 _EQUITY = {
     "us-gaap:RetainedEarningsMember": "Retained earnings",
     "us-gaap:AccumulatedOtherComprehensiveIncomeMember": "Other comprehensive income",
-    "us-gaap:CommonStockIncludingAdditionalPaidInCapitalMember": "Stock and paid-in capital",
+    "us-gaap:CommonStockIncludingAdditionalPaidInCapitalMember": "Stock and paid-in "
+    "capital",
     "us-gaap:CommonStockMember": "Common stock",
     "us-gaap:AdditionalPaidInCapitalMember": "Paid-in capital",
 }
@@ -202,7 +227,8 @@ _EQUITY = {
 
 @frozen
 class Company:
-    """A company: where its figures stand, how many publications to keep, the names of its scopes.
+    """A company: where its figures stand, how many publications to keep, the names of
+    its scopes.
 
     wrong: what the filings tag wrongly, as (concept, fiscal year), None for every year.
     """
@@ -289,7 +315,8 @@ COMPANIES = {
             "goog:YouTubeAdvertisingRevenueMember": "YouTube ads",
             "goog:GoogleNetworkMember": "Google Network",
             "goog:GoogleAdvertisingRevenueMember": "All advertising",
-            "goog:SubscriptionsPlatformsAndDevicesRevenueMember": "Subscriptions and devices",
+            "goog:SubscriptionsPlatformsAndDevicesRevenueMember": "Subscriptions and "
+            "devices",
             "goog:OtherRevenuesMember": "Subscriptions and devices",
             "country:US": "United States",
             "us-gaap:NonUsMember": "Elsewhere",

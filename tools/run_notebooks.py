@@ -34,7 +34,10 @@ async def run(sources: Sequence[str]) -> list[list[dict[str, Any]]]:
         Exception: that of the first cell that fails.
     """
     with _shell() as shell:
-        return [await _outputs(shell, source, number) for number, source in enumerate(sources, 1)]
+        return [
+            await _outputs(shell, source, number)
+            for number, source in enumerate(sources, 1)
+        ]
 
 
 @contextmanager
@@ -51,17 +54,25 @@ def _shell() -> Iterator[InteractiveShell]:
         InteractiveShell.clear_instance()
 
 
-async def _outputs(shell: InteractiveShell, source: str, number: int) -> list[dict[str, Any]]:
+async def _outputs(
+    shell: InteractiveShell, source: str, number: int
+) -> list[dict[str, Any]]:
     # The trap first: it would replace the hook that captures what the last line shows.
     with shell.display_trap, capture_output() as captured:
-        result = await shell.run_cell_async(source, transformed_cell=shell.transform_cell(source))
-        for figure in map(pyplot.figure, pyplot.get_fignums()):  # as a notebook does after each cell
+        result = await shell.run_cell_async(
+            source, transformed_cell=shell.transform_cell(source)
+        )
+        for figure in map(
+            pyplot.figure, pyplot.get_fignums()
+        ):  # as a notebook does after each cell
             display(figure)
         pyplot.close("all")
     result.raise_error()
     outputs: list[dict[str, Any]] = []
     if captured.stdout:
-        outputs.append({"output_type": "stream", "name": "stdout", "text": _lines(captured.stdout)})
+        outputs.append(
+            {"output_type": "stream", "name": "stdout", "text": _lines(captured.stdout)}
+        )
     for shown in captured.outputs:
         data = {
             kind: text if kind == "image/png" else _lines(text)
@@ -69,10 +80,17 @@ async def _outputs(shell: InteractiveShell, source: str, number: int) -> list[di
             if kind in KEPT
         }
         if "image/png" in data:
-            outputs.append({"output_type": "display_data", "metadata": {}, "data": data})
+            outputs.append(
+                {"output_type": "display_data", "metadata": {}, "data": data}
+            )
         else:
             outputs.append(
-                {"output_type": "execute_result", "execution_count": number, "metadata": {}, "data": data}
+                {
+                    "output_type": "execute_result",
+                    "execution_count": number,
+                    "metadata": {},
+                    "data": data,
+                }
             )
     return outputs
 

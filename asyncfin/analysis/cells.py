@@ -1,4 +1,6 @@
-"""The cells of long tables as numbers, so that rows of several tables are compared without Python objects."""
+"""The cells of long tables as numbers, so that rows of several tables are compared
+without Python objects.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ SERIES = ("entity_id", "asked_version", "series_id", *TRIPLE)
 
 
 def numbered(table: Any, names: Iterable[str]) -> Any:
-    """Return a number for each row: equal numbers for rows with equal entries in these columns, from 0 on."""
+    """Return a number for each row: equal numbers for rows with equal entries in these
+    columns, from 0 on.
+    """
     numbers = None
     for name in names:
         column = table.column(name)
@@ -23,13 +27,17 @@ def numbered(table: Any, names: Iterable[str]) -> Any:
         column = column.unify_dictionaries().combine_chunks()
         codes = column.indices.cast(pa.int64())
         if numbers is not None:
-            codes = compute.add(compute.multiply(numbers, len(column.dictionary)), codes)
+            codes = compute.add(
+                compute.multiply(numbers, len(column.dictionary)), codes
+            )
         # Numbered again after each column, so that the product never exceeds 64 bits.
         numbers = codes.dictionary_encode().indices.cast(pa.int64())
     return numbers
 
 
-def example_rows(table: Any, numbers: Any, names: Sequence[str]) -> list[tuple[Any, ...]]:
+def example_rows(
+    table: Any, numbers: Any, names: Sequence[str]
+) -> list[tuple[Any, ...]]:
     """Return these columns of one row for each number, in the order of the numbers."""
     first: dict[int, int] = {}
     for row, number in enumerate(numbers.to_pylist()):
@@ -54,4 +62,6 @@ def plain(column: Any) -> Any:
 
 def stacked(tables: Sequence[Any], names: Sequence[str]) -> Any:
     """Return these columns of several tables, one table after the other."""
-    return pa.concat_tables([table.select(list(names)).replace_schema_metadata(None) for table in tables])
+    return pa.concat_tables(
+        [table.select(list(names)).replace_schema_metadata(None) for table in tables]
+    )

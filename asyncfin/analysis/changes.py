@@ -1,4 +1,6 @@
-"""What changed between two publications of one question: rows that appeared, were restated or vanished."""
+"""What changed between two publications of one question: rows that appeared, were
+restated or vanished.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.analysis.cells import SERIES, TRIPLE, combined, example_rows, numbered, plain, stacked
+from asyncfin.analysis.cells import (
+    SERIES,
+    TRIPLE,
+    combined,
+    example_rows,
+    numbered,
+    plain,
+    stacked,
+)
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
@@ -33,7 +43,12 @@ COMPARED = (
     "value_version",
     "value_number_format",
 )
-CHANGE, BEFORE, BEFORE_TEXT, BEFORE_DATASET = "change", "before", "before_text", "before_dataset_id"
+CHANGE, BEFORE, BEFORE_TEXT, BEFORE_DATASET = (
+    "change",
+    "before",
+    "before_text",
+    "before_dataset_id",
+)
 KNOWN_FROM, RUN = "known_from", "run"
 # What a row of changes can be.
 CHANGES = ("appeared", "restated", "relabelled", "vanished")
@@ -45,13 +60,14 @@ SeriesKey = tuple[str, str, str, str]
 
 @frozen
 class Snapshot:
-    """The rows of one entity in one publication, with what is needed to compare them with another's.
+    """The rows of one entity in one publication, with what is needed to compare them
+    with another's.
 
     Attributes:
         table: the long table.
         dataset_id: the publication.
-        ambiguous: the series that share metric, reporting group and scope path with another one of the
-            publication.
+        ambiguous: the series that share metric, reporting group and scope path with
+            another one of the publication.
         asked: the resolved periods of the question. None: all that the question admits.
         listed: the periods of the catalogue.
     """
@@ -70,7 +86,8 @@ class Snapshot:
 
     @classmethod
     def of(cls, panels: Sequence[Panel], table: Any) -> Snapshot:
-        """Return the snapshot of the panels of one publication, which differ in their value version.
+        """Return the snapshot of the panels of one publication, which differ in their
+        value version.
 
         `table` has their rows.
         """
@@ -89,7 +106,9 @@ class Snapshot:
 
 
 def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
-    """Return the panel's series whose metric, group and path the catalogue has several times."""
+    """Return the panel's series whose metric, group and path the catalogue has several
+    times.
+    """
     ids = frozenset(panel.series_ids)
     return frozenset(
         (each.series_id, *written_triple(each))
@@ -104,18 +123,25 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     """Return the changes from one publication of an entity to another one.
 
     Returns:
-        The long table and `change`, `before`, `before_text` and `before_dataset_id`: first the rows of
+        The long table and `change`, `before`, `before_text` and `before_dataset_id`:
+        first the rows of
         `new`, in its order, then those that vanished, in the order of `old`.
     """
     if old is Snapshot.empty():  # a first run has thousands of these
         words = pa.repeat(pa.scalar("appeared"), len(new.table))
-        return _with_changes(new.table, words, old, pa.nulls(len(new.table), pa.int64()))
+        return _with_changes(
+            new.table, words, old, pa.nulls(len(new.table), pa.int64())
+        )
     series = _same_series(old, new)
     both = stacked([old.table, new.table], PERIOD_FIELDS)
     cells = combined(series, numbered(both, PERIOD_FIELDS))
     before, after = cells[: len(old.table)], cells[len(old.table) :]
-    at = compute.index_in(after, value_set=before)  # the row of the same cell in the old table
-    appeared = compute.indices_nonzero(compute.and_(compute.is_null(at), _covered(new.table, old)))
+    at = compute.index_in(
+        after, value_set=before
+    )  # the row of the same cell in the old table
+    appeared = compute.indices_nonzero(
+        compute.and_(compute.is_null(at), _covered(new.table, old))
+    )
     kept = compute.indices_nonzero(compute.is_valid(at))
     restated, relabelled = _altered(old, new.table, kept, at.take(kept))
     is_gone = compute.invert(compute.is_in(before, value_set=after))
@@ -123,7 +149,9 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     vanished = compute.indices_nonzero(compute.and_(is_gone, covered))
     changed = {"appeared": appeared, "restated": restated, "relabelled": relabelled}
     rows = pa.concat_arrays([rows.cast(pa.int64()) for rows in changed.values()])
-    words = pa.array([word for word, rows in changed.items() for _ in range(len(rows))], pa.string())
+    words = pa.array(
+        [word for word, rows in changed.items() for _ in range(len(rows))], pa.string()
+    )
     order = compute.sort_indices(rows)
     rows, words = rows.take(order), words.take(order)
     gone = pa.repeat(pa.scalar("vanished"), len(vanished))
@@ -142,10 +170,12 @@ def _same_series(old: Snapshot, new: Snapshot) -> Any:
     number_of = {head: number for number, head in enumerate(heads)}
     at = len(old.table)
     of_old, of_new = (
-        {heads[number] for number in part.unique().to_pylist()} for part in (numbers[:at], numbers[at:])
+        {heads[number] for number in part.unique().to_pylist()}
+        for part in (numbers[:at], numbers[at:])
     )
-    # The same id and triple, which have the same number already, or else a triple that both have once. The
-    # feed has the rows of a series under the ids that it had when they were written.
+    # The same id and triple, which have the same number already, or else a triple that
+    # both have once. The feed has the rows of a series under the ids that it had when
+    # they were written.
     unique: dict[tuple[str, Any], list[Any]] = {}
     for head in of_old:
         if head[1:] not in old.ambiguous:
@@ -158,13 +188,20 @@ def _same_series(old: Snapshot, new: Snapshot) -> Any:
 
 
 def _altered(old: Snapshot, new: Any, rows: Any, before: Any) -> tuple[Any, Any]:
-    """Return which of these rows of the new table have another number, and which only another label."""
+    """Return which of these rows of the new table have another number, and which only
+    another label.
+    """
 
     def differs(name: str) -> Any:
-        now, then = plain(new.column(name)).take(rows), plain(old.table.column(name)).take(before)
+        now, then = (
+            plain(new.column(name)).take(rows),
+            plain(old.table.column(name)).take(before),
+        )
         # A field that the service did not state is null, and equal to null.
         unequal = compute.fill_null(compute.not_equal(now, then), False)
-        return compute.or_(unequal, compute.xor(compute.is_null(now), compute.is_null(then)))
+        return compute.or_(
+            unequal, compute.xor(compute.is_null(now), compute.is_null(then))
+        )
 
     number, label = differs("number"), pa.repeat(pa.scalar(False), len(rows))
     for name in COMPARED:
@@ -173,15 +210,24 @@ def _altered(old: Snapshot, new: Any, rows: Any, before: Any) -> tuple[Any, Any]
 
 
 def _covered(table: Any, snapshot: Snapshot) -> Any:
-    """Return for each row of a table whether the question of a snapshot covers its period."""
+    """Return for each row of a table whether the question of a snapshot covers its
+    period.
+    """
     numbers = numbered(table, PERIOD_FIELDS)
-    covered = [snapshot.covers(Period(*period)) for period in example_rows(table, numbers, PERIOD_FIELDS)]
+    covered = [
+        snapshot.covers(Period(*period))
+        for period in example_rows(table, numbers, PERIOD_FIELDS)
+    ]
     return pa.array(covered, pa.bool_()).take(numbers)
 
 
 def _with_changes(rows: Any, words: Any, old: Snapshot, at: Any) -> Any:
-    """Return rows with the columns that say what changed; `at` are the rows of the old table, or null."""
-    before, texts = (plain(old.table.column(name)).take(at) for name in ("number", "text"))
+    """Return rows with the columns that say what changed; `at` are the rows of the old
+    table, or null.
+    """
+    before, texts = (
+        plain(old.table.column(name)).take(at) for name in ("number", "text")
+    )
     dataset_id, none = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
     datasets = compute.if_else(compute.is_valid(before), dataset_id, none)
     return (
@@ -198,31 +244,37 @@ def known_from_column(rows: int, moment: datetime) -> Any:
 
 
 def changes(old: Panel, new: Panel) -> pyarrow.Table:
-    """Return what changed between two panels of one question, an older and a newer one (extra ``arrow``).
+    """Return what changed between two panels of one question, an older and a newer one
+    (extra ``arrow``).
 
-    A cell is a series at a period. A cell vanishes or appears only if both questions cover its period: a
-    window that moves, as that of ``Annual(last=3)``, reports nothing vanished. A series keeps its identity if
-    it has the same id, metric, reporting group and scope path, or if the last three are unique in both
-    catalogues. A series in `unlisted` counts as one without values.
+    A cell is a series at a period. A cell vanishes or appears only if both questions
+    cover its period: a window that moves, as that of ``Annual(last=3)``, reports
+    nothing vanished. A series keeps its identity if it has the same id, metric,
+    reporting group and scope path, or if the last three are unique in both catalogues.
+    A series in `unlisted` counts as one without values.
 
     Sends no request.
 
     Returns:
-        The long table (docs/schema.md), with one row for each changed cell, and the columns
+        The long table (docs/schema.md), with one row for each changed cell, and the
+        columns
 
-        - `change`: ``"appeared"``; ``"restated"``: another number; ``"relabelled"``: an equal number with
-          another text, fill type, report period, value version or value format; ``"vanished"``: a cell
-          without a value now, whose row is the old one.
-        - `before`: the old number, null for a cell that appeared; `before_text`: its text, null where
-          `before` is; `before_dataset_id`: its publication.
-        - `known_from`: when the new publication was created, aware UTC; a microsecond after the old one
-          where the service dates it no later.
+        - `change`: ``"appeared"``; ``"restated"``: another number; ``"relabelled"``: an
+          equal number with another text, fill type, report period, value version or
+          value format; ``"vanished"``: a cell without a value now, whose row is the old
+          one.
+        - `before`: the old number, null for a cell that appeared; `before_text`: its
+          text, null where `before` is; `before_dataset_id`: its publication.
+        - `known_from`: when the new publication was created, aware UTC; a microsecond
+          after the old one where the service dates it no later.
 
-        First the rows of the new panel in its order, then the vanished ones in the order of the old panel.
+        First the rows of the new panel in its order, then the vanished ones in the
+        order of the old panel.
 
     Raises:
         ArgumentError: an argument is not a Panel.
-        SelectionError: the panels are of different entities, value versions or selections.
+        SelectionError: the panels are of different entities, value versions or
+            selections.
         MalformedAnswerError: a value breaks the spec.
         ImportError: pyarrow is not installed.
     """
@@ -232,8 +284,10 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         old.dataset.dataset_id, new.dataset.dataset_id
     ):
         raise SelectionError(
-            f"old and new differ in their value version: {old.value_version}, {new.value_version}; for what"
-            ' was known at a time, write known_by(original, restated, "FY2024"); for what differs,'
+            f"old and new differ in their value version: {old.value_version}, "
+            f"{new.value_version}; for what"
+            ' was known at a time, write known_by(original, restated, "FY2024"); for '
+            "what differs,"
             ' original.to_pandas("wide").compare(restated.to_pandas("wide"))'
         )
     refuse_differing(

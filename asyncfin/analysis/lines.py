@@ -1,4 +1,6 @@
-"""Lines: the series of a publication that say the same, in whichever reporting groups they are."""
+"""Lines: the series of a publication that say the same, in whichever reporting groups
+they are.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from asyncfin.table.panel import Panel, numbers_of
 from asyncfin.table.why import why
 
 # What a series is, apart from its own id and the group that it is reported in.
-_meaning = attrgetter(*(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id")))
+_meaning = attrgetter(
+    *(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id"))
+)
 
 
 # Not slotted, for the cached property.
@@ -53,12 +57,16 @@ class Line:
             for panel in self.panels[each.series_id]:
                 by_panel.setdefault(panel, []).append(each.series_id)
         # A panel that did not ask for the period knows nothing of it.
-        panel = next((each for each in by_panel if each.covers(period)), next(iter(by_panel)))
+        panel = next(
+            (each for each in by_panel if each.covers(period)), next(iter(by_panel))
+        )
         return why(panel, by_panel[panel], period) or "no value"
 
 
 def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
-    """Return panels by entity, in the given order, then by publication and value version."""
+    """Return panels by entity, in the given order, then by publication and value
+    version.
+    """
     entities: dict[str, dict[tuple[str, str], list[Panel]]] = {}
     for panel in panels:
         of_entity = entities.setdefault(panel.dataset.entity_id, {})
@@ -68,10 +76,11 @@ def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
 
 
 def lines_of(panels: Sequence[Panel]) -> list[Line]:
-    """Return the lines of panels of one publication and value version, in catalogue order.
+    """Return the lines of panels of one publication and value version, in catalogue
+    order.
 
-    Series that say the same are one line, unless two of them have different numbers in one period: then each
-    is a line by itself.
+    Series that say the same are one line, unless two of them have different numbers in
+    one period: then each is a line by itself.
     """
     catalogue = panels[0].catalogue
     numbers: dict[str, dict[Period, float]] = {}
@@ -84,7 +93,13 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
     series = [catalogue[series_id] for series_id in sorted(numbers, key=place)]
     lines = [
         Line(
-            several, having, {period: n for each in several for period, n in numbers[each.series_id].items()}
+            several,
+            having,
+            {
+                period: n
+                for each in several
+                for period, n in numbers[each.series_id].items()
+            },
         )
         for several in joined(series, numbers)
     ]

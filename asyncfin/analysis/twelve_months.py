@@ -1,4 +1,6 @@
-"""The last twelve months: a year, four quarters, or a year with what was reported since."""
+"""The last twelve months: a year, four quarters, or a year with what was reported
+since.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,14 @@ if TYPE_CHECKING:
     import pyarrow
 
 _COLUMNS = {
-    **dict.fromkeys(("entity_id", "entity_name", "dataset_id", "asked_version", "metric_id"), "word"),
+    **dict.fromkeys(
+        ("entity_id", "entity_name", "dataset_id", "asked_version", "metric_id"), "word"
+    ),
     "scope_path": "word",
     "scope_names": "words",
-    **dict.fromkeys(("series_label", "description", "basis", "series_number_format"), "word"),
+    **dict.fromkeys(
+        ("series_label", "description", "basis", "series_number_format"), "word"
+    ),
     **dict.fromkeys(("year", "end_month", "duration_months"), "int32"),
     "period_label": "word",
     "number": "float64",
@@ -36,7 +42,8 @@ _COLUMNS = {
     "series_ids": "words",
     "reason": "string",
 }
-# What the service calls the periods of values that add up, as far as is known: the spec fixes no words.
+# What the service calls the periods of values that add up, as far as is known: the spec
+# fixes no words.
 OVER_PERIOD = ("over_period",)
 # How far the sum of its parts may be from a period, as a share of the larger of both.
 _TOLERANCE = Decimal("0.02")
@@ -45,12 +52,15 @@ _UNPROVEN = "nothing published shows that its parts add up"
 _EARLIEST = 3 * 12
 
 
-# A period as its fiscal end and its months: of thousands of lines there are millions to look up.
+# A period as its fiscal end and its months: of thousands of lines there are millions to
+# look up.
 _At: TypeAlias = tuple[int, int]
 
 
 class _Contradiction(NamedTuple):
-    """A published period that is not the sum of its parts: the month before, the last, and a text."""
+    """A published period that is not the sum of its parts: the month before, the last,
+    and a text.
+    """
 
     begin: int
     end: int
@@ -58,7 +68,9 @@ class _Contradiction(NamedTuple):
 
 
 class _Sum(NamedTuple):
-    """The twelve months to a fiscal end: how they were added up, or why they were not."""
+    """The twelve months to a fiscal end: how they were added up, or why they were
+    not.
+    """
 
     how: str | None = None
     number: float | None = None
@@ -72,49 +84,63 @@ def last_twelve_months(
     period_meanings: str | Iterable[str] = OVER_PERIOD,
     unproven: bool = False,
 ) -> pyarrow.Table:
-    """Return the twelve months to each fiscal end, added up of published values (extra ``arrow``).
+    """Return the twelve months to each fiscal end, added up of published values (extra
+    ``arrow``).
 
-    Series of an entity that differ in their reporting group alone are one line, unless two of them have
-    different numbers in a period; so a year of an annual group and nine months of a quarterly one meet. Of
-    each line there is a row for each fiscal end at which its panels have a period or gap of 3 or 12 months,
-    or of as many months as its end month, from the line's first value on. `how` is the first that applies:
+    Series of an entity that differ in their reporting group alone are one line, unless
+    two of them have different numbers in a period; so a year of an annual group and
+    nine months of a quarterly one meet. Of each line there is a row for each fiscal end
+    at which its panels have a period or gap of 3 or 12 months, or of as many months as
+    its end month, from the line's first value on. `how` is the first that applies:
 
     - ``"year"``: a value of 12 months with that end.
     - ``"quarters"``: the four quarters to that end.
-    - ``"year to date"``: the fiscal year before, and the year so far, less the year so far a year earlier.
+    - ``"year to date"``: the fiscal year before, and the year so far, less the year so
+      far a year earlier.
 
-    Only what adds up is added. Published periods of the line must show it: more of them are the sum of
-    their published parts, within 2 %, than differ from them. Averages, prices, ratios and earnings per
-    share do not add up, and often nothing shows whether a line does. Nothing is added across a period
-    that differs from its parts, of which a year below its own first months is one, nor to a negative
-    number in a line without one, nor in a number format with a percent sign. Numbers are added in decimal.
+    Only what adds up is added. Published periods of the line must show it: more of them
+    are the sum of their published parts, within 2 %, than differ from them. Averages,
+    prices, ratios and earnings per share do not add up, and often nothing shows whether
+    a line does. Nothing is added across a period that differs from its parts, of which
+    a year below its own first months is one, nor to a negative number in a line without
+    one, nor in a number format with a percent sign. Numbers are added in decimal.
 
     Sends no request.
 
     Args:
-        panels: a panel, or several; panels of one entity and publication are taken together.
-        period_meanings: the words of lines that can be added up, as the service calls them.
+        panels: a panel, or several; panels of one entity and publication are taken
+            together.
+        period_meanings: the words of lines that can be added up, as the service calls
+            them.
         unproven: add up lines of which nothing published shows that they add up, too.
 
     Returns:
-        The columns `entity_id`, `entity_name`, `dataset_id`, `asked_version`, `metric_id`, `scope_path`,
-        `scope_names`, `series_label`, `description`, `basis`, `series_number_format`, `year`, `end_month`,
-        `duration_months` (12) and `period_label` as in the long table (docs/schema.md), and
+        The columns `entity_id`, `entity_name`, `dataset_id`, `asked_version`,
+        `metric_id`, `scope_path`,
+        `scope_names`, `series_label`, `description`, `basis`, `series_number_format`,
+        `year`, `end_month`,
+        `duration_months` (12) and `period_label` as in the long table (docs/schema.md),
+        and
 
         - `number`, null where the twelve months are unknown;
         - `text` as published, where the twelve months are a fiscal year; else null;
         - `how`, null without a number;
-        - `operands`: the labels of the periods, in the order of the arithmetic; empty without a number;
+        - `operands`: the labels of the periods, in the order of the arithmetic; empty
+          without a number;
         - `series_ids`: the series of the line;
         - `reason`: why there is no number; null with one.
 
-        Rows are ordered by entity, as given, then by line, in catalogue order, oldest first. The metadata
-        (the JSON under ``asyncfin``) has `left_out`, the number of series with another period meaning, and
-        `notes`, of which one counts the lines that were not added up for want of a proof.
+        Rows are ordered by entity, as given, then by line, in catalogue order, oldest
+        first. The metadata
+        (the JSON under ``asyncfin``) has `left_out`, the number of series with another
+        period meaning, and
+        `notes`, of which one counts the lines that were not added up for want of a
+        proof.
 
     Raises:
         ArgumentError: something else than a Panel is among the panels.
-        SelectionError: no series has one of these period meanings; the message names those that they have.
+        SelectionError: no series has one of these period meanings; the message names
+            those that they have.
         ImportError: pyarrow is not installed.
 
     >>> asyncfin.last_twelve_months(panel).to_pandas().tail(1)  # doctest: +SKIP
@@ -136,7 +162,8 @@ def last_twelve_months(
             rows += of_line
     if left_out and not taken:
         raise SelectionError(
-            f"no series has the period meaning {' or '.join(map(repr, wanted))}, of values that add up;"
+            f"no series has the period meaning {' or '.join(map(repr, wanted))}, of "
+            "values that add up;"
             f" they have {listed([*map(repr, left_out)])}"
         )
     notes = []
@@ -147,8 +174,12 @@ def last_twelve_months(
         [about(panel) for panel in panels], left_out=sum(left_out.values()), notes=notes
     )
     columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
-    schema = pa.schema([(name, arrow_type(kind)) for name, kind in _COLUMNS.items()], metadata)
-    arrays = [pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)]
+    schema = pa.schema(
+        [(name, arrow_type(kind)) for name, kind in _COLUMNS.items()], metadata
+    )
+    arrays = [
+        pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)
+    ]
     table: pyarrow.Table = pa.Table.from_arrays(arrays, schema=schema)
     return table
 
@@ -156,14 +187,31 @@ def last_twelve_months(
 def _ends(panels: Iterable[Panel]) -> list[int]:
     """Return the fiscal ends at which there can be a row, oldest first."""
     periods = {period for panel in panels for period in (*panel.periods, *panel.gaps)}
-    return sorted({each.fiscal_end for each in periods if each.duration_months in (3, 12, each.end_month)})
+    return sorted(
+        {
+            each.fiscal_end
+            for each in periods
+            if each.duration_months in (3, 12, each.end_month)
+        }
+    )
 
 
-def _rows(line: Line, panel: Panel, ends: Iterable[int], *, unproven: bool) -> Iterator[tuple[Any, ...]]:
+def _rows(
+    line: Line, panel: Panel, ends: Iterable[int], *, unproven: bool
+) -> Iterator[tuple[Any, ...]]:
     first, catalogue = line.series[0], panel.catalogue
     head = (
-        *(catalogue.entity_id, catalogue.name, catalogue.dataset_id, panel.value_version),
-        *(first.metric_id, format_path(first.scopes), catalogue.scope_names(first.scopes)),
+        *(
+            catalogue.entity_id,
+            catalogue.name,
+            catalogue.dataset_id,
+            panel.value_version,
+        ),
+        *(
+            first.metric_id,
+            format_path(first.scopes),
+            catalogue.scope_names(first.scopes),
+        ),
         *(first.label, first.description, first.basis, first.number_format),
     )
     series_ids = [each.series_id for each in line.series]
@@ -187,7 +235,8 @@ class _Sums:
     def __init__(self, line: Line, *, unproven: bool) -> None:
         self._line = line
         self.numbers = {
-            (period.fiscal_end, period.duration_months): number for period, number in line.numbers.items()
+            (period.fiscal_end, period.duration_months): number
+            for period, number in line.numbers.items()
         }
         self._is_negative = any(number < 0 for number in self.numbers.values())
         self._contradictions: list[_Contradiction] = []
@@ -201,12 +250,18 @@ class _Sums:
         self._is_proven = unproven or proofs > len(self._contradictions)
         self._whys: dict[_At, str] = {}
 
-    def _compare(self, end: int, months: int, stated: float) -> tuple[bool, _Contradiction | None]:
-        """Return whether a published period is the sum of its parts, and whether it cannot be."""
+    def _compare(
+        self, end: int, months: int, stated: float
+    ) -> tuple[bool, _Contradiction | None]:
+        """Return whether a published period is the sum of its parts, and whether it
+        cannot be.
+        """
         begin, text = end - months, ""
         adds_up = False
         for parts in _parts(end, months):
-            if not all(part in self.numbers for part in parts) or not any(map(self.numbers.get, parts)):
+            if not all(part in self.numbers for part in parts) or not any(
+                map(self.numbers.get, parts)
+            ):
                 continue
             added = sum((_decimal(self.numbers[part]) for part in parts), Decimal())
             if _are_alike(_decimal(stated), added):
@@ -217,7 +272,9 @@ class _Sums:
         if not adds_up and not text and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
                 so_far = self.numbers.get((begin + first, first), 0.0)
-                if so_far > stated and not _are_alike(_decimal(stated), _decimal(so_far)):
+                if so_far > stated and not _are_alike(
+                    _decimal(stated), _decimal(so_far)
+                ):
                     text = f"its first {first} months are {number_text(so_far)}"
         if adds_up or not text:
             return adds_up, None
@@ -230,12 +287,23 @@ class _Sums:
         if (end, 12) in numbers:
             return _Sum("year", numbers[end, 12], [(end, 12)])
         if "%" in series.number_format:
-            return _Sum(reason=f"{series.number_format} is the format of a share, which does not add up")
+            return _Sum(
+                reason=f"{series.number_format} is the format of a share, which does "
+                "not add up"
+            )
         if end <= _EARLIEST:
-            return _Sum(reason=f"{_period((end, 12))} has no value, and no year is before it")
-        ways: dict[str, list[_At]] = {"quarters": [(end - before, 3) for before in (9, 6, 3, 0)]}
+            return _Sum(
+                reason=f"{_period((end, 12))} has no value, and no year is before it"
+            )
+        ways: dict[str, list[_At]] = {
+            "quarters": [(end - before, 3) for before in (9, 6, 3, 0)]
+        }
         if months := end % 12:
-            ways["year to date"] = [(end - months, 12), (end, months), (end - 12, months)]
+            ways["year to date"] = [
+                (end - months, 12),
+                (end, months),
+                (end - 12, months),
+            ]
         missing = {how: [at for at in ways[how] if at not in numbers] for how in ways}
         how = min(ways, key=lambda way: len(missing[way]))
         if missing[how]:
@@ -249,9 +317,15 @@ class _Sums:
         if not self._is_proven and any(numbers[operand] for operand in operands):
             return _Sum(reason=_UNPROVEN)
         signs = (1, 1, -1) if how == "year to date" else (1, 1, 1, 1)
-        added = sum(sign * _decimal(numbers[at]) for sign, at in zip(signs, operands, strict=True))
+        added = sum(
+            sign * _decimal(numbers[at])
+            for sign, at in zip(signs, operands, strict=True)
+        )
         if added < 0 and not self._is_negative:
-            return _Sum(reason=f"the sum is {number_text(float(added))}, and no published value is below 0")
+            return _Sum(
+                reason=f"the sum is {number_text(float(added))}, and no published "
+                "value is below 0"
+            )
         return _Sum(how, float(added), operands)
 
     def _why(self, at: _At) -> str:

@@ -1,1 +1,3 @@
-"""Publications kept: in memory, in a folder that the processes of a machine share, or in Redis."""
+"""Publications kept: in memory, in a folder that the processes of a machine share, or
+in Redis.
+"""

@@ -17,7 +17,8 @@ from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, drop_series, nbytes
 
 MiB = 1024 * 1024
-# Blocks stay as received until this share of the memory is used, and are compressed from then on.
+# Blocks stay as received until this share of the memory is used, and are compressed
+# from then on.
 _UNCOMPRESSED_SHARE = 0.25
 # Records are dropped beyond this: a program may read any number of entities.
 MAX_RECORDS = 100_000
@@ -34,9 +35,9 @@ V = TypeVar("V")
 class LeastRecentlyUsed(Generic[K, V]):
     """Values by key, of which the least recently used are evicted beyond a bound.
 
-    For any number of threads. Those whose key is `superseded` are evicted first. The last one stored stays,
-    whatever its size; an empty one has size 1. `dropped` is called with each value that is evicted, replaced
-    or removed.
+    For any number of threads. Those whose key is `superseded` are evicted first. The
+    last one stored stays, whatever its size; an empty one has size 1. `dropped` is
+    called with each value that is evicted, replaced or removed.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class LeastRecentlyUsed(Generic[K, V]):
             return [(key, value) for key, (value, _) in self._entries.items()]
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, which counts as its use, or None if there is none."""
+        """Return the value of a key, which counts as its use, or None if there is
+        none.
+        """
         try:
             self._entries.move_to_end(key)
             return self._entries[key][0]
@@ -91,7 +94,9 @@ class LeastRecentlyUsed(Generic[K, V]):
 
     def _evict(self) -> None:
         *others, _ = self._entries
-        others.sort(key=self._superseded, reverse=True)  # stable: the others stay in their order
+        others.sort(
+            key=self._superseded, reverse=True
+        )  # stable: the others stay in their order
         for key in others:
             if self.total <= self._bound:
                 return
@@ -100,7 +105,9 @@ class LeastRecentlyUsed(Generic[K, V]):
 
 @frozen(eq=False)
 class Entry:
-    """What memory has under one key: a catalogue, or the blocks of one value version."""
+    """What memory has under one key: a catalogue, or the blocks of one value
+    version.
+    """
 
     bytes: int = 0
     catalogue: Catalogue | None = None
@@ -110,9 +117,11 @@ class Entry:
 
 
 class Memory:
-    """Records, and catalogues and blocks within a bound, by key; for any number of threads.
+    """Records, and catalogues and blocks within a bound, by key; for any number of
+    threads.
 
-    When it is full, publications that are no longer the current ones go first, then the least recently used.
+    When it is full, publications that are no longer the current ones go first, then the
+    least recently used.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -121,7 +130,9 @@ class Memory:
             max_bytes, lambda entry: entry.bytes, superseded=self._is_superseded
         )
         self._lock = RLock()
-        self.records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
+        self.records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(
+            MAX_RECORDS
+        )
 
     def observe(self, key: EntityKey, record: EntityRecord, now: datetime) -> None:
         """Record what a response has shown of an entity."""
@@ -136,15 +147,26 @@ class Memory:
 
     def put_catalogue(self, key: Key, catalogue: Catalogue) -> None:
         """Store a catalogue."""
-        texts = sum(len(series.label) + len(series.description) for series in catalogue.series)
-        size = 1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
+        texts = sum(
+            len(series.label) + len(series.description) for series in catalogue.series
+        )
+        size = (
+            1_000 + texts + 600 * len(catalogue.series) + 100 * len(catalogue.periods)
+        )
         self._put(key, Entry(size, catalogue))
 
     def has_room(self, blocks: Iterable[Block]) -> bool:
-        """Return whether blocks may stay as received: they are shared with the caller's panel."""
-        return self._entries.total + nbytes(blocks) <= self._max_bytes * _UNCOMPRESSED_SHARE
+        """Return whether blocks may stay as received: they are shared with the caller's
+        panel.
+        """
+        return (
+            self._entries.total + nbytes(blocks)
+            <= self._max_bytes * _UNCOMPRESSED_SHARE
+        )
 
-    def put_blocks(self, key: Key, blocks: Iterable[Block], parts: Iterable[str] = ()) -> None:
+    def put_blocks(
+        self, key: Key, blocks: Iterable[Block], parts: Iterable[str] = ()
+    ) -> None:
         """Add blocks; series that are cached stay as they are."""
         with self._lock:
             entry = self.get(key)
@@ -168,7 +190,9 @@ class Memory:
     def count(self) -> tuple[int, int]:
         """Return the number of series, and the bytes."""
         entries = [entry for _, entry in self._entries.items()]
-        return sum(len(entry.series_ids) for entry in entries), sum(entry.bytes for entry in entries)
+        return sum(len(entry.series_ids) for entry in entries), sum(
+            entry.bytes for entry in entries
+        )
 
     def _put(self, key: Key, entry: Entry) -> None:
         if entry.bytes > self._max_bytes:  # it would evict everything
@@ -192,7 +216,11 @@ def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]
     """Return the blocks without some series, and add theirs to these."""
     others = []
     for block in blocks:
-        rest = drop_series(block, series_ids) if series_ids.intersection(block.series_ids) else block
+        rest = (
+            drop_series(block, series_ids)
+            if series_ids.intersection(block.series_ids)
+            else block
+        )
         if rest is not None:
             others.append(rest)
         series_ids.update(block.series_ids)
@@ -202,13 +230,17 @@ def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]
 class MemoryRecords:
     """The records of one account in memory."""
 
-    def __init__(self, memory: Memory, account: bytes, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, memory: Memory, account: bytes, clock: Callable[[], datetime]
+    ) -> None:
         self._memory = memory
         self._account = account
         self._clock = clock
 
     async def record(self, entity_id: str) -> EntityRecord | None:
-        return later(None, self._memory.records.get((self._account, entity_id)), self._clock())
+        return later(
+            None, self._memory.records.get((self._account, entity_id)), self._clock()
+        )
 
     async def observe(self, entity_id: str, record: EntityRecord) -> None:
         self._memory.observe((self._account, entity_id), record, self._clock())
@@ -229,7 +261,9 @@ class ProcessCache(Cache):
         return CacheStats(*self._memory.count(), self._hits, self._misses, self._broken)
 
     async def inspect(self) -> CacheStats:
-        """Return what the cache contains, for all processes that share it, and what this one has done."""
+        """Return what the cache contains, for all processes that share it, and what
+        this one has done.
+        """
         return self.stats()
 
     async def clear(self, entity_id: str | None = None) -> None:

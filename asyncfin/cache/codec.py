@@ -1,6 +1,8 @@
-"""Catalogues and blocks <-> bytes: msgpack of their declared fields, arrays as the bytes they are.
+"""Catalogues and blocks <-> bytes: msgpack of their declared fields, arrays as the
+bytes they are.
 
-Reading it runs no code, as a pickle could. What is read from a store is verified first: see `checksum`.
+Reading it runs no code, as a pickle could. What is read from a store is verified first:
+see `checksum`.
 """
 
 from __future__ import annotations
@@ -37,16 +39,17 @@ _catalogue_decoder = msgspec.msgpack.Decoder(_CATALOGUE)
 _FIELDS = [field.name for field in fields(Catalogue)]
 
 
-# Part of the names under which bytes are stored, so that bytes of another form are never read: the number of
-# the form, and the byte order of the arrays. Raise the number when a stored field changes.
+# Part of the names under which bytes are stored, so that bytes of another form are
+# never read: the number of the form, and the byte order of the arrays. Raise the number
+# when a stored field changes.
 FORMAT = f"7{sys.byteorder[0]}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
     """Return a catalogue as bytes, without its indexes."""
     body = msgspec.msgpack.encode([getattr(catalogue, name) for name in _FIELDS])
-    # Names of fields and words repeat, so that a twentieth is left: a megabyte takes longer to store, and
-    # to read, than to compress.
+    # Names of fields and words repeat, so that a twentieth is left: a megabyte takes
+    # longer to store, and to read, than to compress.
     return zstd.compress(body, LEVEL)
 
 
@@ -56,7 +59,9 @@ def decode_catalogue(body: bytes) -> Catalogue:
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
-    """Return compressed blocks as bytes, which contain shared periods and texts once."""
+    """Return compressed blocks as bytes, which contain shared periods and texts
+    once.
+    """
     axes: dict[Axis, int] = {}
     texts: dict[PageText, int] = {}
     rows = [
@@ -73,7 +78,10 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
     ]
     # One array of numbers: a list of objects would take several times as long to read.
     flat = [
-        (array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))), axis.rank)
+        (
+            array("q", chain.from_iterable(map(msgspec.structs.astuple, axis.periods))),
+            axis.rank,
+        )
         for axis in axes
     ]
     pages = [text.pieces for text in texts]
@@ -85,11 +93,22 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     flat, pages, rows = _decoder.decode(body)
     texts = [PageText(tuple(pieces), compressed=True) for pieces in pages]
     axes = [
-        Axis(tuple(map(Period, every[::3], every[1::3], every[2::3])), rank and tuple(rank))
+        Axis(
+            tuple(map(Period, every[::3], every[1::3], every[2::3])),
+            rank and tuple(rank),
+        )
         for every, rank in flat
     ]
     return tuple(
-        Block(axes[axis], tuple(series_ids), page_indices, starts, positions, numbers, texts[text])
+        Block(
+            axes[axis],
+            tuple(series_ids),
+            page_indices,
+            starts,
+            positions,
+            numbers,
+            texts[text],
+        )
         for axis, series_ids, page_indices, starts, positions, numbers, text in rows
     )
 
@@ -102,7 +121,9 @@ _MOMENT_BYTES = 20
 def encode_record(key: str, record: EntityRecord) -> bytes:
     """Return the row of a record, which begins with its moment."""
     moment = microseconds(record.sent)
-    body = msgspec.msgpack.encode((moment, record.dataset_id, record.status, record.token))
+    body = msgspec.msgpack.encode(
+        (moment, record.dataset_id, record.status, record.token)
+    )
     return b"%020d" % max(0, moment) + sealed(body, key)
 
 
@@ -123,7 +144,9 @@ def microseconds(moment: datetime) -> int:
 
 
 def row_moment(row: bytes) -> int:
-    """Return the moment with which a row begins, or 0 if it begins with something else."""
+    """Return the moment with which a row begins, or 0 if it begins with something
+    else.
+    """
     digits = row[:_MOMENT_BYTES]
     return int(digits) if digits.isdigit() else 0
 

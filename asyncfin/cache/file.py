@@ -1,8 +1,8 @@
 """Publications in a folder that the processes of a machine share.
 
-A publication and value version is a folder, and the series of one response are a file in it. A file is
-written next to its place and then renamed, so readers see all of it or nothing. Unix only: it needs `flock`,
-and the owners and modes of files.
+A publication and value version is a folder, and the series of one response are a file
+in it. A file is written next to its place and then renamed, so readers see all of it or
+nothing. Unix only: it needs `flock`, and the owners and modes of files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import asyncio
 import os
 import random
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
@@ -27,7 +34,12 @@ from asyncfin.cache.base import MiB
 from asyncfin.cache.codec import microseconds, row_moment
 from asyncfin.cache.record import FUTURE
 from asyncfin.cache.store import Partition, partition_key
-from asyncfin.cache.stored import STORE_SECONDS, StoredCache, StoredPartition, current_group
+from asyncfin.cache.stored import (
+    STORE_SECONDS,
+    StoredCache,
+    StoredPartition,
+    current_group,
+)
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.model.catalogue import Dataset
@@ -39,7 +51,8 @@ _POLL_SECONDS = 0.02
 _SALT_BYTES = 32
 # A file takes at least a block.
 _BLOCK = 4096
-# What is evicted to, and the share of the limit that is written between two looks at the whole folder.
+# What is evicted to, and the share of the limit that is written between two looks at
+# the whole folder.
 _EVICTED_TO = 0.9
 _WRITTEN_BETWEEN = 1 / 16
 _TOUCHED_EVERY = 3_600
@@ -51,22 +64,26 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 class FileCache(StoredCache):
     """Keeps publications in a folder that the processes of a machine share.
 
-    The folder belongs to this user alone (mode 0700, files 0600). It contains which entities were read, but
-    no token. It must be on a local disk: ``flock`` is not reliable over NFS. Problems of the disk are errors
-    of `clear` and `inspect` only: what cannot be read is requested, and what cannot be stored is skipped,
-    logged once and counted in `CacheStats.broken`.
+    The folder belongs to this user alone (mode 0700, files 0600). It contains which
+    entities were read, but no token. It must be on a local disk: ``flock`` is not
+    reliable over NFS. Problems of the disk are errors of `clear` and `inspect` only:
+    what cannot be read is requested, and what cannot be stored is skipped, logged once
+    and counted in `CacheStats.broken`.
 
     Args:
         folder: the folder, which is made at first use.
-        account: the name of the account: clients with the same base URL and account share what is read.
-            None: clients with the same fixed token share it; a token callable needs a name.
-        max_bytes: the limit of what is on disk; a value takes about 33 bytes. Publications that are no longer
-            current are evicted first, then what was used least recently.
+        account: the name of the account: clients with the same base URL and account
+            share what is read. None: clients with the same fixed token share it; a
+            token callable needs a name.
+        max_bytes: the limit of what is on disk; a value takes about 33 bytes.
+            Publications that are no longer current are evicted first, then what was
+            used least recently.
         clock: returns the wall time, aware UTC; for tests.
 
     Raises:
-        ArgumentError: an argument is not as described, or the system is Windows. At first use:
-            the folder belongs to another user, is open to others, or is of another kind.
+        ArgumentError: an argument is not as described, or the system is Windows. At
+            first use: the folder belongs to another user, is open to others, or is of
+            another kind.
     """
 
     def __init__(
@@ -78,8 +95,13 @@ class FileCache(StoredCache):
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if not local.SUPPORTED:
-            raise ArgumentError("FileCache needs file locks that this system does not have: use MemoryCache")
-        path = checks.local_path("folder", "folder", folder, "a Redis server is for a RedisCache")
+            raise ArgumentError(
+                "FileCache needs file locks that this system does not have: use "
+                "MemoryCache"
+            )
+        path = checks.local_path(
+            "folder", "folder", folder, "a Redis server is for a RedisCache"
+        )
         self._folder = Path(os.path.abspath(path))
         self._account = checks.text().optional()("account", account)
         self._max_bytes = checks.positive_int("max_bytes", max_bytes)
@@ -91,7 +113,9 @@ class FileCache(StoredCache):
         return f"FileCache({str(self._folder)!r})"
 
     def __reduce__(self) -> Any:
-        return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (str(self._folder),)
+        return partial(FileCache, account=self._account, max_bytes=self._max_bytes), (
+            str(self._folder),
+        )
 
     def partition(self, base_url: str, token: TokenSource) -> Partition:
         if self._account is not None:
@@ -100,7 +124,8 @@ class FileCache(StoredCache):
             return self._partition(self._digest(key), lambda: key)
         if not isinstance(token, str):
             raise ArgumentError(
-                "account must name the account of a token callable, whose tokens may change:"
+                "account must name the account of a token callable, whose tokens may "
+                "change:"
                 f" FileCache({str(self._folder)!r}, account=...)"
             )
         files = self._files
@@ -110,10 +135,13 @@ class FileCache(StoredCache):
             key = scrypt(token.encode(), salt=files.salt(), n=2**14, r=8, p=1)
             return partition_key(base_url, "token", key)
 
-        return self._partition(self._digest(partition_key(base_url, "token", token.encode())), derive)
+        return self._partition(
+            self._digest(partition_key(base_url, "token", token.encode())), derive
+        )
 
     def _digest(self, key: bytes) -> bytes:
-        # Keyed by what only this process knows: the digest reveals nothing where it is printed.
+        # Keyed by what only this process knows: the digest reveals nothing where it is
+        # printed.
         return blake2b(key, key=self._secret).digest()
 
     async def aclose(self) -> None:
@@ -123,13 +151,17 @@ class FileCache(StoredCache):
         return f"{type(error).__name__}: {error}"
 
 
-def datasets(cache: FileCache, base_url: str, token: TokenSource) -> Awaitable[tuple[Dataset, ...]]:
-    """Return the metadata of the cached publications of a client, by entity id. No request is sent.
+def datasets(
+    cache: FileCache, base_url: str, token: TokenSource
+) -> Awaitable[tuple[Dataset, ...]]:
+    """Return the metadata of the cached publications of a client, by entity id. No
+    request is sent.
 
     Cached are those whose catalogue was read. They need not be current any longer.
 
     Raises:
-        ArgumentError: as for `partition`; or, when awaited, the folder is not one that may be used.
+        ArgumentError: as for `partition`; or, when awaited, the folder is not one that
+            may be used.
         OSError: when awaited: the folder can't be read.
     """
     # Not async itself: the frame of a coroutine would hold the token while it waits.
@@ -141,10 +173,13 @@ def datasets(cache: FileCache, base_url: str, token: TokenSource) -> Awaitable[t
 class FolderStore:
     """The store of a `FileCache`: each key is the path of a file.
 
-    Its methods run in threads, except for reading a record and taking a lock, which take microseconds.
+    Its methods run in threads, except for reading a record and taking a lock, which
+    take microseconds.
     """
 
-    def __init__(self, folder: Path, max_bytes: int, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, folder: Path, max_bytes: int, clock: Callable[[], datetime]
+    ) -> None:
         self._folder = folder
         self._max_bytes = max_bytes
         self._clock = clock
@@ -156,7 +191,9 @@ class FolderStore:
 
     async def get(self, keys: Sequence[str]) -> list[bytes | None]:
         self._check()
-        if len(keys) == 1:  # a record, or a part that is small beside a turn of a thread
+        if (
+            len(keys) == 1
+        ):  # a record, or a part that is small beside a turn of a thread
             return [self._read(keys[0])]
         return await self._in_thread(lambda: list(map(self._read, keys)))
 
@@ -209,7 +246,9 @@ class FolderStore:
         self._check()
         self._make(name)
         # The folder itself: a file for each entity would never be deleted.
-        descriptor = os.open(self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(
+            self._folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        )
         try:
             loop = asyncio.get_running_loop()
             until = loop.time() + seconds
@@ -222,12 +261,15 @@ class FolderStore:
             os.close(descriptor)
 
     def salt(self) -> bytes:
-        """Return the salt of the folder's account keys; the first process creates it."""
+        """Return the salt of the folder's account keys; the first process creates
+        it.
+        """
         self._check()
         with self._locked():
             salt = self._read("salt") or b""
             if len(salt) != _SALT_BYTES:
-                # New, or damaged: then what was stored under the old one is not found, and is evicted.
+                # New, or damaged: then what was stored under the old one is not found,
+                # and is evicted.
                 salt = secrets.token_bytes(_SALT_BYTES)
                 self._write("salt", salt)
             return salt
@@ -247,7 +289,9 @@ class FolderStore:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _check(self) -> None:
-        """Make the folder at first use; ArgumentError: it is not private to this user."""
+        """Make the folder at first use; ArgumentError: it is not private to this
+        user.
+        """
         if not self._checked:
             try:
                 local.make_private_folder(self._folder)
@@ -265,7 +309,9 @@ class FolderStore:
                 path.mkdir(0o700)
 
     def _read(self, key: str) -> bytes | None:
-        """Return the bytes of a file, or None if it does not exist. One that is not ours counts as empty."""
+        """Return the bytes of a file, or None if it does not exist. One that is not
+        ours counts as empty.
+        """
         try:
             descriptor = os.open(f"{self._folder}/{key}", _READ)
         except (FileNotFoundError, NotADirectoryError):
@@ -300,11 +346,15 @@ class FolderStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the folder's records, for which it waits as long as an operation may take."""
+        """Hold the lock of the folder's records, for which it waits as long as an
+        operation may take.
+        """
         try:
             descriptor = local.open_private(self._folder / "lock")
         except local.NotPrivateError as error:
-            raise ArgumentError(f"the cache's {self._folder / 'lock'} {error}") from None
+            raise ArgumentError(
+                f"the cache's {self._folder / 'lock'} {error}"
+            ) from None
         try:
             until = monotonic() + STORE_SECONDS
             while not local.try_lock(descriptor):
@@ -349,7 +399,9 @@ class FolderStore:
                 path.parent.parent.rmdir()
 
     def _evict(self) -> None:
-        """Delete replaced publications, and then the files last used, if there are too many bytes."""
+        """Delete replaced publications, and then the files last used, if there are too
+        many bytes.
+        """
         total = 0
         files = []
         for key, entry in self._files():

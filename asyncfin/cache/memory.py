@@ -35,12 +35,14 @@ class MemoryCache(ProcessCache):
     The clients of one process may share it, in any event loops and threads.
 
     Args:
-        max_bytes: the limit of what is kept. Pages are kept as received until a quarter of it is used, and
-            compressed from then on; a value then takes about 33 bytes. Publications that are no longer
-            current are evicted first, then what was used least recently.
-        account: the name of the account: clients with the same base URL and account share what is read.
-            None: clients with the same token share it, also one after the other; or those with the same
-            token callable, by identity. The last 1,000 callables are kept.
+        max_bytes: the limit of what is kept. Pages are kept as received until a quarter
+            of it is used, and compressed from then on; a value then takes about 33
+            bytes. Publications that are no longer current are evicted first, then what
+            was used least recently.
+        account: the name of the account: clients with the same base URL and account
+            share what is read. None: clients with the same token share it, also one
+            after the other; or those with the same token callable, by identity. The
+            last 1,000 callables are kept.
         clock: returns the wall time, aware UTC; for tests.
 
     Raises:
@@ -57,8 +59,11 @@ class MemoryCache(ProcessCache):
         super().__init__(checks.positive_int("max_bytes", max_bytes), clock)
         self._account = checks.text().optional()("account", account)
         self._secret = secrets.token_bytes(32)
-        self._partitions: WeakValueDictionary[bytes, _MemoryPartition] = WeakValueDictionary()
-        # Token callables by the ids of their objects, which stay alive meanwhile, and a name for each.
+        self._partitions: WeakValueDictionary[bytes, _MemoryPartition] = (
+            WeakValueDictionary()
+        )
+        # Token callables by the ids of their objects, which stay alive meanwhile, and a
+        # name for each.
         self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
         self._callables = LeastRecentlyUsed(_MAX_CALLABLES)
 
@@ -73,16 +78,25 @@ class MemoryCache(ProcessCache):
         if self._account is not None:
             key = partition_key(base_url, "account", self._account.encode())
         elif isinstance(token, str):
-            # Keyed by what only this process knows: the digest reveals nothing where it is printed.
-            key = partition_key(base_url, "token", blake2b(token.encode(), key=self._secret).digest())
+            # Keyed by what only this process knows: the digest reveals nothing where it
+            # is printed.
+            key = partition_key(
+                base_url, "token", blake2b(token.encode(), key=self._secret).digest()
+            )
         else:
             key = partition_key(base_url, "callable", self._callable_name(token))
         return self._partitions.setdefault(key, _MemoryPartition(self, key))
 
     def _callable_name(self, token: Callable[[], Any]) -> bytes:
-        """Return a name for a token callable. What it will return is not known, and may change."""
+        """Return a name for a token callable. What it will return is not known, and may
+        change.
+        """
         # A bound method is a new object whenever it is read.
-        parts = (token.__self__, token.__func__) if isinstance(token, MethodType) else (token,)
+        parts = (
+            (token.__self__, token.__func__)
+            if isinstance(token, MethodType)
+            else (token,)
+        )
         ids = tuple(map(id, parts))
         entry = self._callables.get(ids)
         if entry is None:
@@ -103,15 +117,25 @@ class _MemoryPartition(MemoryRecords):
         return self._memory.get(self._key(entity_id, dataset_id, CATALOGUE)).catalogue
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
-        self._memory.put_catalogue(self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE), catalogue)
+        self._memory.put_catalogue(
+            self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE), catalogue
+        )
 
     async def blocks(
-        self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        wanted: Iterable[str] | None = None,
     ) -> tuple[Block, ...]:
         return self._memory.get(self._key(entity_id, dataset_id, value_version)).blocks
 
     async def put_blocks(
-        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        blocks: Iterable[Block],
     ) -> None:
         put = tuple(blocks)
         if not self._memory.has_room(put):

@@ -1,7 +1,8 @@
 """What the last response about an entity has shown, and when its request was sent.
 
-Of two records the later one counts, and of two of the same moment the one that was made last. So a response
-that is received late never overrules what a later request has shown.
+Of two records the later one counts, and of two of the same moment the one that was made
+last. So a response that is received late never overrules what a later request has
+shown.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from attrs import frozen
 
 from asyncfin.model.catalogue import is_same_publication
 
-# How far the clocks of machines may differ. A record from further in the future counts as unknown.
+# How far the clocks of machines may differ. A record from further in the future counts
+# as unknown.
 FUTURE = timedelta(minutes=1)
 
 
@@ -22,8 +24,8 @@ class EntityRecord:
 
     Attributes:
         sent: when the request was sent, aware UTC.
-        dataset_id: the publication that the response was of, or that a 409 has rejected; None after a 403 or
-            404.
+        dataset_id: the publication that the response was of, or that a 409 has
+            rejected; None after a 403 or 404.
         status: 200, or the status of the rejection.
         token: of a 403, a digest of the token that was rejected.
     """
@@ -45,7 +47,9 @@ class EntityRecord:
 
     def names(self, dataset_id: str) -> bool:
         """Return whether this publication is the current one."""
-        return self.current is not None and is_same_publication(self.current, dataset_id)
+        return self.current is not None and is_same_publication(
+            self.current, dataset_id
+        )
 
     def rules_out(self, dataset_id: str) -> bool:
         """Return whether a publication was replaced."""
@@ -59,9 +63,13 @@ class EntityRecord:
         return self.sent > now + FUTURE
 
 
-def later(record: EntityRecord | None, other: EntityRecord | None, now: datetime) -> EntityRecord | None:
+def later(
+    record: EntityRecord | None, other: EntityRecord | None, now: datetime
+) -> EntityRecord | None:
     """Return the later of two records of an entity; `other` was made last."""
-    records = [record for record in (record, other) if record and not record.is_unknown(now)]
+    records = [
+        record for record in (record, other) if record and not record.is_unknown(now)
+    ]
     if len(records) < 2:
         return records[0] if records else None
     first, last = records

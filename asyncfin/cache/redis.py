@@ -1,6 +1,7 @@
 """Publications in Redis, which the machines of one account share (extra `redis`).
 
-A group is a hash, and its names are the fields. It expires when it was not used for `keep`.
+A group is a hash, and its names are the fields. It expires when it was not used for
+`keep`.
 """
 
 from __future__ import annotations
@@ -37,20 +38,25 @@ if moment > tonumber(ARGV[3]) and moment <= tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('PEXPIRE', KEYS[1], ARGV[5])
 """
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+_RELEASE = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) "
+    "end return 0"
+)
 
 
 class RedisCache(StoredCache):
     """Keeps publications in Redis for the machines that share an account.
 
-    Anyone who can read the Redis database can read the data. Problems of Redis are errors of `clear` and
-    `inspect` only: what cannot be read is requested, and what cannot be stored is skipped, logged once and
-    counted in `CacheStats.broken`.
+    Anyone who can read the Redis database can read the data. Problems of Redis are
+    errors of `clear` and `inspect` only: what cannot be read is requested, and what
+    cannot be stored is skipped, logged once and counted in `CacheStats.broken`.
 
     Args:
-        redis: a URL (``redis://``, ``rediss://``, ``unix://``), or a ``redis.asyncio.Redis`` that does not
-            decode responses, which stays the caller's to close.
-        account: the name of the account: clients with the same base URL and account share what is read.
+        redis: a URL (``redis://``, ``rediss://``, ``unix://``), or a
+            ``redis.asyncio.Redis`` that does not decode responses, which stays the
+            caller's to close.
+        account: the name of the account: clients with the same base URL and account
+            share what is read.
         keep: how long unused data is kept, at least a second.
         clock: returns the wall time, aware UTC; for tests.
 
@@ -70,12 +76,14 @@ class RedisCache(StoredCache):
         self._clients = RedisClients(redis)
         if self._clients.decodes:
             raise ArgumentError(
-                "redis must not decode responses: what is kept is bytes (decode_responses=False)"
+                "redis must not decode responses: what is kept is bytes "
+                "(decode_responses=False)"
             )
         self._account = checks.text()("account", account).encode()
         if not isinstance(keep, timedelta) or keep < timedelta(seconds=1):
             raise ArgumentError(
-                f"keep must be a timedelta of at least a second, not {checks.short_repr(keep)}"
+                "keep must be a timedelta of at least a second, not "
+                f"{checks.short_repr(keep)}"
             )
         prefix = f"asyncfin:cache:{blake2b(self._account, digest_size=16).hexdigest()}:"
         store = RedisStore(self._clients, prefix, keep, clock)
@@ -99,7 +107,11 @@ class RedisStore:
     """The store of a `RedisCache`."""
 
     def __init__(
-        self, clients: RedisClients, prefix: str, keep: timedelta, clock: Callable[[], datetime]
+        self,
+        clients: RedisClients,
+        prefix: str,
+        keep: timedelta,
+        clock: Callable[[], datetime],
     ) -> None:
         self._clients = clients
         self._prefix = prefix  # of all of its keys
@@ -148,7 +160,10 @@ class RedisStore:
         redis = await self._clients.get()
         remaining = list(keys)
         while remaining:
-            some, remaining = remaining[:_NAMES_PER_COMMAND], remaining[_NAMES_PER_COMMAND:]
+            some, remaining = (
+                remaining[:_NAMES_PER_COMMAND],
+                remaining[_NAMES_PER_COMMAND:],
+            )
             async with asyncio.timeout(STORE_SECONDS):
                 async with redis.pipeline(transaction=False) as steps:
                     for key in some:
@@ -164,7 +179,9 @@ class RedisStore:
         group, _, name = key.rpartition("/")
         moments = microseconds(moment), microseconds(self._clock() + FUTURE)
         keep = round(self._keep / timedelta(milliseconds=1))
-        stored = await redis.eval(_PUT_IF_LATER, 1, self._prefix + group, name, body, *moments, keep)
+        stored = await redis.eval(
+            _PUT_IF_LATER, 1, self._prefix + group, name, body, *moments, keep
+        )
         return bool(stored)
 
     @asynccontextmanager
@@ -176,7 +193,9 @@ class RedisStore:
 
         async def take() -> bool:
             async with asyncio.timeout(STORE_SECONDS):
-                return bool(await redis.set(key, holder, nx=True, px=round(seconds * 1_000)))
+                return bool(
+                    await redis.set(key, holder, nx=True, px=round(seconds * 1_000))
+                )
 
         try:
             while not (held := await take()) and loop.time() < until:  # noqa: ASYNC110

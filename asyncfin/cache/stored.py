@@ -52,9 +52,11 @@ _AWAY_SECONDS = 2.0
 _WARNING_EVERY = 60.0
 # How long a process waits for another one that requests the same entity.
 LOCK_SECONDS = 10.0
-# One operation reads so many parts at most, so that a slow store returns some of what it has.
+# One operation reads so many parts at most, so that a slow store returns some of what
+# it has.
 _PARTS_PER_READ = 8
-# The name of a part has the number of its series and its bytes, so that `inspect` reads no bodies.
+# The name of a part has the number of its series and its bytes, so that `inspect` reads
+# no bodies.
 _PART = re.compile(r"[0-9a-f]{16}-([0-9]+)-([0-9]+)")
 _RECORD = "record"
 
@@ -64,10 +66,13 @@ T = TypeVar("T")
 class StoredPartition(MemoryRecords):
     """The partition of one account, whose data in memory goes by `digest`.
 
-    `account` returns the digest by which it goes in the store. It may take long, and runs in a thread.
+    `account` returns the digest by which it goes in the store. It may take long, and
+    runs in a thread.
     """
 
-    def __init__(self, cache: StoredCache, digest: bytes, account: Callable[[], bytes]) -> None:
+    def __init__(
+        self, cache: StoredCache, digest: bytes, account: Callable[[], bytes]
+    ) -> None:
         super().__init__(cache._memory, digest, cache._clock)
         self._cache = cache
         self._store = cache._store
@@ -120,7 +125,9 @@ class StoredPartition(MemoryRecords):
 
     async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
         key = f"{await self._entity(entity_id)}/{_RECORD}"
-        return await self._store.put_if_later(key, encode_record(key, record), record.sent)
+        return await self._store.put_if_later(
+            key, encode_record(key, record), record.sent
+        )
 
     async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
         key = self._key(entity_id, dataset_id, CATALOGUE)
@@ -137,11 +144,16 @@ class StoredPartition(MemoryRecords):
         await self._put(key, new_part(), 0, partial(encode_catalogue, catalogue))
 
     async def blocks(
-        self, entity_id: str, dataset_id: str, value_version: str, wanted: Iterable[str] | None = None
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        wanted: Iterable[str] | None = None,
     ) -> tuple[Block, ...]:
         key = self._key(entity_id, dataset_id, value_version)
         entry = self._memory.get(key)
-        # Series never change within a publication, so those in memory need no look at the store.
+        # Series never change within a publication, so those in memory need no look at
+        # the store.
         if wanted is not None and entry.series_ids.issuperset(wanted):
             return entry.blocks
         blocks, series_ids = entry.blocks, set(entry.series_ids)
@@ -154,7 +166,11 @@ class StoredPartition(MemoryRecords):
         return blocks
 
     async def put_blocks(
-        self, entity_id: str, dataset_id: str, value_version: str, blocks: Iterable[Block]
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        blocks: Iterable[Block],
     ) -> None:
         key = self._key(entity_id, dataset_id, value_version)
         others = distinct(blocks, set(self._memory.get(key).series_ids))
@@ -162,8 +178,11 @@ class StoredPartition(MemoryRecords):
             return
         stored = await asyncio.to_thread(compressed, others)
         part = new_part()
-        # Together, and first: a part that is noted without its blocks would never be read again.
-        self._memory.put_blocks(key, others if self._memory.has_room(others) else stored, (part,))
+        # Together, and first: a part that is noted without its blocks would never be
+        # read again.
+        self._memory.put_blocks(
+            key, others if self._memory.has_room(others) else stored, (part,)
+        )
         series = sum(len(block.series_ids) for block in stored)
         await self._put(key, part, series, partial(encode_blocks, stored))
 
@@ -171,7 +190,9 @@ class StoredPartition(MemoryRecords):
         _, entity_id, publication, kind = key
         return f"{await self._entity(entity_id)}/{publication_name(publication)}.{kind}"
 
-    async def _put(self, key: Key, part: str, series: int, encode: Callable[[], bytes]) -> None:
+    async def _put(
+        self, key: Key, part: str, series: int, encode: Callable[[], bytes]
+    ) -> None:
         """Store a part. One that cannot be stored is not tried again."""
         if self._cache._is_away():
             return
@@ -187,7 +208,9 @@ class StoredPartition(MemoryRecords):
 
         await self._cache._run(put)
 
-    async def _read(self, key: Key, parts: Collection[object], decode: Callable[[bytes], T]) -> dict[str, T]:
+    async def _read(
+        self, key: Key, parts: Collection[object], decode: Callable[[bytes], T]
+    ) -> dict[str, T]:
         """Return the stored parts under a key, by name, except `parts`."""
         group = await self._cache._run(partial(self._group, key))
         return {} if group is None else await self._decode_parts(group, parts, decode)
@@ -195,7 +218,9 @@ class StoredPartition(MemoryRecords):
     async def _decode_parts(
         self, group: str, parts: Collection[object], decode: Callable[[bytes], T]
     ) -> dict[str, T]:
-        """Return the parts of a group, by name, except `parts`. Corrupt ones are deleted."""
+        """Return the parts of a group, by name, except `parts`. Corrupt ones are
+        deleted.
+        """
         decoded: dict[str, T] = {}
         corrupt = []
         names = await self._cache._run(partial(self._store.names, f"{group}/")) or []
@@ -237,7 +262,9 @@ class StoredPartition(MemoryRecords):
         self._cache._count(hits, misses)
 
     async def datasets(self) -> tuple[Dataset, ...]:
-        """Return the metadata of the cached publications that are current, by entity id."""
+        """Return the metadata of the cached publications that are current, by entity
+        id.
+        """
         account = await self._name()
         datasets = []
         for key in await self._store.names(f"{FORMAT}/"):
@@ -249,7 +276,9 @@ class StoredPartition(MemoryRecords):
                 continue
             entity = key.removesuffix(f"/{_RECORD}")
             group = f"{entity}/{publication_name(publication_id(record.current))}.{CATALOGUE}"
-            for catalogue in (await self._decode_parts(group, (), decode_catalogue)).values():
+            for catalogue in (
+                await self._decode_parts(group, (), decode_catalogue)
+            ).values():
                 datasets.append(catalogue.dataset)
                 break
         return tuple(sorted(datasets, key=lambda dataset: dataset.entity_id))
@@ -261,7 +290,8 @@ class StoredCache(ProcessCache):
     Args:
         store: the store.
         place: what the log calls it.
-        max_bytes: the limit of what the cache holds; at most 64 MiB of it are in memory.
+        max_bytes: the limit of what the cache holds; at most 64 MiB of it are in
+            memory.
         ttl: how long the store keeps unused data; None: until it is evicted.
         clock: returns the wall time, aware UTC.
     """
@@ -281,17 +311,22 @@ class StoredCache(ProcessCache):
         self._ttl = ttl
         self._partitions: dict[bytes, StoredPartition] = {}
         # Observations that could not be stored, and apply in this process.
-        self._unstored: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(MAX_RECORDS)
+        self._unstored: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(
+            MAX_RECORDS
+        )
         self._away_since = -inf
         self._warned_at = -inf
 
-    def _partition(self, digest: bytes, account: Callable[[], bytes]) -> StoredPartition:
+    def _partition(
+        self, digest: bytes, account: Callable[[], bytes]
+    ) -> StoredPartition:
         if digest not in self._partitions:
             self._partitions[digest] = StoredPartition(self, digest, account)
         return self._partitions[digest]
 
     async def inspect(self) -> CacheStats:
-        """Return what the store has, for all processes that share it, and what this one has done.
+        """Return what the store has, for all processes that share it, and what this one
+        has done.
 
         Raises:
             ArgumentError: the folder is not one that may be used.
@@ -325,7 +360,10 @@ class StoredCache(ProcessCache):
             raise
         except Exception as error:  # noqa: BLE001  of a client library's many classes
             # Not from it: its text may contain what a URL contains.
-            text = f"the cache in {self._place} could not be {done}: {type(error).__name__}"
+            text = (
+                f"the cache in {self._place} could not be {done}: "
+                f"{type(error).__name__}"
+            )
             raise OSError(text) from None
 
     def _is_away(self) -> bool:
@@ -333,8 +371,11 @@ class StoredCache(ProcessCache):
         # Not `now < until`: an event loop can have another clock than the last one.
         return 0 <= asyncio.get_running_loop().time() - self._away_since < _AWAY_SECONDS
 
-    async def _run(self, work: Callable[[], Awaitable[T]], *, waiting: float = 0.0) -> T | None:
-        """Return the result of an operation on the store, or None if it fails or takes too long.
+    async def _run(
+        self, work: Callable[[], Awaitable[T]], *, waiting: float = 0.0
+    ) -> T | None:
+        """Return the result of an operation on the store, or None if it fails or takes
+        too long.
 
         `waiting` is how long it may wait for another process.
 
@@ -358,7 +399,9 @@ class StoredCache(ProcessCache):
         self._broken += 1
         if not 0 <= now - self._warned_at < _WARNING_EVERY:
             self._warned_at = now
-            text = printable(f"{self._place} can't be used at the moment: {self._reason(error)}")
+            text = printable(
+                f"{self._place} can't be used at the moment: {self._reason(error)}"
+            )
             _log.warning("the cache in %s; it is skipped", text)
 
     def _reason(self, error: Exception) -> str:
@@ -384,13 +427,17 @@ def new_part() -> str:
 
 
 def _part(key: str) -> str | None:
-    """Return the name of the part that a key is of, or None if it is of another kind."""
+    """Return the name of the part that a key is of, or None if it is of another
+    kind.
+    """
     name = key.rpartition("/")[2]
     return name[:16] if _PART.fullmatch(name) else None
 
 
 def current_group(key: str, row: bytes) -> str | None:
-    """Return what the groups of an entity's current publication begin with, by its record."""
+    """Return what the groups of an entity's current publication begin with, by its
+    record.
+    """
     record = decode_record(key, row)
     if record is None or record.current is None:
         return None

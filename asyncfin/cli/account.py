@@ -1,6 +1,7 @@
 """`asyncfin usage`: what the account has used, and its limits.
 
-The service description does not show either body, so both are printed as JSON, unchanged.
+The service description does not show either body, so both are printed as JSON,
+unchanged.
 """
 
 from datetime import UTC, date, datetime

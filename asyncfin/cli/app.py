@@ -14,10 +14,11 @@ from asyncfin.cli.streams import discard_output, print_error, use_utf8
 from asyncfin.errors import own_version
 from asyncfin.extraction.exit import Exit
 
-# A new command: a module with a function, and its line here. The first line of its help is repeated, so that
-# the list of commands imports none of them. The module imports what help and checks of usage need. What the
-# command runs with is imported in its function, after the checks: aiohttp and pyarrow take longer to import
-# than everything else.
+# A new command: a module with a function, and its line here. The first line of its help
+# is repeated, so that the list of commands imports none of them. The module imports
+# what help and checks of usage need. What the command runs with is imported in its
+# function, after the checks: aiohttp and pyarrow take longer to import than everything
+# else.
 COMMANDS = {
     "Figures": {
         "catalogue:catalogue": "List the series of entities, or search them by words.",
@@ -45,7 +46,9 @@ COMMANDS = {
 
 # The commands as users write them, and what replaces those that are gone.
 NAMES = {
-    command: command.partition(":")[2].replace("_", "-") for group in COMMANDS.values() for command in group
+    command: command.partition(":")[2].replace("_", "-")
+    for group in COMMANDS.values()
+    for command in group
 }
 SUCCESSORS = {
     "demo": "sandbox --demo",
@@ -76,7 +79,9 @@ Exit codes:
 
 
 class _Helped(App):
-    """A command of which only the help is printed: its options are collected once for all parts of it."""
+    """A command of which only the help is printed: its options are collected once for
+    all parts of it.
+    """
 
     @cached_property
     def _options(self) -> ArgumentCollection:
@@ -90,7 +95,8 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
     """Return the application.
 
     Args:
-        listing: give each command its line of COMMANDS for help, for which it is not imported.
+        listing: give each command its line of COMMANDS for help, for which it is not
+            imported.
         helped: the command whose help is printed, if one is known.
     """
     app = App(
@@ -98,7 +104,9 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
         help=_HELP,
         help_format="plaintext",
         version=own_version,
-        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=False),
+        default_parameter=Parameter(
+            negative_bool=(), negative_iterable=(), show_default=False
+        ),
         # Errors are raised here, and each becomes an exit code and one line.
         exit_on_error=False,
         print_error=False,
@@ -125,20 +133,27 @@ def commands_with(option: str) -> list[str]:
     app, found = application(), []
     for name in (each for each in app if not each.startswith("-")):
         with suppress(ImportError):  # of an extra that is not installed
-            if any(option in argument.names for argument in app[name].assemble_argument_collection()):
+            if any(
+                option in argument.names
+                for argument in app[name].assemble_argument_collection()
+            ):
                 found.append(name)
     return found
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command and return its exit code; a failure is one line on standard error."""
+    """Run a command and return its exit code; a failure is one line on standard
+    error.
+    """
     use_utf8()
     try:
         match arguments:
             case [] | ["--help" | "-h", *_]:
                 application(listing=True)(arguments)
             case [name, *_] if name in SUCCESSORS:
-                print_error(f"asyncfin: the command {name} is now: asyncfin {SUCCESSORS[name]}")
+                print_error(
+                    f"asyncfin: the command {name} is now: asyncfin {SUCCESSORS[name]}"
+                )
                 return Exit.USAGE
             case [name, "--help" | "-h"] if name in NAMES.values():
                 application(listing=True, helped=name).help_print([name])

@@ -11,12 +11,21 @@ from asyncfin.cli.options import choose_one, refuse_bytes
 from asyncfin.cli.question import Periods, Selection
 from asyncfin.model.period import Period, intended_period, period_hint, read_label
 from asyncfin.model.select import Select
-from asyncfin.model.selection import RULES, Exact, FiscalRange, PeriodSelection, Trailing, rule_of
+from asyncfin.model.selection import (
+    RULES,
+    Exact,
+    FiscalRange,
+    PeriodSelection,
+    Trailing,
+    rule_of,
+)
 from asyncfin.model.words import either
 
 
 def entity_ids_of(texts: Sequence[str], names: Names) -> Iterator[str]:
-    """Yield the entity ids of arguments; the error for another word says what it may be meant as."""
+    """Yield the entity ids of arguments; the error for another word says what it may be
+    meant as.
+    """
     names.check_known(texts)
     for place, text in enumerate(texts):
         try:
@@ -26,11 +35,19 @@ def entity_ids_of(texts: Sequence[str], names: Names) -> Iterator[str]:
             complaint = str(error)
         # After an entity, something else is often meant.
         if place and text.isalpha() and not names.is_close(text):
-            complaint = f"{text!r} is not an entity; a metric is given as --metric {text}"
+            complaint = (
+                f"{text!r} is not an entity; a metric is given as --metric {text}"
+            )
         elif intended_period(text):
-            complaint = f"{text!r} is not an entity; a period is given as --exact {intended_period(text)}"
+            complaint = (
+                f"{text!r} is not an entity; a period is given as --exact "
+                f"{intended_period(text)}"
+            )
         elif text.isdigit():
-            complaint = f"{text!r} is not an entity; give the latest years as --annual --last {text}"
+            complaint = (
+                f"{text!r} is not an entity; give the latest years as --annual --last "
+                f"{text}"
+            )
         raise UsageError(complaint)
 
 
@@ -55,7 +72,10 @@ def selection_of(options: Periods) -> PeriodSelection:
     """Return the period selection that the options describe."""
     rules = {f"--{rule.name}": rule.name for rule in RULES}
     modes = {
-        **{option: getattr(options, name.replace("-", "_")) for option, name in rules.items()},
+        **{
+            option: getattr(options, name.replace("-", "_"))
+            for option, name in rules.items()
+        },
         "--exact": bool(options.exact),
         "--trailing": options.trailing is not None,
     }
@@ -67,9 +87,15 @@ def selection_of(options: Periods) -> PeriodSelection:
         raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
     start, end = bound("--from", options.first, 1), bound("--to", options.final, 12)
     if start and end and end.fiscal_end < start.fiscal_start:
-        raise UsageError(f"--to must not be before --from: {options.final} is before {options.first}")
+        raise UsageError(
+            f"--to must not be before --from: {options.final} is before {options.first}"
+        )
     if any("," in text for text in options.exact):
-        again = " ".join(f"--exact {part.strip()}" for text in options.exact for part in text.split(","))
+        again = " ".join(
+            f"--exact {part.strip()}"
+            for text in options.exact
+            for part in text.split(",")
+        )
         raise UsageError(f"--exact is repeated: {again}")
     with prefix_errors(mode if options.last is None else "--last"):
         if mode in rules:
@@ -91,6 +117,11 @@ def bound(option: str, text: str | None, month: int) -> Period | None:
             return Period(int(found[1] or found[2]), int(found[3] or month), 0)
     # Strict, since a typing error must not become another year or period.
     raise UsageError(
-        f"{option} must be a year, a month such as FY2024-03, or a period such as FY2024-Q1, not {text!r}"
-        + (f": fiscal periods have no days; write FY{day[1]}" if day else period_hint(text))
+        f"{option} must be a year, a month such as FY2024-03, or a period such as "
+        f"FY2024-Q1, not {text!r}"
+        + (
+            f": fiscal periods have no days; write FY{day[1]}"
+            if day
+            else period_hint(text)
+        )
     )

@@ -17,9 +17,12 @@ async def cache(
     /,
     *,
     folder: Annotated[
-        str | None, Parameter(name="--cache", help="The cache's folder.", env_var="ASYNCFIN_CACHE")
+        str | None,
+        Parameter(name="--cache", help="The cache's folder.", env_var="ASYNCFIN_CACHE"),
     ] = None,
-    clear: Annotated[bool, Parameter(help="Clear it, for all accounts of the folder.")] = False,
+    clear: Annotated[
+        bool, Parameter(help="Clear it, for all accounts of the folder.")
+    ] = False,
     json: AsJson = False,
     names: Names = Names(),
 ) -> None:
@@ -47,7 +50,9 @@ async def cache(
         kept = FileCache(folder)
         # A mistyped path must not look like an empty cache.
         if not await asyncio.to_thread(is_folder, folder):
-            raise UsageError(f"--cache {folder}: there is no such folder; commands that read make it")
+            raise UsageError(
+                f"--cache {folder}: there is no such folder; commands that read make it"
+            )
         async with aclosing(kept):
             if clear:
                 await kept.clear(None if entity is None else names.entity_id(entity))
@@ -55,4 +60,7 @@ async def cache(
     if json:
         print_json({"folder": folder, **asdict(stats)})
     else:
-        screen().print(f"{folder}: {counted(stats.series, 'series', 'series')}, {stats.bytes / 1e6:,.1f} MB")
+        screen().print(
+            f"{folder}: {counted(stats.series, 'series', 'series')}, "
+            f"{stats.bytes / 1e6:,.1f} MB"
+        )

@@ -43,8 +43,10 @@ async def catalogue(
         entity_ids: The entities, O- and 32 characters each, or their names.
         search: The words to find series by, as one argument.
         limit: How many rows of a search to print.
-        ids: Print scope paths and reporting groups of a search, in place of names of scopes.
-        publication: Show only the metadata of the current publication. For one entity, and one request.
+        ids: Print scope paths and reporting groups of a search, in place of names of
+            scopes.
+        publication: Show only the metadata of the current publication. For one entity,
+            and one request.
         descriptions: Show the descriptions too, which state the unit. For one entity.
     """
     from asyncfin.cli.asked import select_of
@@ -52,13 +54,17 @@ async def catalogue(
 
     entities = list(dict.fromkeys(_entity_ids(entity_ids, search, names)))
     if not entities:
-        raise UsageError("no entity is given: give an entity id, or several to compare them")
+        raise UsageError(
+            "no entity is given: give an entity id, or several to compare them"
+        )
     select, several = select_of(selection), len(entities) > 1
     if several and (descriptions or publication):
         option = "--descriptions" if descriptions else "--publication"
         raise UsageError(f"{option} is for one entity")
     if search is not None and (publication or descriptions or select != Select()):
-        raise UsageError("--search finds series by words alone: leave the other selection out")
+        raise UsageError(
+            "--search finds series by words alone: leave the other selection out"
+        )
     if search is not None and not search.strip():
         raise UsageError("--search has no words: leave it out to list all series")
     if limit < 1:
@@ -70,11 +76,15 @@ async def catalogue(
     if publication:
         await catalogues.show_publication(entities[0], form, names, service)
     elif search is not None:
-        await catalogues.show_search(entities, search, form, names, service, ids=ids, limit=limit)
+        await catalogues.show_search(
+            entities, search, form, names, service, ids=ids, limit=limit
+        )
     elif several:
         await catalogues.show_several(entities, select, form, names, service)
     else:
-        await catalogues.show_series(entities[0], select, form, names, service, descriptions=descriptions)
+        await catalogues.show_series(
+            entities[0], select, form, names, service, descriptions=descriptions
+        )
 
 
 def _entity_ids(texts: Sequence[str], words: str | None, names: Names) -> list[str]:
@@ -87,6 +97,7 @@ def _entity_ids(texts: Sequence[str], words: str | None, names: Names) -> list[s
             if words is None or text.startswith("O-") or names.is_close(text):
                 raise
             raise UsageError(
-                f'{text!r} is not an entity; words are one argument: --search "{words} {text}"'
+                f'{text!r} is not an entity; words are one argument: --search "{words} '
+                f'{text}"'
             ) from None
     return entity_ids

@@ -1,4 +1,6 @@
-"""Catalogues, and the series found in them, on standard output: as tables, as JSON, as CSV (docs/cli.md)."""
+"""Catalogues, and the series found in them, on standard output: as tables, as JSON, as
+CSV (docs/cli.md).
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -29,11 +31,19 @@ from asyncfin.table.text import columns
 
 # How many metrics of several entities are printed.
 _MOST_METRICS = 200
-_FOUND = ("metric_id", "series_label", "scope_path", "reporting_group_ids", "entity_ids")
+_FOUND = (
+    "metric_id",
+    "series_label",
+    "scope_path",
+    "reporting_group_ids",
+    "entity_ids",
+)
 _CLOSE = "nothing has all these words; close to them:"
 
 
-async def show_publication(entity_id: str, form: Form, names: Names, service: Service) -> None:
+async def show_publication(
+    entity_id: str, form: Form, names: Names, service: Service
+) -> None:
     """Print the metadata of the current publication."""
     async with connected(service, "Reading", names) as client:
         current = await client.dataset(entity_id)
@@ -49,17 +59,28 @@ async def show_publication(entity_id: str, form: Form, names: Names, service: Se
 
 
 async def show_series(
-    entity_id: str, select: Select, form: Form, names: Names, service: Service, *, descriptions: bool
+    entity_id: str,
+    select: Select,
+    form: Form,
+    names: Names,
+    service: Service,
+    *,
+    descriptions: bool,
 ) -> None:
     """Print the selected series of an entity."""
     async with connected(service, "Reading the catalogue", names) as client:
-        # The whole one: an unknown id is rejected with what comes close, which a part would not know.
+        # The whole one: an unknown id is rejected with what comes close, which a part
+        # would not know.
         whole = await client.catalogue(entity_id)
     print_selected(whole, select, form, descriptions=descriptions)
 
 
 async def show_several(
-    entity_ids: Sequence[str], select: Select, form: Form, names: Names, service: Service
+    entity_ids: Sequence[str],
+    select: Select,
+    form: Form,
+    names: Names,
+    service: Service,
 ) -> None:
     """Print what several entities have of a selection."""
     async with connected(service, "Reading catalogues", names) as client:
@@ -86,18 +107,25 @@ async def show_search(
     groups = group_matches(catalogue.search(words).matches for catalogue in catalogues)
     if catalogues and not groups:
         check_failed(read.failed, read.ended, len(entity_ids), names)
-        raise SelectionError(f"no series has the words {words!r}, or comes close to them")
+        raise SelectionError(
+            f"no series has the words {words!r}, or comes close to them"
+        )
     print_found(groups, catalogues, form, ids=ids, limit=limit)
     check_failed(read.failed, read.ended, len(entity_ids), names)
 
 
-def print_selected(whole: Catalogue, select: Select, form: Form, *, descriptions: bool) -> None:
-    """Print the selected series of a catalogue; an unknown id is an error with what comes close."""
+def print_selected(
+    whole: Catalogue, select: Select, form: Form, *, descriptions: bool
+) -> None:
+    """Print the selected series of a catalogue; an unknown id is an error with what
+    comes close.
+    """
     shown = _part(whole, whole.select(select))
     if form.json:
         print_json(shown)
     elif form.is_csv:
-        # One row a series: a spreadsheet filters by the columns that the options are named after.
+        # One row a series: a spreadsheet filters by the columns that the options are
+        # named after.
         in_csv = [at for at, column in enumerate(COLUMNS) if column.type not in LISTS]
         rows = [[row[at] for at in in_csv] for row in shown.rows()]
         print_csv([COLUMNS[at].name for at in in_csv], rows, raw=form.csv_raw)
@@ -106,16 +134,23 @@ def print_selected(whole: Catalogue, select: Select, form: Form, *, descriptions
 
 
 def _part(whole: Catalogue, series: Iterable[CatalogueSeries]) -> Catalogue:
-    """Return a catalogue with only these of its series, and the groups that have some."""
+    """Return a catalogue with only these of its series, and the groups that have
+    some.
+    """
     chosen = {each.series_id for each in series}
     groups = (
-        evolve(group, series=tuple(each for each in group.series if each.series_id in chosen))
+        evolve(
+            group,
+            series=tuple(each for each in group.series if each.series_id in chosen),
+        )
         for group in whole.groups
     )
     return evolve(whole, groups=tuple(group for group in groups if group.series))
 
 
-def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Console) -> None:
+def _print_catalogue(
+    shown: Catalogue, of: int, descriptions: bool, console: Console
+) -> None:
     console.print(named_entity(shown), style="bold")
     for group in shown.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
@@ -128,14 +163,24 @@ def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Con
             )
             for series in group.series
         ]
-        heads = ("metric", "label", "scope path", *(["description"] if descriptions else []))
+        heads = (
+            "metric",
+            "label",
+            "scope path",
+            *(["description"] if descriptions else []),
+        )
         print_table(console, columns(heads, rows, console.width))
     console.print()
-    first, last = (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
+    first, last = (
+        (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
+    )
     lines = [
-        f"publication {shown.dataset_id} of {shown.created_timestamp:%Y-%m-%d %H:%M} UTC",
-        f"{len(shown):,} of {counted(of, 'series', 'series')}: {counted(len(shown.by_metric), 'metric')},"
-        f" {counted(len(shown.by_path), 'scope path')}, {counted(len(shown.groups), 'reporting group')}",
+        f"publication {shown.dataset_id} of {shown.created_timestamp:%Y-%m-%d %H:%M} "
+        "UTC",
+        f"{len(shown):,} of {counted(of, 'series', 'series')}: "
+        f"{counted(len(shown.by_metric), 'metric')},"
+        f" {counted(len(shown.by_path), 'scope path')}, "
+        f"{counted(len(shown.groups), 'reporting group')}",
         f"{counted(len(shown.periods), 'period')}: {first} to {last}",
     ]
     console.print("\n".join(map(printable, lines)), style="dim")
@@ -144,21 +189,35 @@ def _print_catalogue(shown: Catalogue, of: int, descriptions: bool, console: Con
 def print_selected_of_several(
     each: Each[Catalogue], select: Select, count: int, names: Names, form: Form
 ) -> None:
-    """Print what several entities have of a selection; one that some have is not an error."""
-    judged = {entity_id: judge(whole, select) for entity_id, whole in each.found.items()}
-    parts = [_part(whole, judged[entity_id].series) for entity_id, whole in each.found.items()]
+    """Print what several entities have of a selection; one that some have is not an
+    error.
+    """
+    judged = {
+        entity_id: judge(whole, select) for entity_id, whole in each.found.items()
+    }
+    parts = [
+        _part(whole, judged[entity_id].series)
+        for entity_id, whole in each.found.items()
+    ]
     missing = unknown_names(select, [of_one.missing for of_one in judged.values()])
     if judged and not any(map(len, parts)) and any(map(len, each.found.values())):
         check_failed(each.failed, each.ended, count, names)
         near = complaint(next(iter(each.found.values())), missing) if missing else ""
-        of_all = f"none of the {len(parts)} entities has {named(missing) or 'anything of the selection'}"
+        of_all = (
+            f"none of the {len(parts)} entities has "
+            f"{named(missing) or 'anything of the selection'}"
+        )
         raise SelectionError("; ".join(filter(None, [of_all, near])), missing=missing)
     rows = _metrics(parts)
     if form.json:
         print_text(f"[{','.join(to_json(part, indent=2) for part in parts)}]")
     elif form.is_csv:
         heads = ("metric_id", "series_label", *each.found)
-        print_csv(heads, [(metric, label, *counts) for metric, label, counts in rows], raw=form.csv_raw)
+        print_csv(
+            heads,
+            [(metric, label, *counts) for metric, label, counts in rows],
+            raw=form.csv_raw,
+        )
     elif parts:
         console = screen()
         texts = [
@@ -173,7 +232,9 @@ def print_selected_of_several(
 
 
 def _metrics(parts: Sequence[Catalogue]) -> list[tuple[str, str, list[int]]]:
-    """Return the metrics with a label and the number of series of each entity, those that most have first."""
+    """Return the metrics with a label and the number of series of each entity, those
+    that most have first.
+    """
     labels: dict[str, str] = {}
     for part in parts:
         for metric_id, series in part.by_metric.items():
@@ -193,10 +254,12 @@ def print_found(
     ids: bool,
     limit: int,
 ) -> None:
-    """Print a row for each metric and path that a search has found, and how many more there are.
+    """Print a row for each metric and path that a search has found, and how many more
+    there are.
 
     Args:
-        ids: whether a table has scope paths and reporting groups in place of names of scopes.
+        ids: whether a table has scope paths and reporting groups in place of names of
+            scopes.
         limit: how many rows to print.
     """
     more = len(groups) - limit
@@ -209,22 +272,35 @@ def print_found(
         if form.json:
             print_json([dict(zip(_FOUND, row, strict=True)) for row in rows])
         else:
-            print_csv(_FOUND, [[*row[:3], *map(";".join, row[3:])] for row in rows], raw=form.csv_raw)
+            print_csv(
+                _FOUND,
+                [[*row[:3], *map(";".join, row[3:])] for row in rows],
+                raw=form.csv_raw,
+            )
         if more > 0:
-            print_error(f"asyncfin: and {more:,} more: --limit {len(groups)} prints all")
+            print_error(
+                f"asyncfin: and {more:,} more: --limit {len(groups)} prints all"
+            )
     elif groups:
         console = screen()
         if close:
             console.print(_CLOSE)
         called = entity_names(catalogues)
-        heads = ("metric", "label", *(("scope path", "groups") if ids else ("scopes",)), "entities")
+        heads = (
+            "metric",
+            "label",
+            *(("scope path", "groups") if ids else ("scopes",)),
+            "entities",
+        )
         texts = [_texts(group, catalogues, called, ids=ids) for group in shown]
         print_table(console, columns(heads, texts, console.width))
         if more > 0:
             console.print(f"and {more:,} more", style="dim")
 
 
-def _row(found: Found, catalogues: Sequence[Catalogue]) -> tuple[str, str, str, list[str], list[str]]:
+def _row(
+    found: Found, catalogues: Sequence[Catalogue]
+) -> tuple[str, str, str, list[str], list[str]]:
     _, first = found.series[0]
     groups = dict.fromkeys(series.reporting_group_id for _, series in found.series)
     having = sorted({place for place, _ in found.series})
@@ -233,10 +309,22 @@ def _row(found: Found, catalogues: Sequence[Catalogue]) -> tuple[str, str, str, 
 
 
 def _texts(
-    found: Found, catalogues: Sequence[Catalogue], called: Mapping[str, str], *, ids: bool
+    found: Found,
+    catalogues: Sequence[Catalogue],
+    called: Mapping[str, str],
+    *,
+    ids: bool,
 ) -> tuple[str, ...]:
     metric_id, label, path, groups, entity_ids = _row(found, catalogues)
     first = catalogues[found.series[0][0]]
-    scopes = (path, ", ".join(groups)) if ids else (" / ".join(first.scope_names(found.scopes)),)
-    entities = "all" if len(entity_ids) == len(called) else listed([called[one] for one in entity_ids])
+    scopes = (
+        (path, ", ".join(groups))
+        if ids
+        else (" / ".join(first.scope_names(found.scopes)),)
+    )
+    entities = (
+        "all"
+        if len(entity_ids) == len(called)
+        else listed([called[one] for one in entity_ids])
+    )
     return metric_id, label, *scopes, entities

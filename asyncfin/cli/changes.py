@@ -1,4 +1,6 @@
-"""`asyncfin changes` and `asyncfin as-of`: what changed in an extraction, and what was known when."""
+"""`asyncfin changes` and `asyncfin as-of`: what changed in an extraction, and what was
+known when.
+"""
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.form import FeedForm
@@ -29,9 +31,11 @@ def changes(
     Args:
         place: The folder or URL of the extraction.
         entities: Only these entities, O- and 32 characters each, or their names.
-        since: Only runs later than this run, or runs that began on this date or at this time (UTC) or later.
+        since: Only runs later than this run, or runs that began on this date or at this
+            time (UTC) or later.
         last: Only the newest run.
-        change: Only appeared, restated, relabelled or vanished rows; repeat it for any of several.
+        change: Only appeared, restated, relabelled or vanished rows; repeat it for any
+            of several.
         metric: Only this metric id; repeat it for any of several.
     """
     choose_one({"--since": since is not None, "--last": last})
@@ -45,18 +49,27 @@ def changes(
 
     check_known("--change ", change, dict.fromkeys(CHANGES, ""), place)
     table = read_changes(place, since=since, last=last)
-    # After the rows: an entity of a run that finishes in between is then in the contents only.
+    # After the rows: an entity of a run that finishes in between is then in the
+    # contents only.
     contents = feed_contents(place)
     check_known("", entity_ids, contents.names, place)
     check_known("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
-    table = filtered(table, {"entity_id": entity_ids, "metric_id": metric, "change": change})
+    table = filtered(
+        table, {"entity_id": entity_ids, "metric_id": metric, "change": change}
+    )
     if not write(table, form):
-        # The rows of an entity that enters the feed would hide the others, unless they are asked for.
+        # The rows of an entity that enters the feed would hide the others, unless they
+        # are asked for.
         print_changes(table, contents, entries=bool(change))
 
 
 def as_of(
-    place: str, when: str, /, *entities: str, names: Names = Names(), form: FeedForm = FeedForm()
+    place: str,
+    when: str,
+    /,
+    *entities: str,
+    names: Names = Names(),
+    form: FeedForm = FeedForm(),
 ) -> None:
     """Show an extraction as it was known at a time.
 
@@ -74,7 +87,13 @@ def as_of(
     entity_ids = [names.entity_id(each) for each in entities]
     require_place(place, "the change feed", place)
 
-    from asyncfin.cli.feed import check_known, filtered, lines_not_kept, print_state, write
+    from asyncfin.cli.feed import (
+        check_known,
+        filtered,
+        lines_not_kept,
+        print_state,
+        write,
+    )
     from asyncfin.extraction.as_of import as_of as state_as_of
     from asyncfin.extraction.contents import feed_contents
 

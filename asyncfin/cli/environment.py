@@ -1,4 +1,6 @@
-"""What processes of a user share: the cache and the bucket that the environment names."""
+"""What processes of a user share: the cache and the bucket that the environment
+names.
+"""
 
 import os
 import re
@@ -12,7 +14,9 @@ from asyncfin.pacing.redis import RedisBucket
 
 
 def cached() -> FileCache | None:
-    """Return the cache that ASYNCFIN_CACHE and ASYNCFIN_ACCOUNT name; None: none is named."""
+    """Return the cache that ASYNCFIN_CACHE and ASYNCFIN_ACCOUNT name; None: none is
+    named.
+    """
     if not (folder := os.environ.get("ASYNCFIN_CACHE")):
         return None
     with prefix_errors("ASYNCFIN_CACHE"):
@@ -20,12 +24,18 @@ def cached() -> FileCache | None:
 
 
 def shared_place() -> str | None:
-    """Return the path or URL of the bucket that ASYNCFIN_BUCKET names; None: none is named."""
+    """Return the path or URL of the bucket that ASYNCFIN_BUCKET names; None: none is
+    named.
+    """
     return os.environ.get("ASYNCFIN_BUCKET") or None
 
 
-def paced(rate: float | None, daily_budget: float | None) -> TokenBucket | FileBucket | RedisBucket:
-    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or a separate one."""
+def paced(
+    rate: float | None, daily_budget: float | None
+) -> TokenBucket | FileBucket | RedisBucket:
+    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or a separate
+    one.
+    """
     if (place := shared_place()) is None:
         return TokenBucket(rate, daily_budget=daily_budget)
     with prefix_errors("ASYNCFIN_BUCKET"):
@@ -35,7 +45,8 @@ def paced(rate: float | None, daily_budget: float | None) -> TokenBucket | FileB
         account = os.environ.get("ASYNCFIN_ACCOUNT")
         if not account:
             raise UsageError(
-                "ASYNCFIN_BUCKET is the URL of a Redis server: name the account by ASYNCFIN_ACCOUNT"
+                "ASYNCFIN_BUCKET is the URL of a Redis server: name the account by "
+                "ASYNCFIN_ACCOUNT"
             )
         require("redis", "redis", "ASYNCFIN_BUCKET")
         return RedisBucket(place, account=account, rate=rate, daily_budget=daily_budget)

@@ -16,8 +16,12 @@ from asyncfin.cli.service import Service
 async def explore(
     *entity_ids: str,
     ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
-    port: Annotated[int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))] = 8766,
-    max_age: Annotated[float, Parameter(show_default=True, validator=Number(gte=0))] = 3600.0,
+    port: Annotated[
+        int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
+    ] = 8766,
+    max_age: Annotated[
+        float, Parameter(show_default=True, validator=Number(gte=0))
+    ] = 3600.0,
     host: Several = (),
     root_path: str = "",
     history: str | None = None,
@@ -38,9 +42,12 @@ async def explore(
         ids: A file of more companies, one a line.
         port: The port; 0 for a free one.
         max_age: For how many seconds a URL shows what was read, without a request.
-        host: A host name under which a proxy reaches this page. [else only this machine's]
-        root_path: The path under which a proxy passes on to this page, such as /explore.
-        history: The folder or URL of an extraction with a change feed: the page marks what changed last.
+        host: A host name under which a proxy reaches this page. [else only this
+            machine's]
+        root_path: The path under which a proxy passes on to this page, such as
+            /explore.
+        history: The folder or URL of an extraction with a change feed: the page marks
+            what changed last.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")
@@ -48,7 +55,9 @@ async def explore(
         require_place(history, "the change feed", history)
     # It precedes the path of every link of the page.
     if root_path and not re.fullmatch("(/[^/]+)+", root_path):
-        raise UsageError(f"--root-path must be a path such as /explore, not {root_path!r}")
+        raise UsageError(
+            f"--root-path must be a path such as /explore, not {root_path!r}"
+        )
     offered = names.offered(entity_ids, ids)
     if offered or service.base_url is not None:
         service.check()
@@ -56,4 +65,12 @@ async def explore(
     from asyncfin.cli.explorer import serve
 
     hosts = ("127.0.0.1", "localhost", *host)
-    await serve(service, offered, port, max_age=max_age, root_path=root_path, hosts=hosts, history=history)
+    await serve(
+        service,
+        offered,
+        port,
+        max_age=max_age,
+        root_path=root_path,
+        hosts=hosts,
+        history=history,
+    )

@@ -1,4 +1,6 @@
-"""Serving the explorer on a port of this machine, for a service or for the demo companies."""
+"""Serving the explorer on a port of this machine, for a service or for the demo
+companies.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -32,14 +34,21 @@ async def serve(
     hosts: Iterable[str],
     history: str | None,
 ) -> None:
-    """Serve the explorer until Ctrl-C: of the companies offered, or of a sandbox's without a service."""
+    """Serve the explorer until Ctrl-C: of the companies offered, or of a sandbox's
+    without a service.
+    """
     with listening(f"--port {port}", "127.0.0.1", port) as listener:
         async with served(service, offered, max_age) as (client, companies, example):
-            app = explorer(client, companies, hosts=hosts, example=example, history=history)
-            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", root_path=root_path))
+            app = explorer(
+                client, companies, hosts=hosts, example=example, history=history
+            )
+            server = uvicorn.Server(
+                uvicorn.Config(app, log_level="warning", root_path=root_path)
+            )
             announcing = asyncio.ensure_future(announce(server, example))
             try:
-                # At Ctrl-C the server ends first, and then passes the signal on, which cancels this task.
+                # At Ctrl-C the server ends first, and then passes the signal on, which
+                # cancels this task.
                 with suppress(asyncio.CancelledError):
                     await server.serve(sockets=[listener])
                     await asyncio.sleep(0)
@@ -51,20 +60,25 @@ async def serve(
 async def served(
     service: Service, offered: Mapping[str, str], max_age: float
 ) -> AsyncIterator[tuple[Client, Mapping[str, str], str]]:
-    """Yield a client of the service and the companies offered, or those of a sandbox and an example."""
+    """Yield a client of the service and the companies offered, or those of a sandbox
+    and an example.
+    """
     async with aclosing(MemoryCache()) as memory:
         if service.base_url is None and not offered:
             datasets = demo_datasets()
             async with (
                 Sandbox(*datasets) as sandbox,
-                Client(sandbox.base_url, sandbox.token, cache=memory, max_age=86_400) as client,
+                Client(
+                    sandbox.base_url, sandbox.token, cache=memory, max_age=86_400
+                ) as client,
             ):
                 names = {each.entity_id: each.name for each in datasets}
                 yield client, names, await worked_example(client, sandbox)
             return
         if not offered:
             raise UsageError(
-                "no company is offered: give entity ids, such as asyncfin explore ENTITY_ID, or --ids FILE or"
+                "no company is offered: give entity ids, such as asyncfin explore "
+                "ENTITY_ID, or --ids FILE or"
                 " --names FILE; without a service, the demo companies are shown"
             )
         async with client_of(service, max_age=max_age, otherwise=memory) as client:
@@ -72,7 +86,9 @@ async def served(
 
 
 async def worked_example(client: Client, sandbox: Sandbox) -> str:
-    """Return the path and query of a comparison of the sandbox's companies, after reading its values."""
+    """Return the path and query of a comparison of the sandbox's companies, after
+    reading its values.
+    """
     catalogues = [await client.catalogue(each) for each in sandbox.entities]
     select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
     (series,) = catalogues[0].select(select)
@@ -80,7 +96,9 @@ async def worked_example(client: Client, sandbox: Sandbox) -> str:
     first, *others = sandbox.entities
     form = {"with": others, "series": [text], "rule": ["annual"], "last": ["5"]}
     question = Question.of(first, form)
-    async with client.query_many(sandbox.entities, select, question.resolved(catalogues)) as answers:
+    async with client.query_many(
+        sandbox.entities, select, question.resolved(catalogues)
+    ) as answers:
         async for _ in answers:
             pass  # they are cached
     return f"/company/{first}?{urlencode(form, doseq=True)}"
@@ -93,5 +111,7 @@ async def announce(server: Any, example: str) -> None:
     address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     screen().print(f"{address}/", soft_wrap=True)
     if example:
-        progress_console().print(f"An example: {address}{example}", style="dim", soft_wrap=True)
+        progress_console().print(
+            f"An example: {address}{example}", style="dim", soft_wrap=True
+        )
     progress_console().print("Ctrl-C ends the explorer.", style="dim")

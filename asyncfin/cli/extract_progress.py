@@ -1,11 +1,19 @@
-"""Progress of an extraction on standard error: a bar on a terminal, otherwise a line every ten seconds."""
+"""Progress of an extraction on standard error: a bar on a terminal, otherwise a line
+every ten seconds.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
 from asyncfin.cli.entities import Names
@@ -37,7 +45,10 @@ def describe_failure(progress: ExtractProgress, names: Names) -> str:
     """Return a line for the entity that has just failed, or nothing if none has."""
     if progress.ended is None or (failure := progress.ended.failure) is None:
         return ""
-    return f"{names.named(progress.ended.entity_id)} failed: {failure.error}: {failure.message}"
+    return (
+        f"{names.named(progress.ended.entity_id)} failed: {failure.error}: "
+        f"{failure.message}"
+    )
 
 
 def _ended(progress: ExtractProgress) -> int:
@@ -59,7 +70,9 @@ def _waiting(progress: ExtractProgress, before: str) -> str:
 
 
 class _Lines:
-    """Prints a line when the run begins, one every ten seconds, and one for each failure, with the time."""
+    """Prints a line when the run begins, one every ten seconds, and one for each
+    failure, with the time.
+    """
 
     def __init__(self, console: Console, names: Names) -> None:
         self._console, self._names = console, names
@@ -72,17 +85,23 @@ class _Lines:
             self._print(f"begins: {of}, {progress.files:,} with a file")
         if failed := describe_failure(progress, self._names):
             self._print(failed)
-        # Ten seconds after this one and not on a grid: after a pause there would be several at once.
+        # Ten seconds after this one and not on a grid: after a pause there would be
+        # several at once.
         if progress.seconds >= self._next:
             self._next = progress.seconds + _LINE_SECONDS
-            self._print(f"{_ended(progress):,} of {of}, {cost(progress)}{_waiting(progress, ', ')}")
+            self._print(
+                f"{_ended(progress):,} of {of}, "
+                f"{cost(progress)}{_waiting(progress, ', ')}"
+            )
 
     def _print(self, line: str) -> None:
         self._console.print(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} {line}")
 
 
 class _Bar:
-    """Shows a bar of the entities, and below it the requests and the reason for waiting."""
+    """Shows a bar of the entities, and below it the requests and the reason for
+    waiting.
+    """
 
     def __init__(self, console: Console, names: Names) -> None:
         self._console, self._names = console, names
@@ -96,13 +115,16 @@ class _Bar:
             console=console,
             expand=True,
         )
-        # The number of entities comes with the first report; until then the bar only pulses.
+        # The number of entities comes with the first report; until then the bar only
+        # pulses.
         self._task = self._bar.add_task("", total=None)
 
     def __call__(self, progress: ExtractProgress) -> None:
         if failed := describe_failure(progress, self._names):
             self._console.print(failed)
-        self._bar.update(self._task, completed=_ended(progress), total=progress.entities)
+        self._bar.update(
+            self._task, completed=_ended(progress), total=progress.entities
+        )
         self._below.plain = cost(progress) + _waiting(progress, "\n")
 
     def __rich__(self) -> Group:

@@ -1,4 +1,6 @@
-"""Running an extraction or its estimate until a signal ends it, and what is printed of it (docs/cli.md)."""
+"""Running an extraction or its estimate until a signal ends it, and what is printed of
+it (docs/cli.md).
+"""
 
 import asyncio
 import signal
@@ -36,7 +38,8 @@ _OF_BOTH = ("refresh", "replace")
 
 @frozen
 class Extraction:
-    """A question to many entities for one place, and how its progress and its report are shown.
+    """A question to many entities for one place, and how its progress and its report
+    are shown.
 
     `patience` is for how many seconds an outage of the service is waited for.
     """
@@ -59,8 +62,11 @@ class Extraction:
         else:
             screen().print(self.names.add_names(str(cost)))
 
-    def run(self, entity_ids: Iterable[str], options: Mapping[str, Any], grace: float) -> None:
-        """Run the extraction with these options of `asyncfin.extract`, and print its report.
+    def run(
+        self, entity_ids: Iterable[str], options: Mapping[str, Any], grace: float
+    ) -> None:
+        """Run the extraction with these options of `asyncfin.extract`, and print its
+        report.
 
         What is in progress is cancelled `grace` seconds after SIGTERM.
         """
@@ -70,50 +76,79 @@ class Extraction:
         self._end(asyncio.run(self._report(arguments, stop, grace)), stop)
 
     def run_failed(self, options: Mapping[str, Any], grace: float) -> None:
-        """Run the extraction of the entities that failed in the last run; if none failed, say so."""
+        """Run the extraction of the entities that failed in the last run; if none
+        failed, say so.
+        """
         last = self._last()
-        failed = [each for of_class in last["failures"].values() for each in of_class["entity_ids"]]
+        failed = [
+            each
+            for of_class in last["failures"].values()
+            for each in of_class["entity_ids"]
+        ]
         if failed:
             self.run(failed, options, grace)
         else:
             screen().print(f"none failed in the run that ended {last['ended']}")
 
     def _arguments(self, entity_ids: Iterable[str]) -> dict[str, Any]:
-        return {"entity_ids": tuple(entity_ids), **asdict(self.question, recurse=False), "to": self.into}
+        return {
+            "entity_ids": tuple(entity_ids),
+            **asdict(self.question, recurse=False),
+            "to": self.into,
+        }
 
     def _last(self) -> dict[str, Any]:
-        """Return what the last run has left behind, if its failed entities can be read by themselves."""
+        """Return what the last run has left behind, if its failed entities can be read
+        by themselves.
+        """
         last = read_last(place_of(self.into))
         if last is None:
-            raise UsageError(f"--failed-of-last: {self.into} has no last run: run the whole list")
+            raise UsageError(
+                f"--failed-of-last: {self.into} has no last run: run the whole list"
+            )
         if last["question"] != self.question.hash:
-            raise UsageError(f"--failed-of-last: the last run of {self.into} had another question: give that")
+            raise UsageError(
+                f"--failed-of-last: the last run of {self.into} had another question: "
+                "give that"
+            )
         if left := last["left"]:
             raise UsageError(
-                f"--failed-of-last: {counted(left, 'entity was', 'entities were')} left: run the whole list"
+                f"--failed-of-last: {counted(left, 'entity was', 'entities were')} "
+                "left: run the whole list"
             )
         return last
 
-    async def _report(self, arguments: dict[str, Any], stop: Stop, grace: float) -> ExtractReport:
+    async def _report(
+        self, arguments: dict[str, Any], stop: Stop, grace: float
+    ) -> ExtractReport:
         with shown_progress(self.names, quiet=self.quiet) as show:
             async with (
                 client_of(
-                    self.service, lane="bulk", retry=Retry(max_outage=self.patience), **asdict(self.pace)
+                    self.service,
+                    lane="bulk",
+                    retry=Retry(max_outage=self.patience),
+                    **asdict(self.pace),
                 ) as client,
                 interruptible(stop, grace),
             ):
                 try:
                     return await extract(client, **arguments, stop=stop, progress=show)
                 except UnknownToAllError as error:
-                    return error.extract_report  # it is printed first; `_end` raises the error
+                    return (
+                        error.extract_report
+                    )  # it is printed first; `_end` raises the error
 
     async def _cost(self, arguments: dict[str, Any]) -> ExtractCost:
-        # The budget is the run's, and does not bind the estimate. A shared bucket's binds all processes: an
-        # estimate without it would lift it for those at work.
+        # The budget is the run's, and does not bind the estimate. A shared bucket's
+        # binds all processes: an estimate without it would lift it for those at work.
         budget, is_shared = self.pace.daily_budget, shared_place() is not None
         pace = self.pace if is_shared else evolve(self.pace, daily_budget=None)
-        with nullcontext(Progress("")) if self.quiet else progress("Estimating") as shown:
-            async with client_of(self.service, observers=(shown,), **asdict(pace)) as client:
+        with (
+            nullcontext(Progress("")) if self.quiet else progress("Estimating") as shown
+        ):
+            async with client_of(
+                self.service, observers=(shown,), **asdict(pace)
+            ) as client:
                 cost = await extract_cost(client, **arguments)
                 spent = client.bucket.stats().spent_today or 0.0
         if budget is not None and is_shared:
@@ -128,10 +163,17 @@ class Extraction:
             screen().print(self.names.add_names(str(report)))
         if (stopped := report.stopped) is not None:
             own = isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
-            # A budget that is too small for any entity: repeating the command would never finish.
-            if own and self.pace.daily_budget is not None and not report.done and not report.unchanged:
+            # A budget that is too small for any entity: repeating the command would
+            # never finish.
+            if (
+                own
+                and self.pace.daily_budget is not None
+                and not report.done
+                and not report.unchanged
+            ):
                 raise UsageError(
-                    f"no entity could be finished within --daily-budget {self.pace.daily_budget}: give more,"
+                    "no entity could be finished within --daily-budget "
+                    f"{self.pace.daily_budget}: give more,"
                     " as --dry-run says how much one takes"
                 )
             raise stopped
@@ -192,7 +234,9 @@ async def interruptible(stop: Stop, grace: float) -> AsyncIterator[None]:
 
 def raise_failed(failed: Sequence[EntityReport], entities: int) -> None:
     if failed:
-        raise EntitiesFailedError([each.failure for each in failed if each.failure], entities)
+        raise EntitiesFailedError(
+            [each.failure for each in failed if each.failure], entities
+        )
 
 
 def document(report: ExtractReport) -> dict[str, Any]:
@@ -200,7 +244,10 @@ def document(report: ExtractReport) -> dict[str, Any]:
     entities = [*report.failed, *report.left, *report.done, *report.unchanged]
     figures = ("requests", "uncounted", "rows", "bytes", "unlisted", "seconds", "waits")
     return {
-        **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
+        **{
+            state: len(getattr(report, state))
+            for state in ("done", "unchanged", "failed", "left")
+        },
         **{name: getattr(report, name) for name in figures},
         "repeated": dict(report.repeated),
         "stopped": None if report.stopped is None else str(report.stopped),

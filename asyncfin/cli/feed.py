@@ -1,4 +1,6 @@
-"""Rows of a change feed on standard output: as a table for people, as JSON, as CSV, or in a file."""
+"""Rows of a change feed on standard output: as a table for people, as JSON, as CSV, or
+in a file.
+"""
 
 import json
 from collections import Counter
@@ -45,8 +47,11 @@ def write(table: pyarrow.Table, form: FeedForm) -> bool:
     return True
 
 
-def check_known(option: str, given: Sequence[str], known: Mapping[str, str], place: str) -> None:
-    """Raise UsageError for an id or a word that a change feed does not have; the message says what it has.
+def check_known(
+    option: str, given: Sequence[str], known: Mapping[str, str], place: str
+) -> None:
+    """Raise UsageError for an id or a word that a change feed does not have; the
+    message says what it has.
 
     Args:
         option: what the message begins with.
@@ -54,19 +59,35 @@ def check_known(option: str, given: Sequence[str], known: Mapping[str, str], pla
     """
     for each in given:
         if each not in known:
-            has = listed([f"{one} ({name})" if name else one for one, name in known.items()], _MOST_NAMED)
-            raise UsageError(f"{option}{each!r} is not in the change feed of {place}, which has {has}")
+            has = listed(
+                [f"{one} ({name})" if name else one for one, name in known.items()],
+                _MOST_NAMED,
+            )
+            raise UsageError(
+                f"{option}{each!r} is not in the change feed of {place}, which has "
+                f"{has}"
+            )
 
 
-def filtered(table: pyarrow.Table, wanted: Mapping[str, Sequence[str]]) -> pyarrow.Table:
-    """Return the rows with one of the wanted entries in each column; a column without entries keeps all."""
+def filtered(
+    table: pyarrow.Table, wanted: Mapping[str, Sequence[str]]
+) -> pyarrow.Table:
+    """Return the rows with one of the wanted entries in each column; a column without
+    entries keeps all.
+    """
     for name, entries in wanted.items():
         if entries:
-            table = table.filter(is_in(table.column(name).cast("string"), value_set=pyarrow.array(entries)))
+            table = table.filter(
+                is_in(
+                    table.column(name).cast("string"), value_set=pyarrow.array(entries)
+                )
+            )
     return table
 
 
-def print_changes(table: pyarrow.Table, contents: FeedContents, *, entries: bool) -> None:
+def print_changes(
+    table: pyarrow.Table, contents: FeedContents, *, entries: bool
+) -> None:
     """Print changes for people: the newest first, and below them how many there are.
 
     Args:
@@ -85,7 +106,9 @@ def print_changes(table: pyarrow.Table, contents: FeedContents, *, entries: bool
 
 
 def print_state(table: pyarrow.Table, lines: Sequence[str]) -> None:
-    """Print the rows of a time for people, and below them the lines and how many rows there are."""
+    """Print the rows of a time for people, and below them the lines and how many rows
+    there are.
+    """
     shown = _shown(table)
     rows = [
         (*(row[name] or "" for name in shown), row["text"] or _number(row["number"]))
@@ -96,10 +119,17 @@ def print_state(table: pyarrow.Table, lines: Sequence[str]) -> None:
     _print((*shown.values(), "value"), rows, len(table), [*lines, counts])
 
 
-def _without_entries(table: pyarrow.Table, contents: FeedContents) -> tuple[pyarrow.Table, list[str]]:
-    """Return the rows without those with which entities entered the feed, and a line for each such run."""
+def _without_entries(
+    table: pyarrow.Table, contents: FeedContents
+) -> tuple[pyarrow.Table, list[str]]:
+    """Return the rows without those with which entities entered the feed, and a line
+    for each such run.
+    """
     runs, ids = table.column("run").to_pylist(), table.column("entity_id").to_pylist()
-    entering = [contents.entered[entity_id] == run for run, entity_id in zip(runs, ids, strict=True)]
+    entering = [
+        contents.entered[entity_id] == run
+        for run, entity_id in zip(runs, ids, strict=True)
+    ]
     counts: dict[str, Counter[str]] = {}
     for run, entity_id, enters in zip(runs, ids, entering, strict=True):
         if enters:
@@ -107,17 +137,28 @@ def _without_entries(table: pyarrow.Table, contents: FeedContents) -> tuple[pyar
     lines = []
     for run, by_entity in counts.items():
         (first, *others) = by_entity
-        who = counted(len(by_entity), "entity", "entities") if others else contents.names[first]
+        who = (
+            counted(len(by_entity), "entity", "entities")
+            if others
+            else contents.names[first]
+        )
         verb = "began the feed" if run == contents.runs[0] else "entered it"
-        lines.append(f"{counted(by_entity.total(), 'row')} of {who} {verb} on {run_time(run):%Y-%m-%d}")
+        lines.append(
+            f"{counted(by_entity.total(), 'row')} of {who} {verb} on "
+            f"{run_time(run):%Y-%m-%d}"
+        )
     return table.filter([not each for each in entering]), lines
 
 
-def _table_of_changes(table: pyarrow.Table) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _table_of_changes(
+    table: pyarrow.Table,
+) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Return the heads and the first rows of the table for people: the newest first."""
     # Stable: what became known together stays in the feed's order.
     moments = table.column("known_from").to_pylist()
-    order = sorted(range(len(table)), key=moments.__getitem__, reverse=True)[:_MOST_ROWS]
+    order = sorted(range(len(table)), key=moments.__getitem__, reverse=True)[
+        :_MOST_ROWS
+    ]
     shown = _shown(table)
     rows = [
         (
@@ -126,22 +167,40 @@ def _table_of_changes(table: pyarrow.Table) -> tuple[Sequence[str], Sequence[Seq
             row["change"],
             *(row[name] or "" for name in shown),
             row["before_text"] or _number(row["before"]),
-            "" if row["change"] == "vanished" else row["text"] or _number(row["number"]),
+            ""
+            if row["change"] == "vanished"
+            else row["text"] or _number(row["number"]),
             _percent(row),
         )
         for row in table.take(pyarrow.array(order, pyarrow.int64())).to_pylist()
     ]
-    return ("found", "known from", "change", *shown.values(), "before", "now", "percent"), rows
+    return (
+        "found",
+        "known from",
+        "change",
+        *shown.values(),
+        "before",
+        "now",
+        "percent",
+    ), rows
 
 
 def _percent(row: Mapping[str, Any]) -> str:
-    """Return the change of a restated row relative to the absolute value before, if that is not 0."""
+    """Return the change of a restated row relative to the absolute value before, if
+    that is not 0.
+    """
     before = row["before"]
-    return f"{(row['number'] - before) / abs(before):+.1%}" if row["change"] == "restated" and before else ""
+    return (
+        f"{(row['number'] - before) / abs(before):+.1%}"
+        if row["change"] == "restated" and before
+        else ""
+    )
 
 
 def lines_not_kept(table: pyarrow.Table, wanted: Sequence[str]) -> list[str]:
-    """Return a line for each entity of which the feed has nothing so early: of the wanted ones, or of all."""
+    """Return a line for each entity of which the feed has nothing so early: of the
+    wanted ones, or of all.
+    """
     found = [
         each
         for each in json.loads(table.schema.metadata[METADATA])["not_kept"]
@@ -152,17 +211,23 @@ def lines_not_kept(table: pyarrow.Table, wanted: Sequence[str]) -> list[str]:
         name, since = each["entity_name"] or each["entity_id"], each["kept_from"][:10]
         lines.append(f"{name}: kept from {since} on; nothing earlier is known")
     more = len(found) - _MOST_NAMED
-    return lines + ([f"and {counted(more, 'more entity', 'more entities')}"] if more > 0 else [])
+    return lines + (
+        [f"and {counted(more, 'more entity', 'more entities')}"] if more > 0 else []
+    )
 
 
 def _shown(table: pyarrow.Table) -> dict[str, str]:
-    """Return the columns that name a row, with their heads: the version too where there are rows of both."""
+    """Return the columns that name a row, with their heads: the version too where there
+    are rows of both.
+    """
     both = len(table.column("asked_version").unique()) > 1
     return _SHOWN | {"asked_version": "asked version"} if both else _SHOWN
 
 
 def _versions(table: pyarrow.Table) -> str:
-    """Return of which version the values of a table are, as the end of a phrase; nothing without rows."""
+    """Return of which version the values of a table are, as the end of a phrase;
+    nothing without rows.
+    """
     versions = table.column("asked_version").unique().to_pylist()
     return f", {' and '.join(versions)} values" if versions else ""
 
@@ -171,12 +236,19 @@ def _number(number: float | None) -> str:
     return "" if number is None else number_text(number)
 
 
-def _print(heads: Sequence[str], rows: Sequence[Sequence[str]], count: int, lines: Iterable[str]) -> None:
+def _print(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    count: int,
+    lines: Iterable[str],
+) -> None:
     console = screen()
     if rows:
         print_table(console, columns(heads, rows, console.width))
         console.print()
     if count > len(rows):
-        console.print(f"{count - len(rows):,} more rows: --csv, --json and --to have all of them")
+        console.print(
+            f"{count - len(rows):,} more rows: --csv, --json and --to have all of them"
+        )
     for line in lines:
         console.print(line)

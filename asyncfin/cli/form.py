@@ -21,10 +21,14 @@ class Form:
     csv: Annotated[
         bool,
         Parameter(
-            name="--csv", help="Print comma-separated lines. Texts like formulas get a leading apostrophe."
+            name="--csv",
+            help="Print comma-separated lines. Texts like formulas get a leading "
+            "apostrophe.",
         ),
     ] = False
-    csv_raw: Annotated[bool, Parameter(name="--csv-raw", help="The same, with every text unchanged.")] = False
+    csv_raw: Annotated[
+        bool, Parameter(name="--csv-raw", help="The same, with every text unchanged.")
+    ] = False
 
     def __attrs_post_init__(self) -> None:
         choose_one(self.options())
@@ -43,21 +47,31 @@ class Form:
 class QueryForm(Form):
     """The form of what a query returns."""
 
-    all: Annotated[bool, Parameter(help="Show series without a value too, in the table and in CSV.")] = False
-    unit: Annotated[Unit | None, Parameter(help="Divide the amounts of the table.")] = None
+    all: Annotated[
+        bool,
+        Parameter(help="Show series without a value too, in the table and in CSV."),
+    ] = False
+    unit: Annotated[Unit | None, Parameter(help="Divide the amounts of the table.")] = (
+        None
+    )
     explain: Annotated[
         bool,
         Parameter(
-            help="Print only the plan: series, batches, requests. Reads the catalogue, sends no query."
+            help="Print only the plan: series, batches, requests. Reads the catalogue, "
+            "sends no query."
         ),
     ] = False
     plot: Annotated[
-        Path | None, Parameter(help="Draw the series into this file instead: .png, .pdf, .svg")
+        Path | None,
+        Parameter(help="Draw the series into this file instead: .png, .pdf, .svg"),
     ] = None
 
     def __attrs_post_init__(self) -> None:
         if self.unit is not None and (other := choose_one(self.options())):
-            raise UsageError(f"--unit is for the table, and {other} prints none: leave out one of them")
+            raise UsageError(
+                f"--unit is for the table, and {other} prints none: leave out one of "
+                "them"
+            )
         super().__attrs_post_init__()
 
     def options(self) -> dict[str, bool]:
@@ -69,7 +83,9 @@ class QueryForm(Form):
         }
 
     def check(self) -> None:
-        """Refuse, before a request is spent, a picture that could not be drawn or written."""
+        """Refuse, before a request is spent, a picture that could not be drawn or
+        written.
+        """
         if self.plot is not None:
             require("matplotlib", "plot", "--plot")
 
@@ -83,7 +99,9 @@ class QueryForm(Form):
 class FeedForm(Form):
     """The form of rows of a change feed."""
 
-    to: Annotated[Path | None, Parameter(help="Write the rows to this Parquet file.")] = None
+    to: Annotated[
+        Path | None, Parameter(help="Write the rows to this Parquet file.")
+    ] = None
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -93,7 +111,9 @@ class FeedForm(Form):
             raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
         local_path("--to", "file", self.to, "copy it there from here")
         if not self.to.parent.is_dir():
-            raise UsageError(f"--to {self.to} can't be written: {self.to.parent} is not a folder")
+            raise UsageError(
+                f"--to {self.to} can't be written: {self.to.parent} is not a folder"
+            )
 
     def options(self) -> dict[str, bool]:
         return {**super().options(), "--to": self.to is not None}

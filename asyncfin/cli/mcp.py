@@ -1,4 +1,6 @@
-"""`asyncfin mcp`: the assistants' tools over standard input and output, or over HTTP on this machine."""
+"""`asyncfin mcp`: the assistants' tools over standard input and output, or over HTTP on
+this machine.
+"""
 
 import os
 import re
@@ -22,7 +24,9 @@ _Seconds = Annotated[float, Parameter(validator=Number(gte=0), show_default=True
 async def mcp(
     *entity_ids: str,
     ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
-    max_requests: Annotated[int, Parameter(validator=Number(gte=1), show_default=True)] = 20,
+    max_requests: Annotated[
+        int, Parameter(validator=Number(gte=1), show_default=True)
+    ] = 20,
     max_age: _Seconds = 60.0,
     stale_if_error: _Seconds = 0.0,
     http: str | None = None,
@@ -50,7 +54,9 @@ async def mcp(
     """
     require("mcp", "mcp", "asyncfin mcp")
     if not (offered := names.offered(entity_ids, ids)):
-        raise UsageError("no company is on offer: give entity ids, --ids FILE or --names FILE")
+        raise UsageError(
+            "no company is on offer: give entity ids, --ids FILE or --names FILE"
+        )
     token = None if http is None else _token()
     service.check()
 
@@ -79,7 +85,8 @@ async def mcp(
 def _token() -> str:
     if not (token := os.environ.get(_TOKEN, "").strip()):
         raise UsageError(
-            f"--http needs a bearer token in {_TOKEN}: set it to a long random text, also for the host"
+            f"--http needs a bearer token in {_TOKEN}: set it to a long random text, "
+            "also for the host"
         )
     return token
 
@@ -88,6 +95,7 @@ def _loopback(address: str) -> tuple[str, int]:
     """Return the host and the port of an address of this machine."""
     if (found := _LOOPBACK.fullmatch(address)) is None or int(found[2]) > 65_535:
         raise UsageError(
-            f"--http must be a loopback address and a port, such as 127.0.0.1:8767, not {address!r}"
+            "--http must be a loopback address and a port, such as 127.0.0.1:8767, not "
+            f"{address!r}"
         )
     return found[1].strip("[]"), int(found[2])

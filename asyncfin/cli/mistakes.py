@@ -1,4 +1,6 @@
-"""What is wrong with a command line, and what to write instead, where cyclopts itself would not say so."""
+"""What is wrong with a command line, and what to write instead, where cyclopts itself
+would not say so.
+"""
 
 import re
 from collections.abc import Callable, Iterable
@@ -20,7 +22,8 @@ from asyncfin.model.words import either
 
 CommandsWith: TypeAlias = Callable[[str], list[str]]
 
-# Below this share of common letters two options only look alike: --start and --restated.
+# Below this share of common letters two options only look alike: --start and
+# --restated.
 _ALIKE = 0.8
 _TO_FILE = ("-o", "--output", "--out", "--file", "--save")
 _ENTITY = (
@@ -74,9 +77,13 @@ def described(error: CycloptsError, commands_with: CommandsWith) -> str:
             return f"unknown command {word!r}{_instead(word, known)}"
         case UnknownOptionError(token=token):
             return _unknown_option(token.keyword or token.value, error, commands_with)
-        case CoercionError(argument=argument, token=token) if argument is not None and token is not None:
+        case CoercionError(argument=argument, token=token) if (
+            argument is not None and token is not None
+        ):
             return _wrong_value(argument.name, token.value, error)
-        case MissingArgumentError(argument=argument, keyword=None) if argument is not None:
+        case MissingArgumentError(argument=argument, keyword=None) if (
+            argument is not None
+        ):
             return f"{argument.name} is missing"
         case MissingArgumentError(keyword=keyword):
             return f"{keyword} requires an argument"
@@ -85,14 +92,23 @@ def described(error: CycloptsError, commands_with: CommandsWith) -> str:
     return str(error)
 
 
-def _unknown_option(option: str, error: UnknownOptionError, commands_with: CommandsWith) -> str:
+def _unknown_option(
+    option: str, error: UnknownOptionError, commands_with: CommandsWith
+) -> str:
     name = option.partition("=")[0]
     known = [each for argument in error.argument_collection for each in argument.names]
     said = f"unknown option {name}"
     if name in _ENTITY:
-        return f"{said}: entities are written without an option, such as asyncfin query ENTITY_ID"
+        return (
+            f"{said}: entities are written without an option, such as asyncfin query "
+            "ENTITY_ID"
+        )
     if name in _TO_FILE:
-        where = "write --into FOLDER" if "--into" in known else "output goes to standard output; write > FILE"
+        where = (
+            "write --into FOLDER"
+            if "--into" in known
+            else "output goes to standard output; write > FILE"
+        )
         return f"{said}: {where}"
     if name.startswith("--no-") and f"--{name[5:]}" in known:
         return f"{said}: leave --{name[5:]} out"
@@ -102,10 +118,14 @@ def _unknown_option(option: str, error: UnknownOptionError, commands_with: Comma
 
 
 def _instead(word: str, known: Iterable[str]) -> str:
-    """Return what is meant by a word, as the end of a sentence; "" if that is not clear."""
+    """Return what is meant by a word, as the end of a sentence; "" if that is not
+    clear.
+    """
     known = list(known)
     meant = (
-        [_ELSEWHERE[word]] if word in _ELSEWHERE else [each for each in known if each.lower() == word.lower()]
+        [_ELSEWHERE[word]]
+        if word in _ELSEWHERE
+        else [each for each in known if each.lower() == word.lower()]
     )
     meant = meant or get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)
     return f": write {meant[0]}" if meant else ""
@@ -114,14 +134,22 @@ def _instead(word: str, known: Iterable[str]) -> str:
 def _wrong_value(option: str, value: str, error: CoercionError) -> str:
     kinds = (error.target_type, *getattr(error.target_type, "__args__", ()))
     if int in kinds:
-        return f"{option} must be a whole number, such as 5, not {value!r}{_number(option, value)}"
+        return (
+            f"{option} must be a whole number, such as 5, not "
+            f"{value!r}{_number(option, value)}"
+        )
     if date in kinds:
-        return f"{option} must be a day, written YYYY-MM-DD, such as 2026-01-31, not {value!r}"
+        return (
+            f"{option} must be a day, written YYYY-MM-DD, such as 2026-01-31, not "
+            f"{value!r}"
+        )
     if bool in kinds:
         return f"{option} has no value: write {option}{_last(option, value)}"
     if float in kinds:
         return f"{option} must be a number, such as 2.5, not {value!r}"
-    if words := [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]:
+    if words := [
+        word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)
+    ]:
         prefix = f"{option} " if option.startswith("-") else ""
         close = get_close_matches(value.lower(), words, n=1)
         write = f": write {prefix}{close[0]}" if close else ""
@@ -129,14 +157,21 @@ def _wrong_value(option: str, value: str, error: CoercionError) -> str:
     return str(error).strip().rstrip(".")
 
 
-# The model is imported where a mistake concerns periods: neither help nor the list of commands needs it.
+# The model is imported where a mistake concerns periods: neither help nor the list of
+# commands needs it.
 
 
 def _last(option: str, value: str) -> str:
-    """Return what is added to a rule of periods that was given a number: a blank and ``--last 5``."""
+    """Return what is added to a rule of periods that was given a number: a blank and
+    ``--last 5``.
+    """
     from asyncfin.model.selection import RULES
 
-    return f" --last {value}" if value.isdigit() and option in [f"--{rule.name}" for rule in RULES] else ""
+    return (
+        f" --last {value}"
+        if value.isdigit() and option in [f"--{rule.name}" for rule in RULES]
+        else ""
+    )
 
 
 def _number(option: str, value: str) -> str:
@@ -144,7 +179,11 @@ def _number(option: str, value: str) -> str:
 
     is_window = option == "--trailing"
     count = intended_count(value, months=is_window)
-    adds = "; a window lists periods and adds nothing up (--ttm does)" if is_window and is_ttm(value) else ""
+    adds = (
+        "; a window lists periods and adds nothing up (--ttm does)"
+        if is_window and is_ttm(value)
+        else ""
+    )
     return adds if count is None else f"{adds}: write {option} {count}"
 
 

@@ -19,7 +19,9 @@ from asyncfin.model.words import counted
 
 async def names(
     *entity_ids: str,
-    ids: Annotated[Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)] = None,
+    ids: Annotated[
+        Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
+    ] = None,
     into: Path | None = None,
     from_cache: bool = False,
     names: OptionalNames = OptionalNames(),
@@ -35,13 +37,18 @@ async def names(
       ASYNCFIN_NAMES=names.csv asyncfin catalogue apple
 
     Args:
-        entity_ids: The entities, O- and 32 characters each, or names of the file of --names.
+        entity_ids: The entities, O- and 32 characters each, or names of the file of
+            --names.
         ids: A file of more entity ids, one a line; - for standard input.
-        into: Add the entities to this file. What it contains stays, and costs no request.
-        from_cache: All entities of which the cache of ASYNCFIN_CACHE has a catalogue; no request is sent.
+        into: Add the entities to this file. What it contains stays, and costs no
+            request.
+        from_cache: All entities of which the cache of ASYNCFIN_CACHE has a catalogue;
+            no request is sent.
     """
     if from_cache and (entity_ids or ids):
-        raise UsageError("--from-cache takes all entities of the cache: give no entities with it")
+        raise UsageError(
+            "--from-cache takes all entities of the cache: give no entities with it"
+        )
     heads, rows = ([*COLUMNS], []) if into is None else _existing(into)
     known = {row["id"] for row in rows}
     # Each id once, in the order given: a file of ids may repeat them.
@@ -74,23 +81,29 @@ async def names(
         if entity_id not in known
     ]
     if into is None:
-        # As they are, so that --names reads the same names; a terminal gets them escaped.
+        # As they are, so that --names reads the same names; a terminal gets them
+        # escaped.
         rows_added = [(row["id"], row["name"], "") for row in added]
         print_csv(COLUMNS, rows_added, raw=not sys.stdout.isatty())
     elif added or not rows:
         replace_file(into, methodcaller("write", _csv(heads, [*rows, *added])))
     if into is not None:
         print_text(
-            f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, {len(added):,} of them new"
+            f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, "
+            f"{len(added):,} of them new"
         )
     check_failed(each.failed, each.ended, len(given), names)
 
 
 def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the columns and rows of a file of names; those of an empty one if it does not exist."""
+    """Return the columns and rows of a file of names; those of an empty one if it does
+    not exist.
+    """
     if not file.exists():
         if not file.parent.is_dir():
-            raise UsageError(f"--into {file} can't be written: {file.parent} is not a folder")
+            raise UsageError(
+                f"--into {file} can't be written: {file.parent} is not a folder"
+            )
         return [*COLUMNS], []
     heads, rows = read_table(file, f"--into {file}")
     return heads or [*COLUMNS], rows

@@ -29,7 +29,8 @@ def is_folder(path: str) -> bool:
 def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
     """Open a text file or standard input, which errors call `what`. Reading blocks."""
     try:
-        # Not sys.stdin, which decodes by the locale, and is None if standard input is closed.
+        # Not sys.stdin, which decodes by the locale, and is None if standard input is
+        # closed.
         source = 0 if path == STDIN else expand_user(str(path))
         with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
             yield file
@@ -54,7 +55,8 @@ def require(name: str, extra: str, what: str) -> None:
 
 
 def require_place(place: str, what: str, named: str) -> None:
-    """Refuse a place of an extraction if a library is not installed that reads or writes there.
+    """Refuse a place of an extraction if a library is not installed that reads or
+    writes there.
 
     Args:
         what: what needs the library of Parquet files.
@@ -77,7 +79,9 @@ def choose_one(options: Mapping[str, bool]) -> str | None:
 
 
 def refuse_bytes(option: str, given: Several | str | None) -> None:
-    """Refuse arguments that are not UTF-8: Python decodes them to text that cannot be encoded."""
+    """Refuse arguments that are not UTF-8: Python decodes them to text that cannot be
+    encoded.
+    """
     for text in (given,) if isinstance(given, str) else given or ():
         if any(0xD800 <= ord(sign) <= 0xDFFF for sign in text):
             raise UsageError(f"{option} must be text in UTF-8, not {text!r}")

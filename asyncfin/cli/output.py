@@ -45,7 +45,10 @@ class _Screen(Console):
     def print(self, *objects: Any, **options: Any) -> None:
         # Line by line: the ends of lines are control characters too, and stay.
         shown = (
-            "\n".join(map(printable, each.split("\n"))) if isinstance(each, str) else each for each in objects
+            "\n".join(map(printable, each.split("\n")))
+            if isinstance(each, str)
+            else each
+            for each in objects
         )
         super().print(*shown, **options)
 
@@ -64,7 +67,9 @@ def screen(width: int | None = None) -> Console:
 
 
 class _Lossy:
-    """A stream that drops what cannot be written: the terminal or the reader may be gone."""
+    """A stream that drops what cannot be written: the terminal or the reader may be
+    gone.
+    """
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -83,14 +88,19 @@ class _Lossy:
 
 
 def progress_console() -> Console:
-    """Return standard error for progress; a command continues if writing there fails."""
+    """Return standard error for progress; a command continues if writing there
+    fails.
+    """
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
 def print_table(console: Console, lines: Sequence[str]) -> None:
-    """Print a table that is already printable and no wider than the screen, with its first line in bold."""
+    """Print a table that is already printable and no wider than the screen, with its
+    first line in bold.
+    """
     console.print(lines[0], style="bold")
-    # Not through rich, which looks at every character for where to wrap. Line by line, as in `print_text`.
+    # Not through rich, which looks at every character for where to wrap. Line by line,
+    # as in `print_text`.
     console.file.writelines(f"{line}\n" for line in lines[1:])
 
 
@@ -100,14 +110,17 @@ def print_json(value: Any) -> None:
 
 
 def print_text(document: str) -> None:
-    """Print a JSON document, with control characters escaped, which does not change its meaning."""
+    """Print a JSON document, with control characters escaped, which does not change its
+    meaning.
+    """
 
     def escaped(found: re.Match[str]) -> str:
         sign = found[0]
         return sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1]
 
     text = re.sub(r"[^ -~]", escaped, document)
-    # Line by line: one large write to an unbuffered pipe is truncated silently when the reader leaves.
+    # Line by line: one large write to an unbuffered pipe is truncated silently when the
+    # reader leaves.
     sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
 
 
@@ -115,8 +128,9 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
     """Print lines of comma-separated values; None is an empty field, and zero is 0.
 
     Args:
-        raw: write texts as they are. False: put an apostrophe before texts that a spreadsheet would take
-            for formulas, and escape control characters on a terminal.
+        raw: write texts as they are. False: put an apostrophe before texts that a
+            spreadsheet would take for formulas, and escape control characters on a
+            terminal.
     """
     # RFC 4180: "\r\n" at the end of each line, on every system.
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -130,15 +144,21 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
         return printable(csv_cell(text)) if on_terminal else csv_cell(text)
 
     for row in [head, *rows]:
-        writer.writerow([shown(each) if isinstance(each, str) else each for each in row])
+        writer.writerow(
+            [shown(each) if isinstance(each, str) else each for each in row]
+        )
 
 
 def print_rows(table: "pyarrow.Table", *, as_json: bool, raw: bool) -> None:
-    """Print the rows of a table as a JSON list, or as CSV (`print_csv`), which has no columns of lists."""
+    """Print the rows of a table as a JSON list, or as CSV (`print_csv`), which has no
+    columns of lists.
+    """
     if as_json:
         print_json(table.to_pylist())
         return
-    names = [each.name for each in table.schema if not str(each.type).startswith("list")]
+    names = [
+        each.name for each in table.schema if not str(each.type).startswith("list")
+    ]
     rows = table.select(names).to_pylist()
     print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=raw)
 
@@ -150,7 +170,8 @@ def _plain(value: Any) -> Any:
 
 
 def spark(numbers: Sequence[float | None]) -> str:
-    """Return a bar for each number, scaled from the least to the greatest; a dot for None.
+    """Return a bar for each number, scaled from the least to the greatest; a dot for
+    None.
 
     >>> spark([1, None, 2, 4.5])
     '▁·▃█'
@@ -159,11 +180,16 @@ def spark(numbers: Sequence[float | None]) -> str:
     low, high = min(known, default=0), max(known, default=0)
     # Equal numbers have no scale; any step will do, since the difference is 0.
     step = (high - low) / (len(_BARS) - 1) or 1
-    return "".join(GAP if number is None else _BARS[round((number - low) / step)] for number in numbers)
+    return "".join(
+        GAP if number is None else _BARS[round((number - low) / step)]
+        for number in numbers
+    )
 
 
 def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Write a file, or replace it as a whole: a reader sees the old one or the new one."""
+    """Write a file, or replace it as a whole: a reader sees the old one or the new
+    one.
+    """
     # A symbolic link stays; resolve() has no OSError for a loop.
     target = Path(os.path.realpath(expand_user(str(file))))
     part = target.with_name(f".{target.name}.{token_hex(8)}")

@@ -1,4 +1,6 @@
-"""Panels of one or several entities on standard output: as tables, as JSON, as CSV (docs/cli.md)."""
+"""Panels of one or several entities on standard output: as tables, as JSON, as CSV
+(docs/cli.md).
+"""
 
 from collections.abc import Sequence
 
@@ -28,7 +30,11 @@ def print_latest(result: Panel | Comparison, count: int, form: QueryForm) -> Non
         print_json(latest.to_dicts())
     elif form.is_csv:
         rows = latest.to_dicts()
-        print_csv([*rows[0]] if rows else [], [[*row.values()] for row in rows], raw=form.csv_raw)
+        print_csv(
+            [*rows[0]] if rows else [],
+            [[*row.values()] for row in rows],
+            raw=form.csv_raw,
+        )
     else:
         console = screen()
         shown = latest.show(form.unit, max(40, console.width), most=_ALL)
@@ -36,9 +42,14 @@ def print_latest(result: Panel | Comparison, count: int, form: QueryForm) -> Non
 
 
 def print_result(
-    result: Panel | Comparison, panels: Sequence[Panel], form: QueryForm, *, latest: bool
+    result: Panel | Comparison,
+    panels: Sequence[Panel],
+    form: QueryForm,
+    *,
+    latest: bool,
 ) -> None:
-    """Print the panel of one entity, or the panels of several, in the form that is wanted.
+    """Print the panel of one entity, or the panels of several, in the form that is
+    wanted.
 
     Args:
         latest: of more than 12 periods, only the latest that fit into one table.
@@ -47,7 +58,9 @@ def print_result(
         print_text(result.to_json(indent=2))
     elif form.is_csv:
         # All rows first: a value that breaks the spec must not leave half a file.
-        head, *rows = csv_rows(panels, empty=form.all, entities=isinstance(result, Comparison))
+        head, *rows = csv_rows(
+            panels, empty=form.all, entities=isinstance(result, Comparison)
+        )
         print_csv(head, rows, raw=form.csv_raw)
     elif form.plot is not None:
         from asyncfin.cli.picture import draw  # matplotlib, which is an extra
@@ -74,7 +87,9 @@ def print_panels(
     """
     panels = [*result] if isinstance(result, Comparison) else [result]
     if len(panels) > 1:
-        whole = shown = excerpt_of_several(panels, empty=empty, unit=unit, latest=latest)
+        whole = shown = excerpt_of_several(
+            panels, empty=empty, unit=unit, latest=latest
+        )
     else:
         whole = shown = excerpt(panels, empty=empty, unit=unit)
     # Periods that were named are all shown, in as many tables as it takes.
@@ -102,7 +117,9 @@ def print_panels(
 
 
 def print_missing(result: Panel | Comparison, *, has_table: bool) -> None:
-    """Print what entities do not have on standard error, and why there is no value if no table says it."""
+    """Print what entities do not have on standard error, and why there is no value if
+    no table says it.
+    """
     lines: list[str] = []
     if isinstance(result, Comparison):
         lines += result.lacking(periods=not has_table)

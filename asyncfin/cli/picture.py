@@ -20,12 +20,15 @@ def check_picture(file: Path) -> None:
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if file.suffix.lower()[1:] not in known:
         raise UsageError(
-            f"--plot {file} must end in one of .{', .'.join(known)}: the suffix chooses the format"
+            f"--plot {file} must end in one of .{', .'.join(known)}: the suffix "
+            "chooses the format"
         )
     if file.is_dir():
         raise UsageError(f"--plot {file} can't be written: it is a folder")
     if not (file.parent.is_dir() and os.access(file.parent, os.W_OK)):
-        raise UsageError(f"--plot {file} can't be written: {file.parent} is not a folder to write to")
+        raise UsageError(
+            f"--plot {file} can't be written: {file.parent} is not a folder to write to"
+        )
 
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
@@ -34,7 +37,8 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
         figure: Any = plot.plot(panels).figure
     except plot.TooManyLinesError as error:
         raise UsageError(
-            f"a plot must have at most {plot.MOST_LINES} lines, one for each series and duration, not"
+            f"a plot must have at most {plot.MOST_LINES} lines, one for each series "
+            "and duration, not"
             f" {error.lines}: narrow it with --metric, --basis, --scope or --cadence"
         ) from None
     except SelectionError as error:

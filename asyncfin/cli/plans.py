@@ -20,8 +20,8 @@ _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "req
 
 async def read(client: Client, question: SeveralQuestion, shown: Progress) -> Panel:
     """Return the result of a question to one entity."""
-    # Planned first, so that progress can say how many queries there will be. What the entity does not have
-    # is an error; of several, each result has what the entity has.
+    # Planned first, so that progress can say how many queries there will be. What the
+    # entity does not have is an error; of several, each result has what the entity has.
     plan = await _plan(client, question)
     shown.expected = plan.requests
     panel = await client.run(plan)
@@ -32,12 +32,20 @@ async def read(client: Client, question: SeveralQuestion, shown: Progress) -> Pa
 async def _plan(client: Client, question: SeveralQuestion) -> Plan:
     (entity_id,) = question.entity_ids
     return await client.plan(
-        entity_id, question.select, question.periods, value_version=question.value_version
+        entity_id,
+        question.select,
+        question.periods,
+        value_version=question.value_version,
     )
 
 
 async def explain(
-    client: Client, question: SeveralQuestion, names: Names, shown: Progress, *, json: bool
+    client: Client,
+    question: SeveralQuestion,
+    names: Names,
+    shown: Progress,
+    *,
+    json: bool,
 ) -> None:
     """Print the plans, and how many requests planning has spent."""
     entities, several = question.entity_ids, len(question.entity_ids) > 1
@@ -46,13 +54,19 @@ async def explain(
         each = await catalogues_of(publications, entities)
         found = each.found.values()
         plans = (
-            await plans_of(publications, found, question.select, question.periods, [version]) if found else []
+            await plans_of(
+                publications, found, question.select, question.periods, [version]
+            )
+            if found
+            else []
         )
     else:
         plans = [await _plan(client, question)]
     _print_plans(plans, json=json, several=several)
     if not json:
-        screen().print(f"planning has spent {counted(shown.requests, 'request')}", style="dim")
+        screen().print(
+            f"planning has spent {counted(shown.requests, 'request')}", style="dim"
+        )
     if several:
         check_failed(each.failed, each.ended, len(entities), names)
 
@@ -74,5 +88,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "series": [series.series_id for series in plan.series],
         "requests": plan.requests,
         "lower_bound": plan.lower_bound,
-        "batches": [{name: getattr(batch, name) for name in _BATCH_FIELDS} for batch in plan.batches],
+        "batches": [
+            {name: getattr(batch, name) for name in _BATCH_FIELDS}
+            for batch in plan.batches
+        ],
     }

@@ -1,4 +1,6 @@
-"""`asyncfin query`: one question to one entity or several, its result in several forms, or only its plan."""
+"""`asyncfin query`: one question to one entity or several, its result in several forms,
+or only its plan.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +24,19 @@ async def query(
     periods: Periods = Periods(),
     restated: bool = False,
     ttm: Annotated[
-        bool, Parameter(group=period_group, help="The last twelve months, added up of published values.")
+        bool,
+        Parameter(
+            group=period_group,
+            help="The last twelve months, added up of published values.",
+        ),
     ] = False,
     latest: Annotated[
         int | None,
-        Parameter(group=period_group, help="Only the last N values of each series.", converter=whole),
+        Parameter(
+            group=period_group,
+            help="Only the last N values of each series.",
+            converter=whole,
+        ),
     ] = None,
     form: QueryForm = QueryForm(),
     names: Names = Names(),
@@ -44,21 +54,34 @@ async def query(
       asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --ttm --unit billions
 
     Args:
-        entity_ids: The entities, O- and 32 characters each, or their names. Several are compared.
+        entity_ids: The entities, O- and 32 characters each, or their names. Several are
+            compared.
         restated: The latest restated values instead of the original ones.
     """
     # All that can be known before a request is spent is checked first.
     form.check()
-    wanted = {"--ttm": ttm, "--latest": latest is not None, "--plot": form.plot is not None}
-    if (ttm or latest is not None) and (option := choose_one(wanted)) and periods != Periods():
-        raise UsageError(f"{option} requests all periods: leave out the other options of periods")
+    wanted = {
+        "--ttm": ttm,
+        "--latest": latest is not None,
+        "--plot": form.plot is not None,
+    }
+    if (
+        (ttm or latest is not None)
+        and (option := choose_one(wanted))
+        and periods != Periods()
+    ):
+        raise UsageError(
+            f"{option} requests all periods: leave out the other options of periods"
+        )
     if ttm:
         require("pyarrow", "arrow", "--ttm")
 
     from asyncfin.cli.asked import entity_ids_of, select_of, selection_of
 
     if not (entities := list(dict.fromkeys(entity_ids_of(entity_ids, names)))):
-        raise UsageError("no entity is given: give an entity id, or several to compare them")
+        raise UsageError(
+            "no entity is given: give an entity id, or several to compare them"
+        )
     version: ValueVersion = "latest_restated" if restated else "original"
     of_all = select_of(selection), selection_of(periods), version
     service.check()
@@ -78,8 +101,12 @@ async def query(
             if form.explain:
                 await explain(client, question, names, shown, json=form.json)
                 return
-            comparison = await compare(publications_of(client), question) if several else None
-            panels = [*comparison] if comparison else [await read(client, question, shown)]
+            comparison = (
+                await compare(publications_of(client), question) if several else None
+            )
+            panels = (
+                [*comparison] if comparison else [await read(client, question, shown)]
+            )
     if comparison and not any(map(len, panels)):
         check_all(comparison, names)  # there is nothing to print: it raises
     if ttm:

@@ -32,15 +32,20 @@ async def record(
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names.
-        into: A folder for a file of each entity, ID.json.gz. Files are replaced as a whole.
+        into: A folder for a file of each entity, ID.json.gz. Files are replaced as a
+            whole.
     """
     entities = list(dict.fromkeys(names.entity_id(each) for each in entity_ids))
     if not entities:
         raise UsageError("no entity is given: give entity ids")
     if into is None and len(entities) > 1:
-        raise UsageError("several entities need several files: give a folder for them, --into FOLDER")
+        raise UsageError(
+            "several entities need several files: give a folder for them, --into FOLDER"
+        )
     if into is None and sys.stdout.isatty():
-        raise UsageError("the file is compressed, not text: write > FILE.json.gz, or --into FOLDER")
+        raise UsageError(
+            "the file is compressed, not text: write > FILE.json.gz, or --into FOLDER"
+        )
     into = None if into is None else Path(expand_user(str(into)))
     if into is not None and into.exists() and not into.is_dir():
         raise UsageError(f"--into {into} is not a folder: give a folder or a new path")
@@ -59,6 +64,9 @@ async def record(
             if into is None:
                 sys.stdout.buffer.write(content)
             else:
-                replace_file(into / f"{file_name(entity_id)}.json.gz", methodcaller("write", content))
+                replace_file(
+                    into / f"{file_name(entity_id)}.json.gz",
+                    methodcaller("write", content),
+                )
     if into is not None:
         screen().print(f"{into}: {counted(len(entities), 'file')}")

@@ -17,13 +17,17 @@ async def sandbox(
     demo: bool = False,
     host: Annotated[str, Parameter(show_default=True)] = "127.0.0.1",
     public_url: str | None = None,
-    port: Annotated[int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))] = 8765,
+    port: Annotated[
+        int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
+    ] = 8765,
     store: str = ":memory:",
     allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     burst: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
     fault: tuple[str, ...] = (),
-    dialect: Annotated[Dialect, Parameter(group=_DIALECT, negative_bool="no-")] = Dialect(),
+    dialect: Annotated[
+        Dialect, Parameter(group=_DIALECT, negative_bool="no-")
+    ] = Dialect(),
 ) -> None:
     """Run a local service, or show a demo of it.
 
@@ -55,7 +59,8 @@ async def sandbox(
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
         demo: Show real figures, read over HTTP from the service, and end.
         host: The address to listen on; 0.0.0.0 or :: for all addresses of this machine.
-        public_url: The URL under which others reach it, such as http://sandbox:8765. [default: this machine]
+        public_url: The URL under which others reach it, such as http://sandbox:8765.
+            [default: this machine]
         port: The port; 0 for a free one.
         store: A SQLite file for publications, tokens and counts. [default: in memory]
         allowance: Data requests per day. [default: no limit]
@@ -65,7 +70,9 @@ async def sandbox(
     """
     if demo:
         if datasets or fault:
-            raise UsageError("--demo shows the demo companies: leave dataset files and faults out")
+            raise UsageError(
+                "--demo shows the demo companies: leave dataset files and faults out"
+            )
         from asyncfin.cli.tour import show
 
         await show()

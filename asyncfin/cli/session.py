@@ -1,4 +1,6 @@
-"""A client for the duration of a command, with progress on standard error if that is a terminal."""
+"""A client for the duration of a command, with progress on standard error if that is a
+terminal.
+"""
 
 import os
 import warnings
@@ -32,7 +34,8 @@ async def client_of(
     otherwise: Cache | None = None,
     **options: Any,
 ) -> AsyncIterator[Client]:
-    """Yield a client of a service with a bucket of this pace; the options are those of `Client`.
+    """Yield a client of a service with a bucket of this pace; the options are those of
+    `Client`.
 
     Args:
         otherwise: the cache to use if the environment has none.
@@ -42,7 +45,9 @@ async def client_of(
     is_fixed = cache is not None and not os.environ.get("ASYNCFIN_ACCOUNT")
     token = _token_source(service, is_fixed=is_fixed)
     async with (
-        _client(service, token, bucket=bucket, cache=cache or otherwise, **options) as client,
+        _client(
+            service, token, bucket=bucket, cache=cache or otherwise, **options
+        ) as client,
         aclosing(bucket),
         aclosing(cache) if cache else nullcontext(),
     ):
@@ -58,13 +63,15 @@ def _client(service: Service, token: TokenSource, **options: Any) -> Client:
     try:
         # A Python warning would show a line of this file.
         with warnings.catch_warnings(record=True) as caught:
-            # Also one that Python would show only once, or that the environment turns off.
+            # Also one that Python would show only once, or that the environment turns
+            # off.
             warnings.simplefilter("always")
             client = Client(service.address(), token, **options)
     # The library does not know the options of the command line.
     except UnencryptedAddressError as error:
         complaint = (
-            f"--base-url must be https, unless the host is this machine or --allow-http is given{error.given}"
+            "--base-url must be https, unless the host is this machine or --allow-http "
+            f"is given{error.given}"
         )
     except ArgumentError as error:
         complaint = str(error)
@@ -76,16 +83,20 @@ def _client(service: Service, token: TokenSource, **options: Any) -> Client:
 
 
 def _token_source(service: Service, *, is_fixed: bool) -> TokenSource:
-    """Return the token, or what reads it again from its file after the service has refused it."""
+    """Return the token, or what reads it again from its file after the service has
+    refused it.
+    """
     token = service.token()
-    # What is not a regular file, such as the output of another command, can be read once.
+    # What is not a regular file, such as the output of another command, can be read
+    # once.
     if service.token_file is None or is_fixed or not service.token_file.is_file():
         return token
     return token_file(service.token_file)
 
 
 class Progress:
-    """Counts the requests, and shows on a terminal how many were sent and which one is retried.
+    """Counts the requests, and shows on a terminal how many were sent and which one is
+    retried.
 
     Attributes:
         requests: how many were sent.
@@ -104,7 +115,9 @@ class Progress:
                 self.requests += 1
                 self._queries += event.operation == "query"
                 expected = (
-                    f", query {self._queries:,} of {self.expected:,}" if self.expected is not None else ""
+                    f", query {self._queries:,} of {self.expected:,}"
+                    if self.expected is not None
+                    else ""
                 )
                 self._show(counted(self.requests, "request") + expected)
             case Retrying():
@@ -123,8 +136,12 @@ class Progress:
 
 
 @asynccontextmanager
-async def connected(service: Service, title: str, names: Names | None = None) -> AsyncIterator[Client]:
-    """Open a client that shows progress under a title, and whose errors carry the names of entities."""
+async def connected(
+    service: Service, title: str, names: Names | None = None
+) -> AsyncIterator[Client]:
+    """Open a client that shows progress under a title, and whose errors carry the names
+    of entities.
+    """
     with progress(title) as shown, names.annotate() if names else nullcontext():
         async with client_of(service, observers=[shown]) as client:
             yield client
@@ -132,7 +149,9 @@ async def connected(service: Service, title: str, names: Names | None = None) ->
 
 @contextmanager
 def progress(title: str) -> Iterator[Progress]:
-    """Return the observer that counts requests, and shows them if standard error is a terminal."""
+    """Return the observer that counts requests, and shows them if standard error is a
+    terminal.
+    """
     console = progress_console()
     if not console.is_terminal:
         yield Progress(title)

@@ -13,11 +13,13 @@ from asyncfin.table.comparison import Comparison
 
 
 def check_all(comparison: Comparison, names: Names) -> None:
-    """Print a line for each entity that failed, and raise an error if one did, or for an unknown id.
+    """Print a line for each entity that failed, and raise an error if one did, or for
+    an unknown id.
 
     Raises:
         EntitiesFailedError: some failed.
-        SelectionError: none has anything of the question, or no entity has one of the ids or words.
+        SelectionError: none has anything of the question, or no entity has one of the
+            ids or words.
     """
     entities = len(comparison) + len(comparison.failed)
     check_failed(comparison.failed, comparison.ended, entities, names)
@@ -25,22 +27,35 @@ def check_all(comparison: Comparison, names: Names) -> None:
         raise nothing_of(comparison)
     if unknown := comparison.unknown:
         near = complaint(next(iter(comparison)).catalogue, unknown)
-        raise SelectionError(f"none of the {entities} entities has {named(unknown)}; {near}", missing=unknown)
+        raise SelectionError(
+            f"none of the {entities} entities has {named(unknown)}; {near}",
+            missing=unknown,
+        )
 
 
 def check_failed(
-    failed: Mapping[str, AsyncfinError], ended: AsyncfinError | None, entities: int, names: Names
+    failed: Mapping[str, AsyncfinError],
+    ended: AsyncfinError | None,
+    entities: int,
+    names: Names,
 ) -> None:
-    """Print a line for each entity that failed by itself, and raise an error if there is one.
+    """Print a line for each entity that failed by itself, and raise an error if there
+    is one.
 
     Raises:
         EntitiesFailedError: some failed.
         AsyncfinError: what ended the reading.
     """
-    by_itself = {each: error for each, error in failed.items() if not ends_all(error, waits=False)}
+    by_itself = {
+        each: error
+        for each, error in failed.items()
+        if not ends_all(error, waits=False)
+    }
     for entity_id, error in by_itself.items():
         print_error(f"asyncfin: {names.named(entity_id)}: {error}")
     if ended is not None:
         raise ended
     if by_itself:
-        raise EntitiesFailedError([Failure.of(error) for error in by_itself.values()], entities)
+        raise EntitiesFailedError(
+            [Failure.of(error) for error in by_itself.values()], entities
+        )

@@ -1,4 +1,6 @@
-"""What processes share, as documents: the bucket and the cache of the environment, and extractions."""
+"""What processes share, as documents: the bucket and the cache of the environment, and
+extractions.
+"""
 
 import asyncio
 import os
@@ -32,13 +34,15 @@ _BUCKET = (*_STATS, "paused_seconds", "waiting")
 _RENEWED_WITHIN = timedelta(seconds=2 * RENEW_SECONDS)
 _HOLDER = ("host", "pid", "began", "renewed")
 
-# The document of a bucket, a cache or an extraction. A field is None if it is unknown, and `reasons` (or
-# `reason`) says why.
+# The document of a bucket, a cache or an extraction. A field is None if it is unknown,
+# and `reasons` (or `reason`) says why.
 Document = dict[str, Any]
 
 
 async def bucket_status(*, resume: bool = False) -> Document:
-    """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses were ended."""
+    """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses
+    were ended.
+    """
     if (place := shared_place()) is None:
         if resume:
             raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
@@ -46,7 +50,10 @@ async def bucket_status(*, resume: bool = False) -> Document:
     shown = without_password(place)
     try:
         if ":/" not in place and not await asyncio.to_thread(os.path.exists, place):
-            raise UsageError(f"{place} does not exist; the first process that sends a request creates it")
+            raise UsageError(
+                f"{place} does not exist; the first process that sends a request "
+                "creates it"
+            )
         async with aclosing(paced(None, None)) as bucket:
             if resume:
                 await bucket.resume()
@@ -57,11 +64,19 @@ async def bucket_status(*, resume: bool = False) -> Document:
         return _unknown(shown, _BUCKET, str(error))
     reasons = {"waiting": _PER_PROCESS}
     if stats.left_today is None:
-        reasons["left_today"] = "there is no daily budget, and responses do not state the allowance"
+        reasons["left_today"] = (
+            "there is no daily budget, and responses do not state the allowance"
+        )
     now = asyncio.get_running_loop().time()
     read = {name: getattr(stats, name) for name in _STATS}
     paused = max(0.0, (stats.paused_until or now) - now)
-    return {"place": shown, **read, "paused_seconds": paused, "waiting": None, "reasons": reasons}
+    return {
+        "place": shown,
+        **read,
+        "paused_seconds": paused,
+        "waiting": None,
+        "reasons": reasons,
+    }
 
 
 async def cache_status() -> Document:
@@ -76,18 +91,37 @@ async def cache_status() -> Document:
                 raise UsageError(f"{place} is not a folder")
             stats = await kept.inspect()
     except (UsageError, ArgumentError, OSError) as error:
-        unread = _unknown(place and without_password(place), ("series", "bytes", "hits"), str(error))
+        unread = _unknown(
+            place and without_password(place), ("series", "bytes", "hits"), str(error)
+        )
         return unread | {"reasons": unread["reasons"] | reasons}
-    return {"place": place, "series": stats.series, "bytes": stats.bytes, "hits": None, "reasons": reasons}
+    return {
+        "place": place,
+        "series": stats.series,
+        "bytes": stats.bytes,
+        "hits": None,
+        "reasons": reasons,
+    }
 
 
 def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
-    return {"place": place, **dict.fromkeys(fields), "reasons": dict.fromkeys(fields, reason)}
+    return {
+        "place": place,
+        **dict.fromkeys(fields),
+        "reasons": dict.fromkeys(fields, reason),
+    }
 
 
 async def extraction_status(place: str) -> Document:
-    """Return whether a run is at work on an extraction, which one, and how the last one ended."""
-    document: Document = {"place": place, "running": None, "unfinished": None, "reason": None}
+    """Return whether a run is at work on an extraction, which one, and how the last one
+    ended.
+    """
+    document: Document = {
+        "place": place,
+        "running": None,
+        "unfinished": None,
+        "reason": None,
+    }
     document |= {**dict.fromkeys(_HOLDER), "last": None}
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -111,7 +145,8 @@ def _look_at(place: str) -> Document:
             raise ArgumentError(f"{at} is not a folder")
         document["running"] = at.is_locked()
     elif holder is not None:
-        # An object that was not renewed for two minutes may be the lock of a killed run.
+        # An object that was not renewed for two minutes may be the lock of a killed
+        # run.
         document["running"] = datetime.now(UTC) - holder.renewed < _RENEWED_WITHIN
     if holder is None:
         return document

@@ -1,4 +1,6 @@
-"""`asyncfin status`: what processes share, as it is now, and the end of a pause that was not meant."""
+"""`asyncfin status`: what processes share, as it is now, and the end of a pause that
+was not meant.
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -11,9 +13,15 @@ from asyncfin.model.words import counted, lasting
 
 
 async def status(
-    *places: Annotated[str, Parameter(help="The folder or s3:, gs: or az: prefix of an extraction.")],
+    *places: Annotated[
+        str, Parameter(help="The folder or s3:, gs: or az: prefix of an extraction.")
+    ],
     resume: Annotated[
-        bool, Parameter(help="First end a pause and a used-up allowance of ASYNCFIN_BUCKET.", negative="")
+        bool,
+        Parameter(
+            help="First end a pause and a used-up allowance of ASYNCFIN_BUCKET.",
+            negative="",
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -45,16 +53,22 @@ def bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
     reasons = bucket["reasons"]
     if bucket["spent_today"] is None:
         return [f"{place}: unknown ({reasons['spent_today']})"]
-    budget = "" if bucket["daily_budget"] is None else f" of {bucket['daily_budget']:,g}"
+    budget = (
+        "" if bucket["daily_budget"] is None else f" of {bucket['daily_budget']:,g}"
+    )
     left = bucket["left_today"]
     shown_left = f"unknown ({reasons['left_today']})" if left is None else f"{left:,g}"
     until = bucket["exhausted_until"]
     used_up = f", used up until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
     rate = (
-        "none yet" if bucket["rate"] is None else f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
+        "none yet"
+        if bucket["rate"] is None
+        else f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
     )
     learned = " (learned)" if bucket["learned"] else ""
-    paused = f"for {lasting(bucket['paused_seconds'])}" if bucket["paused_seconds"] else "no"
+    paused = (
+        f"for {lasting(bucket['paused_seconds'])}" if bucket["paused_seconds"] else "no"
+    )
     return [
         place,
         f"  spent today: {bucket['spent_today']:,g}{budget}",
@@ -69,15 +83,22 @@ def cache_line(cache: Mapping[str, Any]) -> str:
     place = f"cache {cache['place']}" if cache["place"] else "cache"
     if cache["series"] is None:
         return f"{place}: unknown ({cache['reasons']['series']})"
-    return f"{place}: {counted(cache['series'], 'series', 'series')}, {cache['bytes'] / 1e6:,.1f} MB"
+    return (
+        f"{place}: {counted(cache['series'], 'series', 'series')}, "
+        f"{cache['bytes'] / 1e6:,.1f} MB"
+    )
 
 
 def extraction_lines(extraction: Mapping[str, Any]) -> list[str]:
-    state = {True: "running", False: "not running", None: f"unknown ({extraction['reason']})"}[
-        extraction["running"]
-    ]
+    state = {
+        True: "running",
+        False: "not running",
+        None: f"unknown ({extraction['reason']})",
+    }[extraction["running"]]
     if extraction["running"]:
-        began, renewed = (datetime.fromisoformat(extraction[name]) for name in ("began", "renewed"))
+        began, renewed = (
+            datetime.fromisoformat(extraction[name]) for name in ("began", "renewed")
+        )
         ago = lasting(max(0.0, (datetime.now(UTC) - renewed).total_seconds()))
         state += (
             f", locked by {extraction['host']} pid {extraction['pid']},"
@@ -87,18 +108,28 @@ def extraction_lines(extraction: Mapping[str, Any]) -> list[str]:
     if extraction["unfinished"]:
         began = datetime.fromisoformat(extraction["began"])
         lines.append(
-            f"  the run begun {began:%Y-%m-%d %H:%M:%S} UTC by {extraction['host']} pid {extraction['pid']}"
+            f"  the run begun {began:%Y-%m-%d %H:%M:%S} UTC by {extraction['host']} "
+            f"pid {extraction['pid']}"
             " ended without an outcome; the same command continues it"
         )
     if (last := extraction["last"]) is not None:
-        counts = ", ".join(f"{last[state]:,} {state}" for state in ("unchanged", "done", "failed", "left"))
+        counts = ", ".join(
+            f"{last[state]:,} {state}"
+            for state in ("unchanged", "done", "failed", "left")
+        )
         before = "the run before it" if extraction["unfinished"] else "last run"
-        from asyncfin.extraction.report import spent  # here, since help needs no event loop
+        from asyncfin.extraction.report import (
+            spent,
+        )  # here, since help needs no event loop
 
         cost = spent(last["requests"], last["repeated"], last["uncounted"])
-        lines.append(f"  {before}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}")
+        lines.append(
+            f"  {before}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}"
+        )
         if last["stopped"] is not None:
-            lines.append(f"    {last['stopped']['error']}: {last['stopped']['message']}")
+            lines.append(
+                f"    {last['stopped']['error']}: {last['stopped']['message']}"
+            )
         lines += [
             f"    {of_class['count']:,} x {name}, first: {of_class['message']}"
             for name, of_class in last["failures"].items()

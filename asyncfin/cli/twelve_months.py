@@ -1,4 +1,6 @@
-"""`asyncfin query --ttm`: the last twelve months of each line, and what they are added up of."""
+"""`asyncfin query --ttm`: the last twelve months of each line, and what they are added
+up of.
+"""
 
 import json
 from collections import Counter
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 _SIGNS = {"year to date": ("", "+ ", "- ")}
 
 
-def print_twelve_months(panels: Sequence[Panel], meanings: Sequence[str], form: QueryForm) -> None:
+def print_twelve_months(
+    panels: Sequence[Panel], meanings: Sequence[str], form: QueryForm
+) -> None:
     """Print the last twelve months of the series of panels, in the form that is wanted.
 
     Args:
@@ -40,14 +44,19 @@ def print_twelve_months(panels: Sequence[Panel], meanings: Sequence[str], form: 
 def _print_latest(
     table: "pyarrow.Table", panels: Sequence[Panel], console: Console, unit: Unit | None
 ) -> None:
-    """Print the latest twelve months of each line: label, number, and its operands or why there is none."""
+    """Print the latest twelve months of each line: label, number, and its operands or
+    why there is none.
+    """
     for panel in panels:
         console.print(title(panel), style="bold")
     lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in table.to_pylist():
         lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
     latest = [rows[-1] for rows in lines.values()]
-    values = [[_value(row) for row in rows if row["number"] is not None] for rows in lines.values()]
+    values = [
+        [_value(row) for row in rows if row["number"] is not None]
+        for rows in lines.values()
+    ]
     shared = common_unit(values, unit)
     scales = [scale_of(numbers, shared) for numbers in values]
     if units := {scale.unit for scale in scales if scale.unit}:
@@ -59,14 +68,23 @@ def _print_latest(
     ]
     width = max(map(len, numbers), default=0)
     several = len({row["entity_id"] for row in latest}) > 1
-    heads = (*(["entity"] if several else []), "series", "scopes", "to", "number", "how")
+    heads = (
+        *(["entity"] if several else []),
+        "series",
+        "scopes",
+        "to",
+        "number",
+        "how",
+    )
     rows = [
         (
             *([row["entity_name"]] if several else []),
             *(name + scale.suffix, " / ".join(row["scope_names"]), row["period_label"]),
             *(number.rjust(width), _how(row)),
         )
-        for row, name, number, scale in zip(latest, _names(latest), numbers, scales, strict=True)
+        for row, name, number, scale in zip(
+            latest, _names(latest), numbers, scales, strict=True
+        )
     ]
     if rows:
         print_table(console, columns(heads, rows, console.width))
@@ -77,7 +95,9 @@ def _print_latest(
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the labels of lines, with the series ids where groups report different numbers."""
+    """Yield the labels of lines, with the series ids where groups report different
+    numbers.
+    """
     keys = [(row["entity_id"], row["series_label"], row["scope_path"]) for row in rows]
     times = Counter(keys)
     for row, key in zip(rows, keys, strict=True):
@@ -95,7 +115,9 @@ def _how(row: Mapping[str, Any]) -> str:
 
 
 def _value(row: Mapping[str, Any]) -> Value:
-    """Return a number of the table with the text and the format that decide how it is written."""
+    """Return a number of the table with the text and the format that decide how it is
+    written.
+    """
     return Value(
         number=row["number"],
         text=row["text"] or number_text(row["number"]),

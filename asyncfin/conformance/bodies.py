@@ -1,7 +1,8 @@
-"""Response bodies as a check reads them: strict in what numbers depend on, lenient in all else.
+"""Response bodies as a check reads them: strict in what numbers depend on, lenient in
+all else.
 
-The classes are those of the spec. What they do not name, or what a body does not state, is found in plain
-JSON, so that a body which cannot be decoded is described as well.
+The classes are those of the spec. What they do not name, or what a body does not state,
+is found in plain JSON, so that a body which cannot be decoded is described as well.
 """
 
 from __future__ import annotations
@@ -126,7 +127,9 @@ DESCRIPTIVE = ("label", "basis", "number_format", "period_meaning")
 
 
 def _fields_of(kind: Any) -> Any:
-    """Return the fields of a class with theirs, as dicts, or None if the type has no class."""
+    """Return the fields of a class with theirs, as dicts, or None if the type has no
+    class.
+    """
     if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind)
         return {name: _fields_of(hints[name]) for name in kind.__struct_fields__}
@@ -138,13 +141,47 @@ CATALOGUE: Mapping[str, Any] = _fields_of(CataloguePage)
 QUERY: Mapping[str, Any] = _fields_of(QueryPage)
 # What a response may leave out, with a finding.
 _OPTIONAL = (
-    *("name", "description", "role", "label", "basis", "cadence", "number_format", "period_meaning"),
-    *("text", "fill_type", "aliases", "sources", "report_period", "row_index", "column_index"),
+    *(
+        "name",
+        "description",
+        "role",
+        "label",
+        "basis",
+        "cadence",
+        "number_format",
+        "period_meaning",
+    ),
+    *(
+        "text",
+        "fill_type",
+        "aliases",
+        "sources",
+        "report_period",
+        "row_index",
+        "column_index",
+    ),
 )
 # What pages of a catalogue repeat.
-_REPEATED = ("name", "description", "role", "aliases", "basis", "cadence", "active_start", "active_end")
+_REPEATED = (
+    "name",
+    "description",
+    "role",
+    "aliases",
+    "basis",
+    "cadence",
+    "active_start",
+    "active_end",
+)
 # The fields whose words are an open set (spec 2.3, 2.4).
-OPEN_SETS = ("role", "basis", "cadence", "period_meaning", "number_format", "fill_type", "value_version")
+OPEN_SETS = (
+    "role",
+    "basis",
+    "cadence",
+    "period_meaning",
+    "number_format",
+    "fill_type",
+    "value_version",
+)
 _NAMES = ("name", "label", "aliases")
 _IDS = ("series_id", "metric_id", "scope_id")
 _HARMLESS = re.compile(r"[A-Za-z0-9_ .#%,-]{1,40}")
@@ -153,8 +190,12 @@ _FIGURE = re.compile(r"[ .#%,0-]*[1-9][0-9 .#%,-]*")
 _MAX_WORDS = 20
 
 
-def unknown_fields(value: Any, known: Mapping[str, Any], path: str = "$") -> Iterator[tuple[str, str]]:
-    """Yield the path of each object that has a field which the spec does not name, and that name."""
+def unknown_fields(
+    value: Any, known: Mapping[str, Any], path: str = "$"
+) -> Iterator[tuple[str, str]]:
+    """Yield the path of each object that has a field which the spec does not name, and
+    that name.
+    """
     if isinstance(value, list):
         for each in value:
             yield from unknown_fields(each, known, f"{path}[*]")
@@ -166,8 +207,12 @@ def unknown_fields(value: Any, known: Mapping[str, Any], path: str = "$") -> Ite
                 yield from unknown_fields(member, known[name], f"{path}.{name}")
 
 
-def absences(value: Any, fields: Mapping[str, Any], path: str = "$") -> Iterator[tuple[str, str]]:
-    """Yield the path of each optional field of a body, and what is wrong: missing, null, empty, or ""."""
+def absences(
+    value: Any, fields: Mapping[str, Any], path: str = "$"
+) -> Iterator[tuple[str, str]]:
+    """Yield the path of each optional field of a body, and what is wrong: missing,
+    null, empty, or "".
+    """
     if isinstance(value, list):
         for entry in value:
             yield from absences(entry, fields, f"{path}[*]")
@@ -175,7 +220,10 @@ def absences(value: Any, fields: Mapping[str, Any], path: str = "$") -> Iterator
         for name, inner in fields.items():
             if name in _OPTIONAL:
                 is_null = name in value and value[name] is None
-                yield f"{path}.{name}", "null" if is_null else "" if name in value else "missing"
+                yield (
+                    f"{path}.{name}",
+                    "null" if is_null else "" if name in value else "missing",
+                )
             if inner is not None:
                 yield from absences(value.get(name), inner, f"{path}.{name}")
         if value.get("next_cursor") == "":
@@ -183,7 +231,9 @@ def absences(value: Any, fields: Mapping[str, Any], path: str = "$") -> Iterator
 
 
 def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
-    """Yield the path of each text that a page of a catalogue states otherwise than an earlier one."""
+    """Yield the path of each text that a page of a catalogue states otherwise than an
+    earlier one.
+    """
     texts: dict[tuple[Any, ...], Any] = {}
     for page in pages:
         things: list[tuple[str, str, Any]] = [
@@ -206,8 +256,10 @@ class Words:
     """The words of the open sets, and which of them may be printed.
 
     Attributes:
-        names: the names and labels of the bodies: no word that occurs in one, or has one in it, is printed.
-        ids: the ids of series, metrics and scopes: no word that has one in it is printed.
+        names: the names and labels of the bodies: no word that occurs in one, or has
+            one in it, is printed.
+        ids: the ids of series, metrics and scopes: no word that has one in it is
+            printed.
     """
 
     names: set[str] = field(factory=set)
@@ -231,10 +283,14 @@ class Words:
                 self.add(member)
 
     def printable(self, word: str) -> bool:
-        """Return whether a word can be part of a report, once all bodies have been added."""
+        """Return whether a word can be part of a report, once all bodies have been
+        added.
+        """
         if not _HARMLESS.fullmatch(word) or _FIGURE.fullmatch(word):
             return False
-        edges = sorted({0, len(word), *(each.start() for each in re.finditer(r"\b", word))})
+        edges = sorted(
+            {0, len(word), *(each.start() for each in re.finditer(r"\b", word))}
+        )
         parts = {word[start:end] for start, end in combinations(edges, 2)}
         return (
             parts.isdisjoint(self.names)

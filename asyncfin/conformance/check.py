@@ -8,30 +8,36 @@ from asyncfin.conformance.probes import Probe
 from asyncfin.conformance.report import CheckReport
 
 
-async def check(client: Client, entity_id: str, *, max_requests: int = 60) -> CheckReport:
+async def check(
+    client: Client, entity_id: str, *, max_requests: int = 60
+) -> CheckReport:
     """Compare the service with the spec, by the dataset of one entity.
 
-    It reads the metadata, the catalogue and about 20 queries, the usage and the limits: page sizes, cursors,
-    each form of periods and whether they have the same values, both value versions, the caps, the errors, the
-    window of ``trailing``, and the first query that a question for everything sends. It writes nothing and
-    uses no cache. `Finding` says what a report may contain.
+    It reads the metadata, the catalogue and about 20 queries, the usage and the limits:
+    page sizes, cursors, each form of periods and whether they have the same values,
+    both value versions, the caps, the errors, the window of ``trailing``, and the first
+    query that a question for everything sends. It writes nothing and uses no cache.
+    `Finding` says what a report may contain.
 
-    Metadata, or a first page of the catalogue, that cannot be decoded end the report: a break names the JSON
-    path, and `complete` is False.
+    Metadata, or a first page of the catalogue, that cannot be decoded end the report: a
+    break names the JSON path, and `complete` is False.
 
-    Requests: at most `max_requests`, and the retries of the last one; about 25 and one for each 100 series.
+    Requests: at most `max_requests`, and the retries of the last one; about 25 and one
+    for each 100 series.
 
     Args:
         client: the client.
         entity_id: an entity with a dataset.
-        max_requests: how many requests may be sent. If they do not suffice, the report is not complete.
+        max_requests: how many requests may be sent. If they do not suffice, the report
+            is not complete.
 
     Raises:
         ArgumentError, SelectionError: an argument is not as described.
-        ServiceError, TransportError: the metadata are refused, or not received: the token is refused (401),
-            the account has no access (403), the dataset does not exist (404), or the service does not.
-        AsyncfinError: later on, what fails all other requests too: a refused token or an unreachable bucket;
-            but not a 401 for usage or limits.
+        ServiceError, TransportError: the metadata are refused, or not received: the
+            token is refused (401), the account has no access (403), the dataset does
+            not exist (404), or the service does not.
+        AsyncfinError: later on, what fails all other requests too: a refused token or
+            an unreachable bucket; but not a 401 for usage or limits.
 
     Example:
         >>> import asyncio

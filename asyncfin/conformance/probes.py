@@ -37,7 +37,14 @@ from asyncfin.conformance.bodies import (
     Head,
     differences,
 )
-from asyncfin.conformance.reader import IncompleteError, Reader, Request, Rows, is_refusal, moment_of
+from asyncfin.conformance.reader import (
+    IncompleteError,
+    Reader,
+    Request,
+    Rows,
+    is_refusal,
+    moment_of,
+)
 from asyncfin.conformance.report import CheckReport
 from asyncfin.errors import DatasetChangedError, ServiceError, ValidationFailedError
 
@@ -47,9 +54,11 @@ if TYPE_CHECKING:
 
 # The caps of a query (spec 8).
 _CAPS = {"metric_ids": 50, "scope_combinations": 50}
-# Pages of the catalogue may take this share of the requests; the queries need the others.
+# Pages of the catalogue may take this share of the requests; the queries need the
+# others.
 _CATALOGUE_SHARE = 0.5
-# Shorter than a year, so that a window of whole periods differs from one of fiscal ends.
+# Shorter than a year, so that a window of whole periods differs from one of fiscal
+# ends.
 _TRAILING_MONTHS = 6
 # Exact periods that a service with a cap probably accepts.
 _FEW_PERIODS = 24
@@ -63,10 +72,16 @@ _FUTURE = timedelta(minutes=5)
 
 @define
 class Probe(Reader):
-    """One check of a service, from its first request to its report. Arguments as of `Reader`."""
+    """One check of a service, from its first request to its report. Arguments as of
+    `Reader`.
+    """
 
-    _pages: list[CataloguePage] = field(factory=list)  # of the catalogue, in their order
-    _catalogue: Catalogue | None = None  # as the client joins its pages; None: not all were read
+    _pages: list[CataloguePage] = field(
+        factory=list
+    )  # of the catalogue, in their order
+    _catalogue: Catalogue | None = (
+        None  # as the client joins its pages; None: not all were read
+    )
 
     async def report(self) -> CheckReport:
         """Send the requests, and return what they show.
@@ -77,7 +92,11 @@ class Probe(Reader):
             ServiceError, TransportError: the metadata are refused, or not received.
         """
         complete = await self._can_read_metadata()
-        for part in (self._check_catalogue, self._check_queries, self._check_account) if complete else ():
+        for part in (
+            (self._check_catalogue, self._check_queries, self._check_account)
+            if complete
+            else ()
+        ):
             try:
                 await part()
             except IncompleteError:
@@ -111,7 +130,12 @@ class Probe(Reader):
         # The service's clock may differ from this one's.
         now = _date_of(response) or response.at
         if moment_of(self._dataset) > now + _FUTURE:
-            self._find("reading", "2.2", "created_timestamp is in the future", shown_by=response)
+            self._find(
+                "reading",
+                "2.2",
+                "created_timestamp is in the future",
+                shown_by=response,
+            )
         self._find_absences(body, DATASET, "2.2", response)
 
     async def _check_catalogue(self) -> None:
@@ -122,7 +146,8 @@ class Probe(Reader):
                 self._find(
                     "limit",
                     "4.2",
-                    f"the catalogue has more than {pages:,} pages; the others were not read",
+                    f"the catalogue has more than {pages:,} pages; the others were not "
+                    "read",
                 )
                 raise IncompleteError
             count, cursor = await self._catalogue_page(100, cursor)
@@ -131,15 +156,27 @@ class Probe(Reader):
                 break
             short += count < 100
             if cursor in cursors:
-                self._find("break", "4.2 rule 2", "the catalogue's next_cursor is repeated")
+                self._find(
+                    "break", "4.2 rule 2", "the catalogue's next_cursor is repeated"
+                )
                 raise IncompleteError
             cursors.add(cursor)
         self._has_all_series = True
         self._join()
         if short:
-            self._find("reading", "4.2", "pages before the last have fewer series than `limit`", short, pages)
+            self._find(
+                "reading",
+                "4.2",
+                "pages before the last have fewer series than `limit`",
+                short,
+                pages,
+            )
         if not self._series:
-            self._find("reading", "4.2", "the catalogue has no series: queries were not checked")
+            self._find(
+                "reading",
+                "4.2",
+                "the catalogue has no series: queries were not checked",
+            )
             raise IncompleteError
         self._describe_periods()
         count, cursor = await self._catalogue_page(1, None)
@@ -153,11 +190,14 @@ class Probe(Reader):
             "another expected_dataset_id",
         )
 
-    async def _catalogue_page(self, limit: int, cursor: str | None) -> tuple[int, str | None]:
+    async def _catalogue_page(
+        self, limit: int, cursor: str | None
+    ) -> tuple[int, str | None]:
         """Read a page; return how many series it has, and its cursor."""
         found = await self._response(self._catalogue_request(limit, cursor))
         for _ in range(3):
-            # The metadata may lag behind a publication. Once a page was read, a change ends the check.
+            # The metadata may lag behind a publication. Once a page was read, a change
+            # ends the check.
             if not isinstance(found, DatasetChangedError) or self._series:
                 break
             await self._read_metadata()
@@ -178,7 +218,9 @@ class Probe(Reader):
         return len(series), page.next_cursor or None
 
     def _join(self) -> None:
-        """Join the pages of the catalogue for the planner; what they state differently is a finding."""
+        """Join the pages of the catalogue for the planner; what they state differently
+        is a finding.
+        """
         members: dict[str, list[ModelSeries]] = {}
         for series in self._series.values():
             ids = {name: getattr(series, name) for name in ("series_id", *IDENTITY)}
@@ -191,13 +233,21 @@ class Probe(Reader):
             moment_of(head),
             self._periods,
             (),
-            tuple(ReportingGroup(reporting_group_id=id, series=tuple(of)) for id, of in members.items()),
+            tuple(
+                ReportingGroup(reporting_group_id=id, series=tuple(of))
+                for id, of in members.items()
+            ),
         )
         for path, count in Counter(differences(self._pages)).items():
             self._find("differs", "4.2", f"{path} differs between pages", count)
 
-    def _catalogue_request(self, limit: int, cursor: str | None, *, pin: str = "") -> Request:
-        params = {"expected_dataset_id": pin or self._dataset.dataset_id, "limit": str(limit)}
+    def _catalogue_request(
+        self, limit: int, cursor: str | None, *, pin: str = ""
+    ) -> Request:
+        params = {
+            "expected_dataset_id": pin or self._dataset.dataset_id,
+            "limit": str(limit),
+        }
         if cursor is not None:
             params["cursor"] = cursor
         return Request("4.2", "GET", f"{self._path}/catalogue", params)
@@ -205,16 +255,24 @@ class Probe(Reader):
     def _describe_periods(self) -> None:
         instants = sum(not each.duration_months for each in self._periods)
         if instants:
-            what = "periods have duration_months 0: Annual, Quarterly and HalfYearly do not contain them"
+            what = (
+                "periods have duration_months 0: Annual, Quarterly and HalfYearly do "
+                "not contain them"
+            )
             self._find("reading", "2.1", what, instants, len(self._periods))
         for rule in (Annual, Quarterly, HalfYearly):
-            ends = {each.end_month for each in self._periods if each.duration_months == rule.months}
+            ends = {
+                each.end_month
+                for each in self._periods
+                if each.duration_months == rule.months
+            }
             if ends and rule.end_month not in {None, *ends}:
                 months = ", ".join(map(str, sorted(ends)))
                 self._find(
                     "reading",
                     "2.1",
-                    f"periods of {rule.months} months end in month {months}, not {rule.end_month}:"
+                    f"periods of {rule.months} months end in month {months}, not "
+                    f"{rule.end_month}:"
                     f" {rule.__name__} finds none",
                 )
 
@@ -239,7 +297,9 @@ class Probe(Reader):
         exact = await self._read_exact()
         if exact is not None:
             self._compare_forms(whole, *exact)
-        restated = await self._read(self._query(version="latest_restated"), "latest_restated")
+        restated = await self._read(
+            self._query(version="latest_restated"), "latest_restated"
+        )
         if restated is not None:
             self._compare_versions(whole, restated[0])
         await self._check_wider()
@@ -248,11 +308,17 @@ class Probe(Reader):
         what = "a period that the catalogue does not list"
         query = self._query(Exact((unknown,)))
         await self._describe(
-            self._request(query), "4.3", what, f"exact accepts {what}", f"exact refuses {what}"
+            self._request(query),
+            "4.3",
+            what,
+            f"exact accepts {what}",
+            f"exact refuses {what}",
         )
 
     async def _read_range(self) -> Rows | None:
-        """Read the catalogue's whole span, or as much of it as the service accepts, the newest part."""
+        """Read the catalogue's whole span, or as much of it as the service accepts, the
+        newest part.
+        """
         what = "fiscal_range over the whole catalogue"
         query = self._query()
         found = await self._response(self._request(query))
@@ -281,10 +347,14 @@ class Probe(Reader):
         return FiscalRange(_ending(end - months + 1), _ending(end))
 
     async def _read_exact(self) -> tuple[Rows, Exact] | None:
-        """Read all periods as exact ones, or fewer if so many are refused: the spec states no cap."""
+        """Read all periods as exact ones, or fewer if so many are refused: the spec
+        states no cap.
+        """
         refusal: ServiceError | None = None
         refused = 0
-        for count in sorted({len(self._periods), min(len(self._periods), _FEW_PERIODS), 1}, reverse=True):
+        for count in sorted(
+            {len(self._periods), min(len(self._periods), _FEW_PERIODS), 1}, reverse=True
+        ):
             periods = Exact(self._periods[-count:])
             query = self._query(periods)
             found = await self._response(self._request(query))
@@ -299,7 +369,9 @@ class Probe(Reader):
         return None
 
     def _compare_forms(self, whole: Rows, exact: Rows, periods: Exact) -> None:
-        """Compare the cells of a range and of exact periods, in series that both pages list."""
+        """Compare the cells of a range and of exact periods, in series that both pages
+        list.
+        """
         asked = set((self._range or FiscalRange()).among(periods.periods))
         both = whole.keys() & exact.keys()
         ranged, selected = (
@@ -307,15 +379,26 @@ class Probe(Reader):
             for rows in (whole, exact)
         )
         for what, missing, of in (
-            ("fiscal_range leaves out values that exact has", selected - ranged, selected),
-            ("exact leaves out values that fiscal_range has", ranged - selected, ranged),
+            (
+                "fiscal_range leaves out values that exact has",
+                selected - ranged,
+                selected,
+            ),
+            (
+                "exact leaves out values that fiscal_range has",
+                ranged - selected,
+                ranged,
+            ),
         ):
             if missing:
                 self._find("break", "4.3", what, len(missing), len(of))
 
     def _compare_versions(self, original: Rows, latest: Rows) -> None:
         both = original.keys() & latest.keys()
-        cells = [{(one, *cell) for one in both for cell in rows[one].items()} for rows in (original, latest)]
+        cells = [
+            {(one, *cell) for one in both for cell in rows[one].items()}
+            for rows in (original, latest)
+        ]
         if cells[0] and cells[0] == cells[1] and not self._has_restated:
             what = "all values are equal in both versions: value_version may be ignored"
             self._find("reading", "4.3", what, len(cells[0]), len(cells[0]))
@@ -336,28 +419,48 @@ class Probe(Reader):
             self._find("reading", "4.3", what)
             return
         if is_refusal(found):
-            limit = f"fiscal_range refuses {_width(wider)} months, and accepts {self._months}"
+            limit = (
+                f"fiscal_range refuses {_width(wider)} months, and accepts "
+                f"{self._months}"
+            )
             self._find("limit", "4.3", limit, shown_by=found)
             return
         read = self._rows(found, query, "a range beyond the catalogue's periods")
-        periods = [] if read is None else [period for row in read[0].values() for period in row]
+        periods = (
+            []
+            if read is None
+            else [period for row in read[0].values() for period in row]
+        )
         if unlisted := sum(each not in self._periods for each in periods):
             what = "values in periods that the catalogue does not list"
             self._find("break", "2.3", what, unlisted, len(periods))
 
     async def _check_cell(self) -> None:
-        """Read one cell as exact, alone: if possible one whose query has another duration of the same end."""
-        cells = [(one, at) for version, one, at in self._numbers if version == "original"]
+        """Read one cell as exact, alone: if possible one whose query has another
+        duration of the same end.
+        """
+        cells = [
+            (one, at) for version, one, at in self._numbers if version == "original"
+        ]
         known = [(self._series[one], at) for one, at in cells if one in self._series]
         if not known:
             return
         # In the response are all series of the metric and the path, of every group.
         periods = {(one.metric_id, one.scopes, at) for one, at in known}
-        ends = Counter((metric_id, path, at.fiscal_end) for metric_id, path, at in periods)
-        series, period = next(
-            ((one, at) for one, at in known if ends[one.metric_id, one.scopes, at.fiscal_end] > 1), known[0]
+        ends = Counter(
+            (metric_id, path, at.fiscal_end) for metric_id, path, at in periods
         )
-        query = self._query(Exact((period,)), metrics=[series.metric_id], paths=[series.scopes])
+        series, period = next(
+            (
+                (one, at)
+                for one, at in known
+                if ends[one.metric_id, one.scopes, at.fiscal_end] > 1
+            ),
+            known[0],
+        )
+        query = self._query(
+            Exact((period,)), metrics=[series.metric_id], paths=[series.scopes]
+        )
         await self._read(query, "a cell alone")
 
     async def _check_pages(self) -> None:
@@ -368,11 +471,15 @@ class Probe(Reader):
         if len(one[0]) > 1:
             self._find("break", "4.3", "`limit` 1 is not observed")
         if one[1] is not None:
-            other = await self._read(query, "limit 1, second page", limit=1, cursor=one[1])
+            other = await self._read(
+                query, "limit 1, second page", limit=1, cursor=one[1]
+            )
             if other is not None and set(one[0]) & set(other[0]):
                 self._find("break", "4.3 rule 3", "a series is on two pages")
         request, what = self._request(query, limit=101), "`limit` 101"
-        await self._describe(request, "8", what, f"{what} is accepted", f"{what} is refused")
+        await self._describe(
+            request, "8", what, f"{what} is accepted", f"{what} is refused"
+        )
 
     async def _check_trailing(self) -> None:
         months = _TRAILING_MONTHS
@@ -380,7 +487,11 @@ class Probe(Reader):
         if read is None or read[1] is not None:
             return
         wanted = set(read[0])
-        populated = {at for version, one, at in self._numbers if version == "original" and one in wanted}
+        populated = {
+            at
+            for version, one, at in self._numbers
+            if version == "original" and one in wanted
+        }
         if not populated:
             return
         anchor = max(populated)
@@ -388,25 +499,37 @@ class Probe(Reader):
         theirs = {period for row in read[0].values() for period in row}
         if theirs != ours:
             what = (
-                "the service's trailing window differs from asyncfin's, which cuts it from a range by itself"
+                "the service's trailing window differs from asyncfin's, which cuts it "
+                "from a range by itself"
             )
             more, fewer = len(theirs - ours), len(ours - theirs)
-            self._find("reading", "4.3", f"{what}: {more} more and {fewer} fewer periods")
+            self._find(
+                "reading", "4.3", f"{what}: {more} more and {fewer} fewer periods"
+            )
 
     async def _check_caps(self) -> None:
         for side, (name, cap) in enumerate(_CAPS.items()):
             ids, others = self._together(side, cap)
             if len(ids) < cap:
                 if self._has_all_series:
-                    what = f"the catalogue has fewer than {cap} {name}: the cap was not checked"
+                    what = (
+                        f"the catalogue has fewer than {cap} {name}: the cap was not "
+                        "checked"
+                    )
                     self._find("reading", "8", what)
                 continue
             query = self._crossing(side, ids[:cap], others)
             found = await self._response(self._request(query))
             if isinstance(found, ValidationFailedError):
-                fewer = await self._response(self._request(self._crossing(side, ids[: cap - 1], others)))
-                if not isinstance(fewer, ServiceError) and self._is_object(fewer, "8", f"{cap - 1} {name}"):
-                    self._find("break", "8", f"{cap} {name} are refused", shown_by=found)
+                fewer = await self._response(
+                    self._request(self._crossing(side, ids[: cap - 1], others))
+                )
+                if not isinstance(fewer, ServiceError) and self._is_object(
+                    fewer, "8", f"{cap - 1} {name}"
+                ):
+                    self._find(
+                        "break", "8", f"{cap} {name} are refused", shown_by=found
+                    )
             elif is_refusal(found):
                 what = f"a query of {_size(query)} is refused as too large"
                 self._find("limit", "8", what, shown_by=found)
@@ -431,7 +554,9 @@ class Probe(Reader):
             raise self._failed(found, "8")
 
     def _together(self, side: int, cap: int) -> tuple[list[Any], list[Any]]:
-        """Return more metrics (0) or paths (1) than a cap, if there are, and few lines that they are on."""
+        """Return more metrics (0) or paths (1) than a cap, if there are, and few lines
+        that they are on.
+        """
         on: dict[Any, dict[Any, None]] = {}
         for each in self._series.values():
             one, other = (each.metric_id, each.scopes)[:: 1 if side == 0 else -1]
@@ -455,35 +580,61 @@ class Probe(Reader):
         unknown = f"unknown-{uuid4().hex}"
         stale = evolve(query, expected_dataset_id=str(uuid4()))
         await self._expect_refusal(
-            self._request(stale), 409, "dataset_changed", "4.3 rule 6", "another expected_dataset_id"
+            self._request(stale),
+            409,
+            "dataset_changed",
+            "4.3 rule 6",
+            "another expected_dataset_id",
         )
         for what, wrong in (
             ("an unknown metric", evolve(query, metric_ids=(unknown,))),
-            ("an unknown scope path", evolve(query, scope_combinations=((("unknown", unknown),),))),
-            ("an unknown reporting group", evolve(query, reporting_group_ids=(unknown,))),
+            (
+                "an unknown scope path",
+                evolve(query, scope_combinations=((("unknown", unknown),),)),
+            ),
+            (
+                "an unknown reporting group",
+                evolve(query, reporting_group_ids=(unknown,)),
+            ),
         ):
-            await self._expect_refusal(self._request(wrong), 400, "validation_failed", "4.3 rule 5", what)
+            await self._expect_refusal(
+                self._request(wrong), 400, "validation_failed", "4.3 rule 5", what
+            )
         both = evolve(stale, metric_ids=(unknown,))
         found = await self._response(self._request(both))
         if isinstance(found, (DatasetChangedError, ValidationFailedError)):
-            first = "expected_dataset_id (409)" if isinstance(found, DatasetChangedError) else "ids (400)"
+            first = (
+                "expected_dataset_id (409)"
+                if isinstance(found, DatasetChangedError)
+                else "ids (400)"
+            )
             self._find("reading", "4.3 rules 5, 6", f"{first} is checked first")
 
     async def _check_empty(self) -> None:
-        """Request a pair that does not exist, and a series in a period in which it has no value."""
+        """Request a pair that does not exist, and a series in a period in which it has
+        no value.
+        """
         existing = {(each.metric_id, each.scopes) for each in self._series.values()}
         metrics, paths = {each for each, _ in existing}, {each for _, each in existing}
-        pair = next(((m, p) for m in metrics for p in paths if (m, p) not in existing), None)
+        pair = next(
+            ((m, p) for m in metrics for p in paths if (m, p) not in existing), None
+        )
         if pair is not None and self._has_all_series:
             query = self._query(metrics=[pair[0]], paths=[pair[1]])
             read = await self._read(query, "a pair that does not exist")
             if read is not None and read[0]:
-                self._find("break", "4.3 rule 1", "series are listed that the catalogue does not have")
+                self._find(
+                    "break",
+                    "4.3 rule 1",
+                    "series are listed that the catalogue does not have",
+                )
         empty = self._empty_cell()
         if empty is None:
             return
         series, period = empty
-        query = self._query(Exact((period,)), metrics=[series.metric_id], paths=[series.scopes])
+        query = self._query(
+            Exact((period,)), metrics=[series.metric_id], paths=[series.scopes]
+        )
         read = await self._read(query, "a series without values")
         if read is not None and read[1] is None:
             listed = "listed" if series.series_id in read[0] else "left out"
@@ -491,7 +642,9 @@ class Probe(Reader):
             self._find("reading", "4.3 rule 4", what)
 
     async def _check_plan(self) -> None:
-        """Read the first batch of everything as `query` sends it, and what it leaves out again, alone."""
+        """Read the first batch of everything as `query` sends it, and what it leaves
+        out again, alone.
+        """
         if self._catalogue is None:
             return
         batch = await self._batch(Select())
@@ -502,14 +655,17 @@ class Probe(Reader):
             return
         found = await self._response(self._request(alone))
         read = self._rows(found, alone, "series that were left out")
-        again = {one for one, row in read[0].items() if row} if read is not None else set()
+        again = (
+            {one for one, row in read[0].items() if row} if read is not None else set()
+        )
         again |= {one for version, one, _ in self._numbers if version == "original"}
         if lost := left & again:
             what = "a query leaves out series that another one lists"
             self._find("break", "4.3", what, len(lost), len(batch.matched))
 
     async def _batch(self, select: Select) -> Batch | None:
-        """Return the first batch of the plan for some series, over the range that is accepted.
+        """Return the first batch of the plan for some series, over the range that is
+        accepted.
 
         None if the client's cache has them all.
         """
@@ -521,7 +677,9 @@ class Probe(Reader):
         return first if self._range is None else evolve(first, periods=self._range)
 
     async def _read_batch(self, batch: Batch) -> set[str] | None:
-        """Return the series on all pages of a batch; None: it is refused, or cannot be read."""
+        """Return the series on all pages of a batch; None: it is refused, or cannot be
+        read.
+        """
         listed: set[str] = set()
         cursor, cursors = None, set[str]()
         while True:
@@ -537,12 +695,16 @@ class Probe(Reader):
             if cursor is None:
                 return listed
             if cursor in cursors:
-                self._find("break", "4.3 rule 3", "the next_cursor of a query is repeated")
+                self._find(
+                    "break", "4.3 rule 3", "the next_cursor of a query is repeated"
+                )
                 return None
             cursors.add(cursor)
 
     async def _find_size(self, batch: Batch, refusal: ServiceError) -> None:
-        """Halve the metrics or paths of a refused batch, whichever are more, until it is accepted."""
+        """Halve the metrics or paths of a refused batch, whichever are more, until it
+        is accepted.
+        """
         metrics, paths = batch.metric_ids, batch.scope_combinations
         for _ in range(_SIZES):
             if len(metrics) == len(paths) == 1:
@@ -553,18 +715,27 @@ class Probe(Reader):
                 paths = paths[: len(paths) // 2]
             smaller = self._query(batch.periods, metrics=metrics, paths=paths)
             found = await self._response(
-                self._request(evolve(smaller, reporting_group_ids=batch.reporting_group_ids))
+                self._request(
+                    evolve(smaller, reporting_group_ids=batch.reporting_group_ids)
+                )
             )
             if isinstance(found, ServiceError):
                 if not is_refusal(found):
                     raise self._failed(found, "4.3")
             elif self._is_object(found, "4.3", "a part of the first query"):
                 months = self._months if self._range is None else _width(self._range)
-                accepted = f"{len(metrics)} x {len(paths)} over {months} months is accepted"
-                what = f"a query of {_size(batch)} over {months} months is refused; {accepted}"
+                accepted = (
+                    f"{len(metrics)} x {len(paths)} over {months} months is accepted"
+                )
+                what = (
+                    f"a query of {_size(batch)} over {months} months is refused; "
+                    f"{accepted}"
+                )
                 self._find("limit", "4.3", what, shown_by=refusal)
                 return
-        self._find("break", "4.3", "the first query of a plan is refused", shown_by=refusal)
+        self._find(
+            "break", "4.3", "the first query of a plan is refused", shown_by=refusal
+        )
 
     def _empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
         """Return a series that was read, and a period in which it has no value."""
@@ -573,7 +744,9 @@ class Probe(Reader):
             if version == "original":
                 valued.setdefault(one, set()).add(period)
         for one, periods in valued.items():
-            if one in self._series and (rest := [each for each in self._periods if each not in periods]):
+            if one in self._series and (
+                rest := [each for each in self._periods if each not in periods]
+            ):
                 return self._series[one], rest[0]
         return None
 
@@ -582,27 +755,49 @@ class Probe(Reader):
     async def _check_account(self) -> None:
         today = utc_now().date()
         days = {"start_date": str(today - timedelta(days=6)), "end_date": str(today)}
-        for request in (Request("4.4", "GET", "/v1/usage", days), Request("4.5", "GET", "/v1/limits")):
+        for request in (
+            Request("4.4", "GET", "/v1/usage", days),
+            Request("4.5", "GET", "/v1/limits"),
+        ):
             spec = request.spec
             try:
                 found = await self._response(request)
             except ServiceError as error:
                 if error.attempts == 0 and error.status == 401:
-                    what = f"{request.path} was not requested: the token was rejected just before"
+                    what = (
+                        f"{request.path} was not requested: the token was rejected "
+                        "just before"
+                    )
                     self._find("limit", spec, what)
                     continue
                 if not error.answered:
                     raise
-                found = error  # the token was accepted for the dataset, and all else has been checked
+                # the token was accepted for the dataset, and all else has been checked
+                found = error
             if not isinstance(found, ServiceError):
                 try:
                     json.loads(found.body)
                 except (ValueError, RecursionError):
-                    self._find("break", spec, f"the body of {request.path} is not JSON", shown_by=found)
+                    self._find(
+                        "break",
+                        spec,
+                        f"the body of {request.path} is not JSON",
+                        shown_by=found,
+                    )
             elif found.status in (401, 403):
-                self._find("limit", spec, f"the token has no permission for {request.path}", shown_by=found)
+                self._find(
+                    "limit",
+                    spec,
+                    f"the token has no permission for {request.path}",
+                    shown_by=found,
+                )
             else:
-                self._find("break", spec, f"{request.path} gives status {found.status}", shown_by=found)
+                self._find(
+                    "break",
+                    spec,
+                    f"{request.path} gives status {found.status}",
+                    shown_by=found,
+                )
 
 
 def _ending(fiscal_end: int) -> Period:
@@ -620,7 +815,10 @@ def _width(periods: FiscalRange) -> int:
 
 def _size(query: Query) -> str:
     """Return the size of a query, in words."""
-    return f"{len(query.metric_ids)} metric_ids x {len(query.scope_combinations)} scope_combinations"
+    return (
+        f"{len(query.metric_ids)} metric_ids x {len(query.scope_combinations)} "
+        "scope_combinations"
+    )
 
 
 def _date_of(response: Response) -> datetime | None:

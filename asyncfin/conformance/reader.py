@@ -47,7 +47,15 @@ T = TypeVar("T", bound=Head)
 Rows: TypeAlias = dict[str, dict[Period, Any]]
 _MAX_FINDINGS = 200
 _TOO_LARGE = 413
-_HEAD = {"entity_id", "name", "dataset_id", "created_timestamp", "periods", "series", "groups"}
+_HEAD = {
+    "entity_id",
+    "name",
+    "dataset_id",
+    "created_timestamp",
+    "periods",
+    "series",
+    "groups",
+}
 
 
 @frozen
@@ -62,7 +70,9 @@ class Request:
 
 
 class IncompleteError(Exception):
-    """The check ends before its last request: too few of them, or the publication changed."""
+    """The check ends before its last request: too few of them, or the publication
+    changed.
+    """
 
 
 @define
@@ -86,7 +96,8 @@ class Reader:
     _series: dict[str, CatalogueSeries] = field(factory=dict)
     _has_all_series: bool = False
     _periods: tuple[Period, ...] = ()
-    # What later queries select: the catalogue's whole span, or as much of it as the service accepts.
+    # What later queries select: the catalogue's whole span, or as much of it as the
+    # service accepts.
     _range: FiscalRange | None = None
     # The numbers of the responses so far, by value version, series and period.
     _numbers: dict[tuple[str, str, Period], Any] = field(factory=dict)
@@ -106,7 +117,10 @@ class Reader:
         if hidden:
             self._find("extra", "2", "fields whose names are not shown", hidden)
         order = list(KINDS)
-        found = sorted(self._found.values(), key=lambda each: (order.index(each.kind), each.spec, each.what))
+        found = sorted(
+            self._found.values(),
+            key=lambda each: (order.index(each.kind), each.spec, each.what),
+        )
         return tuple(found[:_MAX_FINDINGS]), len(found[_MAX_FINDINGS:])
 
     def _find(
@@ -118,7 +132,9 @@ class Reader:
         of: int | None = None,
         shown_by: Response | ServiceError | None = None,
     ) -> None:
-        known = self._found.get((kind, spec, what)) or Finding(kind=kind, spec=spec, what=what, count=0)
+        known = self._found.get((kind, spec, what)) or Finding(
+            kind=kind, spec=spec, what=what, count=0
+        )
         self._found[kind, spec, what] = evolve(
             known,
             count=known.count + count,
@@ -129,7 +145,9 @@ class Reader:
     # --- requests
 
     async def _send(self, request: Request) -> Response:
-        """Return a response, and count its attempts. Errors are those of `Client.request`."""
+        """Return a response, and count its attempts. Errors are those of
+        `Client.request`.
+        """
         if self._spent >= self._max_requests:
             raise IncompleteError
         try:
@@ -147,25 +165,41 @@ class Reader:
 
         Raises:
             IncompleteError: it cannot be sent, or shows nothing of the service.
-            AsyncfinError: nothing can be sent, or a request without an entity was rejected (401, 403, 404).
+            AsyncfinError: nothing can be sent, or a request without an entity was
+                rejected (401, 403, 404).
         """
         try:
             return await self._send(request)
         except AllowanceExhaustedError as error:
-            self._find("limit", "8", "the request allowance was used up during the check", shown_by=error)
+            self._find(
+                "limit",
+                "8",
+                "the request allowance was used up during the check",
+                shown_by=error,
+            )
         except AsyncfinError as error:
             if ends_all(error, waits=False):
                 raise
             if isinstance(error, ServiceError):
                 return error
             if isinstance(error, TransportError):
-                self._find("break", request.spec, f"no complete response ({type(error).__name__})")
+                self._find(
+                    "break",
+                    request.spec,
+                    f"no complete response ({type(error).__name__})",
+                )
             else:
-                self._find("break", request.spec, "the body is too large, or in an unknown coding")
+                self._find(
+                    "break",
+                    request.spec,
+                    "the body is too large, or in an unknown coding",
+                )
         raise IncompleteError
 
     def _inspect(self, response: Response, known: Mapping[str, Any]) -> Any:
-        """Collect the unknown fields and the words of a body, and return it as plain JSON."""
+        """Collect the unknown fields and the words of a body, and return it as plain
+        JSON.
+        """
         try:
             body = json.loads(response.body)
         except (ValueError, RecursionError):
@@ -174,7 +208,9 @@ class Reader:
         self._extras.update(unknown_fields(body, known))
         return body
 
-    def _find_absences(self, body: Any, fields: Mapping[str, Any], spec: str, response: Response) -> None:
+    def _find_absences(
+        self, body: Any, fields: Mapping[str, Any], spec: str, response: Response
+    ) -> None:
         """Record the optional fields that are missing or null in a body."""
         problems = Counter(absences(body, fields))
         objects: Counter[str] = Counter()
@@ -182,7 +218,14 @@ class Reader:
             objects[path] += count
         for (path, problem), count in problems.items():
             if problem:
-                self._find("differs", spec, f"{path} is {problem}", count, objects[path], response)
+                self._find(
+                    "differs",
+                    spec,
+                    f"{path} is {problem}",
+                    count,
+                    objects[path],
+                    response,
+                )
 
     @contextmanager
     def _decoding(self, spec: str, response: Response) -> Iterator[None]:
@@ -194,20 +237,38 @@ class Reader:
             raise IncompleteError from None
 
     def _decode(self, response: Response, kind: type[T], spec: str) -> T:
-        """Return a body as a class of the spec, of the entity and the publication that are checked."""
+        """Return a body as a class of the spec, of the entity and the publication that
+        are checked.
+        """
         with self._decoding(spec, response):
-            page = msgspec.json.decode(response.body.removeprefix(b"\xef\xbb\xbf"), type=kind)
+            page = msgspec.json.decode(
+                response.body.removeprefix(b"\xef\xbb\xbf"), type=kind
+            )
             moment_of(page)
-        is_other = page.dataset_id.lower() != self._dataset_id.lower() if self._dataset_id else False
-        for name, differs in (("entity_id", page.entity_id != self._entity_id), ("dataset_id", is_other)):
+        is_other = (
+            page.dataset_id.lower() != self._dataset_id.lower()
+            if self._dataset_id
+            else False
+        )
+        for name, differs in (
+            ("entity_id", page.entity_id != self._entity_id),
+            ("dataset_id", is_other),
+        ):
             if differs:
-                self._find("break", spec, f"$.{name} is not the requested one", shown_by=response)
+                self._find(
+                    "break",
+                    spec,
+                    f"$.{name} is not the requested one",
+                    shown_by=response,
+                )
                 raise IncompleteError
         for name in ("periods", "series"):
             entries = getattr(page, name, ())
             keys = [getattr(entry, "series_id", entry) for entry in entries]
             if len(set(keys)) < len(keys):
-                self._find("break", spec, f"$.{name} has an entry twice", shown_by=response)
+                self._find(
+                    "break", spec, f"$.{name} has an entry twice", shown_by=response
+                )
                 raise IncompleteError
         return page
 
@@ -224,14 +285,18 @@ class Reader:
         paths: Sequence[ScopePath] | None = None,
         version: Any = "original",
     ) -> Query:
-        """Return a query about the first series of the catalogue, or about all series of some ids.
+        """Return a query about the first series of the catalogue, or about all series
+        of some ids.
 
         Args:
             periods: None: the catalogue's whole span, or what is accepted of it.
             metrics, paths: None: those of the series, or one that goes with the others.
         """
         listed = list(self._series.values())
-        first, last = (Period(end.year, end.end_month, 0) for end in (self._periods[0], self._periods[-1]))
+        first, last = (
+            Period(end.year, end.end_month, 0)
+            for end in (self._periods[0], self._periods[-1])
+        )
         span = self._range or FiscalRange(first, last)
         if metrics is not None and paths is None:
             chosen = [each for each in listed if each.metric_id == metrics[0]][:1]
@@ -251,7 +316,9 @@ class Reader:
     def _path(self) -> str:
         return f"/v1/entities/{quote(self._entity_id, safe='')}/dataset"
 
-    def _request(self, query: Query, *, limit: int = 100, cursor: str | None = None) -> Request:
+    def _request(
+        self, query: Query, *, limit: int = 100, cursor: str | None = None
+    ) -> Request:
         periods: dict[str, Any]
         match query.periods:
             case Exact(periods=exact):
@@ -271,15 +338,19 @@ class Reader:
             "cursor": cursor,
         }
         stated = {name: value for name, value in body.items() if value is not None}
-        return Request("4.3", "POST", f"{self._path}/query", body=msgspec.to_builtins(stated))
+        return Request(
+            "4.3", "POST", f"{self._path}/query", body=msgspec.to_builtins(stated)
+        )
 
     async def _read(
         self, query: Query, what: str, *, limit: int = 100, cursor: str | None = None
     ) -> tuple[Rows, str | None] | None:
-        """Read a page of a query whose selections are valid, and compare it with what was read before.
+        """Read a page of a query whose selections are valid, and compare it with what
+        was read before.
 
         Returns:
-            The numbers by series and period, and the cursor. None: it was refused, or is malformed.
+            The numbers by series and period, and the cursor. None: it was refused, or
+            is malformed.
         """
         found = await self._response(self._request(query, limit=limit, cursor=cursor))
         return self._rows(found, query, what)
@@ -290,7 +361,9 @@ class Reader:
         """Return what `_read` returns, from the response."""
         if isinstance(found, ServiceError):
             if is_refusal(found):
-                self._find("break", "4.3", f"a valid query is refused: {what}", shown_by=found)
+                self._find(
+                    "break", "4.3", f"a valid query is refused: {what}", shown_by=found
+                )
                 return None
             raise self._failed(found, "4.3")
         body = self._inspect(found, QUERY)
@@ -301,7 +374,12 @@ class Reader:
         except IncompleteError:
             return None
         if any(len(series.values) != len(page.periods) for series in page.series):
-            self._find("break", "4.3 rule 2", "a values array is not aligned with periods", shown_by=found)
+            self._find(
+                "break",
+                "4.3 rule 2",
+                "a values array is not aligned with periods",
+                shown_by=found,
+            )
             return None
         self._find_absences(body, QUERY, "2.4", found)
         rows: Rows = {}
@@ -309,7 +387,9 @@ class Reader:
             self._compare_series(series, query, found)
             cells = zip(page.periods, series.values, strict=True)
             values = {period: value for period, value in cells if value is not None}
-            rows[series.series_id] = {period: value.number for period, value in values.items()}
+            rows[series.series_id] = {
+                period: value.number for period, value in values.items()
+            }
             if "latest_restated" in {value.value_version for value in values.values()}:
                 self._has_restated = True
                 if query.value_version == "original":
@@ -323,31 +403,62 @@ class Reader:
         different = 0
         for one, row in rows.items():
             for period, number in row.items():
-                different += self._numbers.setdefault((query.value_version, one, period), number) != number
+                different += (
+                    self._numbers.setdefault((query.value_version, one, period), number)
+                    != number
+                )
         if different:
             self._find(
-                "break", "4.3", f"numbers differ between two queries ({what})", different, shown_by=found
+                "break",
+                "4.3",
+                f"numbers differ between two queries ({what})",
+                different,
+                shown_by=found,
             )
         return rows, page.next_cursor or None
 
-    def _compare_series(self, series: QuerySeries, query: Query, found: Response) -> None:
+    def _compare_series(
+        self, series: QuerySeries, query: Query, found: Response
+    ) -> None:
         """Compare a series of a query with the catalogue and with the selections."""
         listed = self._series.get(series.series_id)
         if listed is None:
             if self._has_all_series:
-                self._find("break", "4.3 rule 1", "a series is not in the catalogue", shown_by=found)
+                self._find(
+                    "break",
+                    "4.3 rule 1",
+                    "a series is not in the catalogue",
+                    shown_by=found,
+                )
             return
-        if series.metric_id not in query.metric_ids or series.scopes not in query.scope_combinations:
-            self._find("break", "4.3 rule 1", "a series was not selected", shown_by=found)
+        if (
+            series.metric_id not in query.metric_ids
+            or series.scopes not in query.scope_combinations
+        ):
+            self._find(
+                "break", "4.3 rule 1", "a series was not selected", shown_by=found
+            )
         for name in IDENTITY:
             if getattr(series, name) != getattr(listed, name):
-                self._find("break", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
+                self._find(
+                    "break",
+                    "2.4",
+                    f"$.series[*].{name} differs from the catalogue",
+                    shown_by=found,
+                )
         for name in DESCRIPTIVE:
             theirs, ours = getattr(series, name), getattr(listed, name)
             if theirs and ours and theirs != ours:
-                self._find("differs", "2.4", f"$.series[*].{name} differs from the catalogue", shown_by=found)
+                self._find(
+                    "differs",
+                    "2.4",
+                    f"$.series[*].{name} differs from the catalogue",
+                    shown_by=found,
+                )
 
-    async def _expect_refusal(self, request: Request, status: int, code: str, spec: str, what: str) -> None:
+    async def _expect_refusal(
+        self, request: Request, status: int, code: str, spec: str, what: str
+    ) -> None:
         found = await self._response(request)
         if isinstance(found, DatasetChangedError) and status != found.status:
             raise self._failed(found, spec)
@@ -355,11 +466,22 @@ class Reader:
             if self._is_object(found, spec, what):
                 self._find("break", spec, f"{what} is accepted", shown_by=found)
         elif found.status != status or found.code != code:
-            got = f"status {found.status}" + ("" if found.has_error_object else " and no error object")
-            self._find("break", spec, f"{what} gives {got}, not {status} {code}", shown_by=found)
+            got = f"status {found.status}" + (
+                "" if found.has_error_object else " and no error object"
+            )
+            self._find(
+                "break",
+                spec,
+                f"{what} gives {got}, not {status} {code}",
+                shown_by=found,
+            )
 
-    async def _describe(self, request: Request, spec: str, what: str, accepted: str, refused: str) -> None:
-        """Record whether the service accepts a request, or refuses it with 400; another status is neither."""
+    async def _describe(
+        self, request: Request, spec: str, what: str, accepted: str, refused: str
+    ) -> None:
+        """Record whether the service accepts a request, or refuses it with 400; another
+        status is neither.
+        """
         found = await self._response(request)
         if isinstance(found, DatasetChangedError):
             raise self._failed(found, spec)
@@ -369,10 +491,14 @@ class Reader:
         elif isinstance(found, ValidationFailedError):
             self._find("reading", spec, refused)
         else:
-            self._find("break", spec, f"{what} gives status {found.status}", shown_by=found)
+            self._find(
+                "break", spec, f"{what} gives status {found.status}", shown_by=found
+            )
 
     def _is_object(self, response: Response, spec: str, what: str) -> bool:
-        """Return whether a 2xx has the object that was requested; record a break if it has another body."""
+        """Return whether a 2xx has the object that was requested; record a break if it
+        has another body.
+        """
         try:
             body = json.loads(response.body)
         except (ValueError, RecursionError):
@@ -384,7 +510,9 @@ class Reader:
         return False
 
     def _failed(self, error: ServiceError, spec: str) -> IncompleteError:
-        """Record that a request failed which should succeed, and return what ends the part."""
+        """Record that a request failed which should succeed, and return what ends the
+        part.
+        """
         if isinstance(error, DatasetChangedError):
             self._find("reading", "9", "the publication changed during the check")
         else:
@@ -416,7 +544,9 @@ _MISSING = re.compile(r"Object missing required field `(\w{1,50})`")
 
 
 def _harmless(problem: str) -> str:
-    """Return a decoding problem without what the body contains: the kinds, and the path without indexes."""
+    """Return a decoding problem without what the body contains: the kinds, and the path
+    without indexes.
+    """
     message, _, path = problem.partition(" - at `")
     place = re.sub(r"\[[^\]]*\]", "[*]", path.removesuffix("`") or "$")
     if missing := _MISSING.fullmatch(message):

@@ -10,8 +10,10 @@ from attrs import asdict, frozen
 Kind: TypeAlias = Literal["break", "differs", "limit", "reading", "words", "extra"]
 # What each kind means, in the order of a report.
 KINDS: dict[Kind, str] = {
-    "break": "violates the spec in what numbers depend on; refused where one response shows it",
-    "differs": "violates the spec in a field of which nothing is computed; asyncfin reads it as empty",
+    "break": "violates the spec in what numbers depend on; refused where one response "
+    "shows it",
+    "differs": "violates the spec in a field of which nothing is computed; asyncfin "
+    "reads it as empty",
     "limit": "a limit of the service or the account that the spec does not state",
     "reading": "how the service reads what the spec leaves open",
     "words": "values of a set that the spec does not close",
@@ -24,13 +26,16 @@ class Finding:
     """One thing that a check has found.
 
     Attributes:
-        kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"``, ``"words"`` or ``"extra"``.
+        kind: ``"break"``, ``"differs"``, ``"limit"``, ``"reading"``, ``"words"`` or
+            ``"extra"``.
         spec: the section of the spec.
-        what: the finding. It contains field names, counts, and words of open sets, in which a service may
-            have used a part of a name or label; no value, no token, and no id of a series, metric or scope.
+        what: the finding. It contains field names, counts, and words of open sets, in
+            which a service may have used a part of a name or label; no value, no token,
+            and no id of a series, metric or scope.
         count: how often it was seen.
         of: among how many. None: not counted.
-        request_id: the service's id of the first request that shows it, if there is one.
+        request_id: the service's id of the first request that shows it, if there is
+            one.
     """
 
     kind: Kind
@@ -42,7 +47,11 @@ class Finding:
 
     def __str__(self) -> str:
         share = f" ({self.count:,} of {self.of:,})" if self.of is not None else ""
-        request = f" [request {self.request_id}]" if self.request_id and self.kind == "break" else ""
+        request = (
+            f" [request {self.request_id}]"
+            if self.request_id and self.kind == "break"
+            else ""
+        )
         return f"{self.spec}: {self.what}{share}{request}"
 
 
@@ -55,8 +64,8 @@ class CheckReport:
         findings: ordered by kind, then by section; at most 200.
         omitted: how many more findings there are, the last ones in that order.
         requests: how many were sent, retries included.
-        complete: whether every check was made. False: `max_requests` or the allowance did not suffice, or
-            the publication changed.
+        complete: whether every check was made. False: `max_requests` or the allowance
+            did not suffice, or the publication changed.
     """
 
     entity_id: str
@@ -71,11 +80,15 @@ class CheckReport:
         return tuple(each for each in self.findings if each.kind == "break")
 
     def to_json(self) -> str:
-        """Return the report as a JSON object, with the attributes of this class and of `Finding`."""
+        """Return the report as a JSON object, with the attributes of this class and of
+        `Finding`.
+        """
         return json.dumps(asdict(self), ensure_ascii=False)
 
     def __str__(self) -> str:
-        lines = [f"{self.entity_id}: {_counted(self.requests, 'request')}, {self._verdict}"]
+        lines = [
+            f"{self.entity_id}: {_counted(self.requests, 'request')}, {self._verdict}"
+        ]
         for kind, meaning in KINDS.items():
             found = [each for each in self.findings if each.kind == kind]
             if found:
@@ -86,7 +99,11 @@ class CheckReport:
 
     @property
     def _verdict(self) -> str:
-        verdict = _counted(len(self.breaks), "break") if self.breaks else "no break of the spec"
+        verdict = (
+            _counted(len(self.breaks), "break")
+            if self.breaks
+            else "no break of the spec"
+        )
         return verdict if self.complete else f"{verdict}; not all checks were made"
 
 

@@ -1,1 +1,3 @@
-"""Many entities to Parquet: resumable, incremental, counted beforehand (docs/extraction.md)."""
+"""Many entities to Parquet: resumable, incremental, counted beforehand
+(docs/extraction.md).
+"""

@@ -1,4 +1,6 @@
-"""Reads the change feed of an extraction: the changes themselves, and the state that they lead to."""
+"""Reads the change feed of an extraction: the changes themselves, and the state that
+they lead to.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plai
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
 from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-from asyncfin.extraction.feed import Feed, Recorded, RunFooter, empty_rows, is_run, run_time
+from asyncfin.extraction.feed import (
+    Feed,
+    Recorded,
+    RunFooter,
+    empty_rows,
+    is_run,
+    run_time,
+)
 from asyncfin.extraction.places import place_of
 from asyncfin.optional import compute, library, pa
 from asyncfin.table.arrow import METADATA
@@ -25,7 +34,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 Moment: TypeAlias = str | date | datetime
-# A cell of the state: where a metric, group and path are unique, the id does not belong to it.
+# A cell of the state: where a metric, group and path are unique, the id does not belong
+# to it.
 _CELL = ("entity_id", "asked_version", *TRIPLE, *PERIOD_FIELDS)
 _NEEDED = (*SERIES, *PERIOD_FIELDS, CHANGE, KNOWN_FROM)
 _NAMES = ("entity_id", "entity_name")
@@ -37,63 +47,83 @@ _AT_ONCE = 20_000
 def read_changes(
     to: str | os.PathLike[str], *, since: Moment | None = None, last: bool = False
 ) -> pyarrow.Table:
-    """Return the change feed that `extract` with ``history=True`` keeps (extra ``arrow``).
+    """Return the change feed that `extract` with ``history=True`` keeps (extra
+    ``arrow``).
 
-    Only whole runs are read: the changes of a run that has not finished follow once it, or the next one, has.
-    Sends no request to the service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
+    Only whole runs are read: the changes of a run that has not finished follow once it,
+    or the next one, has. Sends no request to the service. The call blocks; in a
+    coroutine, await it with `asyncio.to_thread`.
 
     Args:
         to: the folder or URL of the extraction, as for `extract`.
-        since: a run, as in the column `run`: only later runs; or a date or datetime: only runs that began
-            then or later. As text too: ``"20250131T060000.000000Z"``, ``"2025-01-31"``,
-            ``"2025-01-31T06:00:00Z"``. Times are UTC, and a date is its first moment. None: all runs.
+        since: a run, as in the column `run`: only later runs; or a date or datetime:
+            only runs that began then or later. As text too:
+            ``"20250131T060000.000000Z"``, ``"2025-01-31"``, ``"2025-01-31T06:00:00Z"``.
+            Times are UTC, and a date is its first moment. None: all runs.
         last: only the newest run of the feed; not with `since`.
 
     Returns:
-        The long table (docs/schema.md), with one row for each change, oldest runs first, and the columns
+        The long table (docs/schema.md), with one row for each change, oldest runs
+        first, and the columns
 
-        - `change`, `before`, `before_text`, `before_dataset_id`: as for `changes`. A column that an earlier
-          version of the library did not write is null in its rows.
-        - `known_from`: when the publication became known, aware UTC: when it was created, or when the run
-          began that read it, if that is earlier, or if it was created before what was known already. It
-          increases with each publication of an entity.
+        - `change`, `before`, `before_text`, `before_dataset_id`: as for `changes`. A
+          column that an earlier version of the library did not write is null in its
+          rows.
+        - `known_from`: when the publication became known, aware UTC: when it was
+          created, or when the run began that read it, if that is earlier, or if it was
+          created before what was known already. It increases with each publication of
+          an entity.
         - `run`: the run that found the change.
 
     Raises:
         ArgumentError: an argument is not as described, or the feed has no run `since`.
-        ManifestMismatchError: the feed, or a file of it, is missing or damaged; the message names it.
+        ManifestMismatchError: the feed, or a file of it, is missing or damaged; the
+            message names it.
         OSError: it can't be read.
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
     if checks.flag("last", last) and since is not None:
-        raise ArgumentError("last=True is the newest run alone: leave out since, or last")
+        raise ArgumentError(
+            "last=True is the newest run alone: leave out since, or last"
+        )
     feed = kept_feed(to)
     run, moment = _since(feed, since)
     footers = feed.chain(run)
-    wanted = [each for each in footers if moment is None or run_time(each.run) >= moment]
+    wanted = [
+        each for each in footers if moment is None or run_time(each.run) >= moment
+    ]
     if last:
         wanted = wanted[-1:]
     tables = [table for footer in wanted for table in feed.tables(footer)]
     return _joined(tables or [empty_rows()], {"runs": [each.run for each in wanted]})
 
 
-def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | None = None) -> pyarrow.Table:
-    """Return all rows of an extraction as they were known at a time, from its change feed (extra ``arrow``).
+def as_of(
+    to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | None = None
+) -> pyarrow.Table:
+    """Return all rows of an extraction as they were known at a time, from its change
+    feed (extra ``arrow``).
 
-    For each entity it is the state after its last publication with ``known_from <= when``. It equals the
-    files of that night in series, periods, numbers, texts, fill types, report periods and formats; sources,
-    ids, labels and descriptions are those of the row's last change. Memory is bounded by the result. Sends no
-    request to the service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
+    For each entity it is the state after its last publication with ``known_from <=
+    when``. It equals the files of that night in series, periods, numbers, texts, fill
+    types, report periods and formats; sources, ids, labels and descriptions are those
+    of the row's last change. Memory is bounded by the result. Sends no request to the
+    service. The call blocks; in a coroutine, await it with `asyncio.to_thread`.
 
     Args:
         to: the folder or URL of the extraction, as for `extract`.
-        when: a date or datetime, or its ISO text. Times are UTC, and a date is its first moment.
-        columns: the names of the wanted columns of the long table, in the wanted order. None: all.
+        when: a date or datetime, or its ISO text. Times are UTC, and a date is its
+            first moment.
+        columns: the names of the wanted columns of the long table, in the wanted order.
+            None: all.
 
     Returns:
-        The long table (docs/schema.md), ordered by entity, requested version, metric, reporting group,
-        scope path, series id and period. The entry `not_kept` of its metadata (the JSON under ``asyncfin``)
-        lists the entities that the feed has only from a later time on, of which nothing earlier is known:
+        The long table (docs/schema.md), ordered by entity, requested version, metric,
+        reporting group,
+        scope path, series id and period. The entry `not_kept` of its metadata (the JSON
+        under ``asyncfin``)
+        lists the entities that the feed has only from a later time on, of which nothing
+        earlier is known:
         `entity_id`, `entity_name` and `kept_from` of each.
 
     Raises:
@@ -113,36 +143,50 @@ def as_of(to: str | os.PathLike[str], when: Moment, *, columns: Iterable[str] | 
         if any(one.moment <= moment for one in footer.publications)
         for table in feed.tables(footer, needed)
     )
-    state = folded(pieces, {one.entity_id for one in publications if one.ambiguous}, needed)
+    state = folded(
+        pieces, {one.entity_id for one in publications if one.ambiguous}, needed
+    )
     not_kept = _not_kept(feed, footers, moment)
     about = {"as_of": utc_text(moment), "not_kept": not_kept}
     return _joined([_ordered(state).select(wanted)], about)
 
 
-def _not_kept(feed: Feed, footers: Sequence[RunFooter], moment: datetime) -> list[dict[str, str | None]]:
+def _not_kept(
+    feed: Feed, footers: Sequence[RunFooter], moment: datetime
+) -> list[dict[str, str | None]]:
     """Return the entities that became known only after a time, with that time."""
     first: dict[str, Recorded] = {}
     names: dict[str, str | None] = {}
     for footer in footers:
-        new = {one.entity_id: one for one in footer.publications if one.entity_id not in first}
+        new = {
+            one.entity_id: one
+            for one in footer.publications
+            if one.entity_id not in first
+        }
         first |= new
         if any(one.moment > moment for one in new.values()):
             for table in feed.tables(footer, _NAMES):
                 names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
     return [
-        {"entity_id": each, "entity_name": names[each], "kept_from": utc_text(one.moment)}
+        {
+            "entity_id": each,
+            "entity_name": names[each],
+            "kept_from": utc_text(one.moment),
+        }
         for each, one in first.items()
         if one.moment > moment
     ]
 
 
-def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]) -> Any:
+def folded(
+    pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]
+) -> Any:
     """Return the state after changes: of each cell the last row, unless it vanished.
 
     Args:
         pieces: the changes, in their order, with the columns of cells.
-        ambiguous: the entities with several series of one metric, reporting group and scope path, whose
-            cells are distinguished by their series' ids.
+        ambiguous: the entities with several series of one metric, reporting group and
+            scope path, whose cells are distinguished by their series' ids.
         columns: the columns of the result if no piece has rows.
     """
     apart = pa.array(sorted(ambiguous), pa.string())
@@ -161,25 +205,44 @@ def folded(pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[st
         for latest, rows in ((_latest, waiting), (_latest_by_id, slow))
         if any(map(len, rows))
     ]
-    return pa.concat_tables(found).unify_dictionaries() if found else empty_rows().select(list(columns))
+    return (
+        pa.concat_tables(found).unify_dictionaries()
+        if found
+        else empty_rows().select(list(columns))
+    )
 
 
 def _latest(rows: Any) -> Any:
     """Return the last row of each cell, unless it vanished."""
-    cells = pa.table({"cell": numbered(rows, _CELL), "row": pa.array(range(len(rows)), pa.int64())})
-    last = cells.group_by("cell", use_threads=False).aggregate([("row", "max")]).column("row_max")
+    cells = pa.table(
+        {"cell": numbered(rows, _CELL), "row": pa.array(range(len(rows)), pa.int64())}
+    )
+    last = (
+        cells.group_by("cell", use_threads=False)
+        .aggregate([("row", "max")])
+        .column("row_max")
+    )
     kept = rows.take(last)
     return kept.filter(compute.not_equal(plain(kept.column(CHANGE)), "vanished"))
 
 
 def _latest_by_id(rows: Any) -> Any:
-    """Return the same where several series share metric, reporting group and scope path."""
+    """Return the same where several series share metric, reporting group and scope
+    path.
+    """
     cells: dict[int, dict[str, int]] = {}
-    series, changes = rows.column("series_id").to_pylist(), rows.column(CHANGE).to_pylist()
+    series, changes = (
+        rows.column("series_id").to_pylist(),
+        rows.column(CHANGE).to_pylist(),
+    )
     for row, cell in enumerate(numbered(rows, _CELL).to_pylist()):
         latest = cells.setdefault(cell, {})
         # The only row of a cell has the id that its series had when it was written.
-        if changes[row] != "appeared" and series[row] not in latest and len(latest) == 1:
+        if (
+            changes[row] != "appeared"
+            and series[row] not in latest
+            and len(latest) == 1
+        ):
             latest.clear()
         if changes[row] == "vanished":
             latest.pop(series[row], None)
@@ -191,7 +254,9 @@ def _latest_by_id(rows: Any) -> Any:
 
 def _ordered(rows: Any) -> Any:
     keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
-    return rows.take(compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in _ORDER]))
+    return rows.take(
+        compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in _ORDER])
+    )
 
 
 def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
@@ -201,7 +266,8 @@ def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
 
 
 def feed_at(name: str, place: str | os.PathLike[str]) -> Feed:
-    """Return the feed of an extraction, which may be empty; `name` is that of the argument.
+    """Return the feed of an extraction, which may be empty; `name` is that of the
+    argument.
 
     Raises:
         ArgumentError: it is not the place of an extraction.
@@ -225,7 +291,8 @@ def kept_feed(to: str | os.PathLike[str]) -> Feed:
     feed.check_head()
     if not feed.runs():
         raise ManifestMismatchError(
-            f"{feed.place} has no change feed: begin one with extract(..., history=True)"
+            f"{feed.place} has no change feed: begin one with extract(..., "
+            "history=True)"
             " (--history on the command line)"
         )
     return feed
@@ -239,7 +306,8 @@ def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | Non
         if since not in feed.runs():
             feed.chain()  # names it if its file is missing
             raise ArgumentError(
-                f"since: {feed} has no run {since}: it was begun again, or this run is of another feed; read"
+                f"since: {feed} has no run {since}: it was begun again, or this run is "
+                "of another feed; read"
                 " all of it (since=None), and replace what was read before"
             )
         return since, None
@@ -264,11 +332,13 @@ def _moment(name: str, value: Moment) -> datetime:
             return value.astimezone(UTC)
         except OverflowError:
             raise ArgumentError(
-                f"{name} must be a time of the years 1 to 9999 UTC, not {value.isoformat()}"
+                f"{name} must be a time of the years 1 to 9999 UTC, not "
+                f"{value.isoformat()}"
             ) from None
     if isinstance(value, date):
         return datetime.combine(value, time(), UTC)
     raise ArgumentError(
-        f"{name} must be a date or datetime, or its text, such as 2025-01-31 or 2025-01-31T06:00:00Z,"
+        f"{name} must be a date or datetime, or its text, such as 2025-01-31 or "
+        "2025-01-31T06:00:00Z,"
         f" not {checks.short_repr(value)}"
     )

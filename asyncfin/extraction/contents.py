@@ -1,4 +1,6 @@
-"""What a change feed has: its entities, its metrics and its runs. pyarrow is imported inside."""
+"""What a change feed has: its entities, its metrics and its runs. pyarrow is imported
+inside.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ class FeedContents:
     """What a change feed has.
 
     Attributes:
-        names: the name of each entity in its last changes, by id, in the order of the feed.
+        names: the name of each entity in its last changes, by id, in the order of the
+            feed.
         entered: the run with which each entity entered the feed, by id.
         metrics: the metric ids, in their order in the feed.
         runs: the runs, oldest first.
@@ -31,7 +34,8 @@ class FeedContents:
 
 
 def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
-    """Return what the change feed of an extraction has; of its rows, three columns are read. The call blocks.
+    """Return what the change feed of an extraction has; of its rows, three columns are
+    read. The call blocks.
 
     Raises:
         ArgumentError: `to` is not the place of an extraction.
@@ -48,7 +52,11 @@ def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
         for recorded in footer.publications:
             entered.setdefault(recorded.entity_id, footer.run)
         for table in feed.tables(footer, _COLUMNS):
-            for entity_id, metric_id, name in example_rows(table, numbered(table, _COLUMNS[:2]), _COLUMNS):
+            for entity_id, metric_id, name in example_rows(
+                table, numbered(table, _COLUMNS[:2]), _COLUMNS
+            ):
                 names[entity_id] = name or entity_id
                 metrics[metric_id] = None
-    return FeedContents(names, entered, tuple(metrics), tuple(each.run for each in footers))
+    return FeedContents(
+        names, entered, tuple(metrics), tuple(each.run for each in footers)
+    )

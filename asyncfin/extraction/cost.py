@@ -31,11 +31,12 @@ class ExtractCost:
 
     Attributes:
         entities: how many entities it is for.
-        files: how many of them have a file, which costs one request if nothing has changed.
+        files: how many of them have a file, which costs one request if nothing has
+            changed.
         least: how many requests it will take if no file has changed.
         most: how many, if all of them have.
-        per_entity: how many requests an entity takes that is read, on average: of the files or, without any,
-            of three entities.
+        per_entity: how many requests an entity takes that is read, on average: of the
+            files or, without any, of three entities.
         spent: how many requests the estimate itself took.
         rate: requests per second, as the client's bucket has it. None: not known.
         budget: what is left of the bucket's daily budget. None: it has no budget.
@@ -56,19 +57,32 @@ class ExtractCost:
         return None if self.budget is None else self.least <= self.budget
 
     def __str__(self) -> str:
-        span = f"{self.least:,}" if self.least == self.most else f"{self.least:,} to {self.most:,}"
+        span = (
+            f"{self.least:,}"
+            if self.least == self.most
+            else f"{self.least:,} to {self.most:,}"
+        )
         lines = [
             f"entities: {self.entities - self.files:,} new, {self.files:,} with a file",
-            f"about {span} requests will be sent; an entity that is read takes about {self.per_entity:,.0f}",
+            f"about {span} requests will be sent; an entity that is read takes about "
+            f"{self.per_entity:,.0f}",
         ]
         if self.rate is None:
-            lines.append("how long that takes is not known: no rate was given, so it is learned on the way")
+            lines.append(
+                "how long that takes is not known: no rate was given, so it is learned "
+                "on the way"
+            )
         else:
-            lines.append(f"at least {lasting(self.least / self.rate)} at {self.rate:,.3g} requests a second")
+            lines.append(
+                f"at least {lasting(self.least / self.rate)} at {self.rate:,.3g} "
+                "requests a second"
+            )
         if self.budget is not None:
             verdict = "it fits" if self.fits else "it does not fit"
             lines.append(f"left of the daily budget: {self.budget:,.0f}; {verdict}")
-        return "\n".join([*lines, f"the estimate took {counted(self.spent, 'request')}"])
+        return "\n".join(
+            [*lines, f"the estimate took {counted(self.spent, 'request')}"]
+        )
 
 
 async def extract_cost(
@@ -82,14 +96,16 @@ async def extract_cost(
     refresh: bool = False,
     replace: bool = False,
 ) -> ExtractCost:
-    """Return the expected cost of `extract` with the same arguments. Nothing is written.
+    """Return the expected cost of `extract` with the same arguments. Nothing is
+    written.
 
-    Requests: none if there are files, whose footers record what they took; otherwise the catalogues of the
-    first, the middle and the last entity.
+    Requests: none if there are files, whose footers record what they took; otherwise
+    the catalogues of the first, the middle and the last entity.
 
     Raises:
         ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
-        SelectionError: the question is not as described, or none of the three entities has all of it.
+        SelectionError: the question is not as described, or none of the three entities
+            has all of it.
         AsyncfinError: the catalogue of one of the three can't be read.
     """
     ids = distinct_ids(entity_ids)
@@ -98,9 +114,13 @@ async def extract_cost(
     for name, value in {"refresh": refresh, "replace": replace}.items():
         checks.flag(name, value)
     place = await in_thread(partial(place_of, to))
-    records, _ = await in_thread(partial(read_records, place, question, replace=replace))
+    records, _ = await in_thread(
+        partial(read_records, place, question, replace=replace)
+    )
     before = client.stats().requests
-    costs = [record.requests for record in records.values()] or await _sample(client, ids, question)
+    costs = [record.requests for record in records.values()] or await _sample(
+        client, ids, question
+    )
     per_entity = sum(costs) / len(costs)
     files = len(records.keys() & set(ids))
     compared = 0 if refresh else files
@@ -113,12 +133,18 @@ async def extract_cost(
         per_entity=per_entity,
         spent=client.stats().requests - before,
         rate=stats.rate,
-        budget=None if stats.daily_budget is None else stats.daily_budget - (stats.spent_today or 0.0),
+        budget=None
+        if stats.daily_budget is None
+        else stats.daily_budget - (stats.spent_today or 0.0),
     )
 
 
-async def _sample(client: Client, ids: tuple[str, ...], question: SharedQuestion) -> list[int]:
-    """Return what the first, the middle and the last entity would cost; they are read one after the other."""
+async def _sample(
+    client: Client, ids: tuple[str, ...], question: SharedQuestion
+) -> list[int]:
+    """Return what the first, the middle and the last entity would cost; they are read
+    one after the other.
+    """
     costs, error = [], None
     versions = 2 if question.value_version == "both" else 1
     for entity_id in dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1])):

@@ -1,4 +1,6 @@
-"""The exit codes of the command line, and of programs that end with an extraction (docs/cli.md)."""
+"""The exit codes of the command line, and of programs that end with an extraction
+(docs/cli.md).
+"""
 
 from enum import IntEnum
 
@@ -15,7 +17,8 @@ class Exit(IntEnum):
     SERVICE = 6
     LOCAL = 7
     RUNNING = 8
-    # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13, SIGTERM 15.
+    # 128 and the number of the signal, as shells have it: SIGINT is 2, SIGPIPE 13,
+    # SIGTERM 15.
     INTERRUPTED = 130
     BROKEN_PIPE = 141
     TERMINATED = 143

@@ -45,8 +45,21 @@ from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record, read_records
 from asyncfin.extraction.report import EntityReport, ExtractReport, count_of_unlisted
-from asyncfin.extraction.run import OnError, Options, Run, Verdict, explain, unknown_names
-from asyncfin.extraction.workers import Driver, MakeClient, MakeExecutor, check_executor, check_make_client
+from asyncfin.extraction.run import (
+    OnError,
+    Options,
+    Run,
+    Verdict,
+    explain,
+    unknown_names,
+)
+from asyncfin.extraction.workers import (
+    Driver,
+    MakeClient,
+    MakeExecutor,
+    check_executor,
+    check_make_client,
+)
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.words import lasting
@@ -64,7 +77,8 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
-        SelectionError: there is none, one is not an entity id, or two differ only in case.
+        SelectionError: there is none, one is not an entity id, or two differ only in
+            case.
     """
     ids = checks.texts("entity_ids", entity_ids, "entity id")
     distinct: dict[str, str] = {}
@@ -73,7 +87,8 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
         # Many file systems would give both the same file.
         if (other := distinct.setdefault(entity_id.casefold(), entity_id)) != entity_id:
             raise SelectionError(
-                f"entity_ids {other!r} and {entity_id!r} differ only in case: leave out one of them, or"
+                f"entity_ids {other!r} and {entity_id!r} differ only in case: leave "
+                "out one of them, or"
                 " extract it to another folder"
             )
     return tuple(distinct.values())
@@ -101,80 +116,100 @@ async def extract(
     stop: asyncio.Event | None = None,
     progress: OnProgress | None = None,
 ) -> ExtractReport:
-    """Request the same question of many entities, and write the results to Parquet files.
+    """Request the same question of many entities, and write the results to Parquet
+    files.
 
-    Each entity becomes one file ``<entity_id>.parquet`` of one publication, which appears when it is
-    complete. Repeating the call continues where the last run ended; of an entity that has not changed, only
-    the metadata is requested.
+    Each entity becomes one file ``<entity_id>.parquet`` of one publication, which
+    appears when it is complete. Repeating the call continues where the last run ended;
+    of an entity that has not changed, only the metadata is requested.
 
-    Requests: one for each entity that has a file, unless with `refresh` or `fresh_for`. For each other
-    entity, and if the publication is a new one, one for each 100 series of the catalogue and those of the
-    planned question. At most `client.max_in_flight` entities are in progress at once. If a run is killed, or
-    ends with the allowance, only their requests are repeated, apart from metadata. Entities without a file
-    come first; each allowance starts with two entities at once, and one more for every eight that are done,
-    so an allowance that is enough for any two of them makes progress.
+    Requests: one for each entity that has a file, unless with `refresh` or `fresh_for`.
+    For each other entity, and if the publication is a new one, one for each 100 series
+    of the catalogue and those of the planned question. At most `client.max_in_flight`
+    entities are in progress at once. If a run is killed, or ends with the allowance,
+    only their requests are repeated, apart from metadata. Entities without a file come
+    first; each allowance starts with two entities at once, and one more for every eight
+    that are done, so an allowance that is enough for any two of them makes progress.
 
-    An entity that failed because of the service (5xx, no connection, a time limit) is read again after
-    all others. Two rules end a run that cannot succeed:
+    An entity that failed because of the service (5xx, no connection, a time limit) is
+    read again after all others. Two rules end a run that cannot succeed:
 
-    - Ten entities were rejected with 403, none has succeeded in this run, and no entity of the list has a
-      file: the run ends with that error. If there are files, an entity with one is asked next, and only its
-      403 ends the run.
-    - Of 25 entities that were read none has anything of the question, and no file has: the run ends with the
-      names that are missing, unless with `allow_missing`.
+    - Ten entities were rejected with 403, none has succeeded in this run, and no entity
+      of the list has a file: the run ends with that error. If there are files, an
+      entity with one is asked next, and only its 403 ends the run.
+    - Of 25 entities that were read none has anything of the question, and no file has:
+      the run ends with the names that are missing, unless with `allow_missing`.
 
-    An outage of the service is waited for as the client waits: in the bulk lane for `Retry.max_outage`.
+    An outage of the service is waited for as the client waits: in the bulk lane for
+    `Retry.max_outage`.
 
     Args:
-        client: the client, whose bucket sets the pace. With an executor: a function of no arguments that
-            returns one, in a module that workers can import; it takes the token from their environment.
+        client: the client, whose bucket sets the pace. With an executor: a function of
+            no arguments that returns one, in a module that workers can import; it takes
+            the token from their environment.
         entity_ids: the entities; duplicates are dropped.
-        select: the series. A Select with `where` needs a `name`. Ids and words that an entity's
-            catalogue does not have are not a failure: the report names them as `missing`.
+        select: the series. A Select with `where` needs a `name`. Ids and words that an
+            entity's catalogue does not have are not a failure: the report names them as
+            `missing`.
         periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
-        to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``, ``az``; extra
-            ``store``). The lock is next to it, in a folder of the same name between ``_`` and ``.journal``.
-        value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then each catalogue is read once,
-            and the column ``asked_version`` distinguishes the rows.
-        refresh: whether to read unchanged entities again. A file is unchanged if its footer names the
-            question and the current publication: damage elsewhere in it is repaired by a refresh only.
-        replace: whether the files of another question in the folder are to be deleted first.
-        fresh_for: entities whose file was shown to be current less than that ago are not asked.
-        allow_missing: whether names that no entity has are accepted, as of a question that few entities have
-            anything of.
-        on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the run.
-        history: whether to keep what changes: each run writes the rows that appeared, were restated or
-            relabelled, or vanished into a file next to the folder (docs/history.md). True begins such a
-            feed, also for files that are there already; None continues one that exists. It spends no
-            request.
-        prune: whether the files of entities that are not in `entity_ids` are deleted; with a feed, their rows
-            are written as vanished. Otherwise they stay, and the report counts them.
-        wait: whether to sleep until a used-up allowance returns; otherwise the run ends.
-        lock: whether to lock an object store's prefix against other runs. A folder is always locked.
-        executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as a process pool or
-            Dask's, or a function of no arguments that makes one, which is called again when a killed
-            worker has broken the executor. Each worker reads a chunk with one client, and writes its files
-            itself; `to` must mean the same place to it, and its bucket should be a shared one.
+        to: the folder for the files, or a URL such as ``s3://bucket/prefix`` (``gs``,
+            ``az``; extra ``store``). The lock is next to it, in a folder of the same
+            name between ``_`` and ``.journal``.
+        value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then each
+            catalogue is read once, and the column ``asked_version`` distinguishes the
+            rows.
+        refresh: whether to read unchanged entities again. A file is unchanged if its
+            footer names the question and the current publication: damage elsewhere in
+            it is repaired by a refresh only.
+        replace: whether the files of another question in the folder are to be deleted
+            first.
+        fresh_for: entities whose file was shown to be current less than that ago are
+            not asked.
+        allow_missing: whether names that no entity has are accepted, as of a question
+            that few entities have anything of.
+        on_error: ``"continue"``: a failed entity is reported; ``"raise"``: it ends the
+            run.
+        history: whether to keep what changes: each run writes the rows that appeared,
+            were restated or relabelled, or vanished into a file next to the folder
+            (docs/history.md). True begins such a feed, also for files that are there
+            already; None continues one that exists. It spends no request.
+        prune: whether the files of entities that are not in `entity_ids` are deleted;
+            with a feed, their rows are written as vanished. Otherwise they stay, and
+            the report counts them.
+        wait: whether to sleep until a used-up allowance returns; otherwise the run
+            ends.
+        lock: whether to lock an object store's prefix against other runs. A folder is
+            always locked.
+        executor: runs the reading elsewhere: any `concurrent.futures.Executor`, such as
+            a process pool or Dask's, or a function of no arguments that makes one,
+            which is called again when a killed worker has broken the executor. Each
+            worker reads a chunk with one client, and writes its files itself; `to` must
+            mean the same place to it, and its bucket should be a shared one.
         chunk: how many entities are sent to a worker at once.
-        stop: when it is set, entities in progress are finished, and no others are begun; with an executor,
-            whole chunks are in progress. To end at once, cancel the task.
-        progress: called with an `ExtractProgress` when the run begins, and after each request and each
-            entity; with an executor after each chunk.
+        stop: when it is set, entities in progress are finished, and no others are
+            begun; with an executor, whole chunks are in progress. To end at once,
+            cancel the task.
+        progress: called with an `ExtractProgress` when the run begins, and after each
+            request and each entity; with an executor after each chunk.
 
     Raises:
-        ArgumentError: an argument is not as described, before a request is spent; or ``history=True`` is
-            given for periods that move, as those of ``Annual(last=3)`` and `Trailing` do.
-        SelectionError: the question is not as described, before a request is spent; or it names an id or
-            word that no entity has (`UnknownToAllError`, whose `extract_report` is the report), after
-            everything else is done.
-        ManifestMismatchError: `to` belongs to another question or has foreign files; or its change feed is of
-            another question, is damaged, or exists although `history` is False.
+        ArgumentError: an argument is not as described, before a request is spent; or
+            ``history=True`` is given for periods that move, as those of
+            ``Annual(last=3)`` and `Trailing` do.
+        SelectionError: the question is not as described, before a request is spent; or
+            it names an id or word that no entity has (`UnknownToAllError`, whose
+            `extract_report` is the report), after everything else is done.
+        ManifestMismatchError: `to` belongs to another question or has foreign files; or
+            its change feed is of another question, is damaged, or exists although
+            `history` is False.
         RunInProgressError: another run uses `to`, or has taken it over.
-        OSError: the folder or store can't be written, or no thread can be started; all files in place stay.
-        ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not installed.
+        OSError: the folder or store can't be written, or no thread can be started; all
+            files in place stay.
+        ImportError: pyarrow (extra ``arrow``) or obstore (extra ``store``) is not
+            installed.
         AsyncfinError: an entity failed, with ``on_error="raise"``.
-        BrokenExecutor: a worker died, and the given executor with it. Finished files stay, and the same
-            call with another executor continues from there.
+        BrokenExecutor: a worker died, and the given executor with it. Finished files
+            stay, and the same call with another executor continues from there.
     """
     ids = distinct_ids(entity_ids)
     library("pyarrow", "arrow")  # before a request is spent
@@ -199,7 +234,9 @@ async def extract(
         progress=progress,
     )
     if refresh and fresh_for is not None:
-        raise ArgumentError("refresh=True reads every entity again: leave out fresh_for")
+        raise ArgumentError(
+            "refresh=True reads every entity again: leave out fresh_for"
+        )
     place = await in_thread(partial(place_of, to))  # it looks at the disk
     report = await _Extraction(client, executor, ids, question, place, options).run()
     report.raise_for_unknown()
@@ -235,7 +272,9 @@ class _Extraction:
         return Holder(began=self._tracker.clock())
 
     async def run(self) -> ExtractReport:
-        """Return the report of the run, which leaves its outcome next to the lock however it ends."""
+        """Return the report of the run, which leaves its outcome next to the lock
+        however it ends.
+        """
         report, failure = None, None
         try:
             report = await self._report()
@@ -244,7 +283,10 @@ class _Extraction:
             failure = error
             # A container's limit, which can be reached at any call of a thread.
             if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
-                limit = "no thread can be started: raise the limit of this container or user (pids.max)"
+                limit = (
+                    "no thread can be started: raise the limit of this container or "
+                    "user (pids.max)"
+                )
                 failure = OSError(limit)
                 raise failure from error
             raise
@@ -264,7 +306,8 @@ class _Extraction:
     def _end(self, report: ExtractReport, failure: BaseException | None) -> None:
         """Write the outcome, and release the lock. It blocks."""
         try:
-            # Not where another run has taken the place over: it writes its outcome itself.
+            # Not where another run has taken the place over: it writes its outcome
+            # itself.
             if self._is_open and not isinstance(failure, RunInProgressError):
                 self._write_confirmed()
                 outcome = describe_run(
@@ -279,34 +322,49 @@ class _Extraction:
                 write_run(self._place, outcome)
         finally:
             if self._lock is not None:
-                with suppress(OSError):  # what killed workers have left; else the next run does it
+                with suppress(
+                    OSError
+                ):  # what killed workers have left; else the next run does it
                     self._place.sweep()
                 self._lock.release()
 
     def _write_confirmed(self) -> None:
-        write_confirmed(self._place, self._confirmed, self._records, self._tracker.confirmed)
+        write_confirmed(
+            self._place, self._confirmed, self._records, self._tracker.confirmed
+        )
 
     async def _report(self) -> ExtractReport:
-        # Before a request is spent: what can't be written need not be read. The feed is first, since opening
-        # with `replace` deletes files that are its record.
-        feed = await in_thread(partial(find_feed, self._place, self._question, self._options.history))
+        # Before a request is spent: what can't be written need not be read. The feed is
+        # first, since opening with `replace` deletes files that are its record.
+        feed = await in_thread(
+            partial(find_feed, self._place, self._question, self._options.history)
+        )
         if not await self._open():
             return self._summary()
         if feed is not None:
-            begin = partial(begin_run, feed, self._question, self._records, self._holder.began)
+            begin = partial(
+                begin_run, feed, self._question, self._records, self._holder.began
+            )
             self._writer = await in_thread(begin)
         report = await self._read()
         if self._options.prune:
             await in_thread(self._prune)
         if self._writer is not None:
             self._check()
-            await in_thread(partial(self._writer.finish, self._records, begins=not report.unknown))
+            await in_thread(
+                partial(self._writer.finish, self._records, begins=not report.unknown)
+            )
         if report.unlisted:
-            _log.warning("series that the service left out of its responses: %s", count_of_unlisted(report))
+            _log.warning(
+                "series that the service left out of its responses: %s",
+                count_of_unlisted(report),
+            )
         return evolve(report, others=len(self._records.keys() - set(self._ids)))
 
     async def _open(self) -> bool:
-        """Lock the place and read what is there; return False if `stop` has ended the wait for the lock."""
+        """Lock the place and read what is there; return False if `stop` has ended the
+        wait for the lock.
+        """
         place, replace = self._place, self._options.replace
         try:
             is_first = await in_thread(partial(read_last, place)) is None
@@ -314,7 +372,9 @@ class _Extraction:
             is_first = False
         if is_first:
             # Before anything is made: what is foreign stays as it is.
-            await in_thread(partial(read_records, place, self._question, replace=replace))
+            await in_thread(
+                partial(read_records, place, self._question, replace=replace)
+            )
         if not await self._take_lock():
             return False
         self._is_open = True
@@ -338,7 +398,9 @@ class _Extraction:
         return True
 
     async def _take_lock(self) -> bool:
-        """Take the lock, also that of a killed run, or return False if `stop` has ended the wait for it."""
+        """Take the lock, also that of a killed run, or return False if `stop` has ended
+        the wait for it.
+        """
         if not self._options.lock and not isinstance(self._place, Folder):
             return True
         time = asyncio.get_running_loop().time
@@ -347,13 +409,16 @@ class _Extraction:
             stale = None
             if not seen:
                 _log.warning(
-                    "waiting for the lock of %s, at most %s: its run is at work, or was killed",
+                    "waiting for the lock of %s, at most %s: its run is at work, or "
+                    "was killed",
                     self._place,
                     lasting(STALE_SECONDS),
                 )
                 seen, since = tag, time()
             elif tag != seen:
-                raise RunInProgressError(f"another run is at work on {self._place}: let it end, or stop it")
+                raise RunInProgressError(
+                    f"another run is at work on {self._place}: let it end, or stop it"
+                )
             elif time() - since >= STALE_SECONDS:
                 stale = seen
                 continue
@@ -386,7 +451,9 @@ class _Extraction:
             self._lock.check()
 
     async def _read(self) -> ExtractReport:
-        verdict = Verdict.on(self._ids, self._records, allow_missing=self._options.allow_missing)
+        verdict = Verdict.on(
+            self._ids, self._records, allow_missing=self._options.allow_missing
+        )
         ids = self._ids_to_ask()
         if isinstance(self._client, Client):
             run = Run(
@@ -422,38 +489,55 @@ class _Extraction:
         unknown = unknown_names(self._tracker.reports_on(self._ids), verdict)
         near = driver.complaint if unknown else None
         return self._summary(
-            stopped=driver.stopped, unknown=unknown, complaint=near, uncounted=driver.uncounted
+            stopped=driver.stopped,
+            unknown=unknown,
+            complaint=near,
+            uncounted=driver.uncounted,
         )
 
     def _ids_to_ask(self) -> list[str]:
-        """Return the entities that have to be asked; the others are reported as unchanged."""
+        """Return the entities that have to be asked; the others are reported as
+        unchanged.
+        """
         fresh_for, now = self._options.fresh_for, self._tracker.clock()
         ids = []
         for entity_id in self._ids:
             record = self._records.get(entity_id)
-            if fresh_for is None or record is None or not is_fresh(record, self._confirmed, fresh_for, now):
+            if (
+                fresh_for is None
+                or record is None
+                or not is_fresh(record, self._confirmed, fresh_for, now)
+            ):
                 ids.append(entity_id)
                 continue
             self._tracker.confirmed[entity_id] = self._confirmed[entity_id][1]
             path = url(self._place, entity_path(self._place, entity_id))
             figures = (record.dataset_id, record.rows, record.bytes, 0, record.missing)
-            self._tracker.ended(EntityReport(entity_id, "unchanged", *figures, path=path))
+            self._tracker.ended(
+                EntityReport(entity_id, "unchanged", *figures, path=path)
+            )
         return ids
 
     def _summary(self, **facts: Any) -> ExtractReport:
         """Return the report on a run that ends now."""
         tracker = self._tracker
         entities = tracker.reports_on(self._ids)
-        report = ExtractReport(entities, tracker.seconds, tracker.waits, repeated=dict(tracker.repeated))
+        report = ExtractReport(
+            entities, tracker.seconds, tracker.waits, repeated=dict(tracker.repeated)
+        )
         return evolve(report, **facts)
 
     def _prune(self) -> None:
-        """Delete the files of entities that are not listed, after their rows are in the feed as vanished."""
+        """Delete the files of entities that are not listed, after their rows are in the
+        feed as vanished.
+        """
         listed = set(self._ids)
         self._check()
         if self._writer is not None:
             self._writer.prune(self._records, listed)
-        for entity_id in [entity_id for entity_id in self._records if entity_id not in listed]:
+        for entity_id in [
+            entity_id for entity_id in self._records if entity_id not in listed
+        ]:
             self._check()
             self._place.remove(entity_path(self._place, entity_id))
             del self._records[entity_id]

@@ -1,10 +1,12 @@
-"""The change feed of an extraction: one immutable Parquet file for each run that changed something.
+"""The change feed of an extraction: one immutable Parquet file for each run that
+changed something.
 
     _night.changes/<run>.parquet    the changes of a run; <run> is UTC time, sortable
     _night.changes/head             the name of the last run
     _night.changes/pending/         parts of a run that has not finished, one for each entity that it changed
 
-Each run's footer names the run before it, and `head` the last one, so that a missing file is noticed.
+Each run's footer names the run before it, and `head` the last one, so that a missing
+file is noticed.
 """
 
 from __future__ import annotations
@@ -28,30 +30,42 @@ from asyncfin.analysis.changes import (
     SeriesKey,
 )
 from asyncfin.errors import ManifestMismatchError
-from asyncfin.extraction.place import Place, beside, entity_path, file_name, read_bytes, structure, url
+from asyncfin.extraction.place import (
+    Place,
+    beside,
+    entity_path,
+    file_name,
+    read_bytes,
+    structure,
+    url,
+)
 from asyncfin.extraction.question import canonical
 from asyncfin.optional import pa, parquet
 from asyncfin.table.arrow import METADATA, empty_table
 
 FORMAT = 1
 T = TypeVar("T")
-# Tables of a few rows that are gathered before they become one: whatever their rows, each takes 60 kB.
+# Tables of a few rows that are gathered before they become one: whatever their rows,
+# each takes 60 kB.
 _AT_ONCE = 64
-# Fewer than in an entity's file: a run holds so many at once, and a search for an entity reads as many.
+# Fewer than in an entity's file: a run holds so many at once, and a search for an
+# entity reads as many.
 _ROWS_A_GROUP = 32_768
 _RUN_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
 
 @frozen
 class Recorded:
-    """A publication of an entity in the feed; a pruned entity has the publication that it had.
+    """A publication of an entity in the feed; a pruned entity has the publication that
+    it had.
 
     Attributes:
         known_from: when it became known, as ISO text in UTC.
         rows: the rows of its changes.
-        ambiguous: its series that share metric, reporting group and scope path with another one: their ids,
-            and these three.
-        pruned: whether the entity has left the extraction, so that all of its rows vanished.
+        ambiguous: its series that share metric, reporting group and scope path with
+            another one: their ids, and these three.
+        pruned: whether the entity has left the extraction, so that all of its rows
+            vanished.
     """
 
     entity_id: str
@@ -75,8 +89,8 @@ class RunFooter:
         question: the question of the extraction.
         publications: those that changed something, in the order of the rows.
         parts: the names of the pending parts that became this file.
-        expects: of a part: whether the entity's file has been ``"replaced"`` or ``"pruned"`` if the run got
-            that far. None: the footer of a run's file.
+        expects: of a part: whether the entity's file has been ``"replaced"`` or
+            ``"pruned"`` if the run got that far. None: the footer of a run's file.
         file_run: of a part: the run that the replaced file names.
     """
 
@@ -93,10 +107,16 @@ Expects = Literal["replaced", "pruned"]
 
 
 def run_name(moment: datetime, last: str | None) -> str:
-    """Return the name of a run that begins now: later than the last one, whatever the clock says."""
+    """Return the name of a run that begins now: later than the last one, whatever the
+    clock says.
+    """
     if last is not None:
         moment = max(moment, run_time(last) + timedelta(microseconds=1))
-    return moment.astimezone(UTC).strftime(_RUN_FORMAT).rjust(len("20250131T060000.000000Z"), "0")
+    return (
+        moment.astimezone(UTC)
+        .strftime(_RUN_FORMAT)
+        .rjust(len("20250131T060000.000000Z"), "0")
+    )
 
 
 def run_time(run: str) -> datetime:
@@ -146,7 +166,8 @@ class Feed:
         for run in found:
             if not is_run(run):
                 raise ManifestMismatchError(
-                    f"{self} contains {run}.parquet, which is not a run's file: remove it"
+                    f"{self} contains {run}.parquet, which is not a run's file: remove "
+                    "it"
                 )
         return found
 
@@ -156,7 +177,9 @@ class Feed:
             path = f"{self._folder}/{run}.parquet"
             footer = self._read_footer(path)
             if footer.run != run or footer.expects is not None:
-                raise ManifestMismatchError(f"{self}: {run}.parquet is not the file of that run")
+                raise ManifestMismatchError(
+                    f"{self}: {run}.parquet is not the file of that run"
+                )
             self._footers[run] = footer
         return self._footers[run]
 
@@ -168,13 +191,17 @@ class Feed:
         for run in runs[runs.index(since) + 1 :] if since is not None else runs:
             footer = self.footer(run)
             if footer.previous != before:
-                raise self._broken(footer.previous or run, f"{run}.parquet comes after it")
+                raise self._broken(
+                    footer.previous or run, f"{run}.parquet comes after it"
+                )
             footers.append(footer)
             before = run
         return footers
 
     def publications(self) -> dict[str, list[tuple[RunFooter, Recorded]]]:
-        """Return the publications of each entity in the feed, oldest first, with their runs."""
+        """Return the publications of each entity in the feed, oldest first, with their
+        runs.
+        """
         found: dict[str, list[tuple[RunFooter, Recorded]]] = {}
         for footer in self.chain():
             for recorded in footer.publications:
@@ -182,14 +209,17 @@ class Feed:
         return found
 
     def check_head(self) -> None:
-        """Verify that the last run's file is there: if it only pruned, no other file names it."""
+        """Verify that the last run's file is there: if it only pruned, no other file
+        names it.
+        """
         # Before the runs are listed: a run that finishes in between is not missing.
         content = read_bytes(self.place, self._head)
         if content is None:
             return
         if not is_run(run := content.decode(errors="replace")):
             raise ManifestMismatchError(
-                f"{self}: head is damaged: restore it, or delete it if no run's file is missing"
+                f"{self}: head is damaged: restore it, or delete it if no run's file "
+                "is missing"
             )
         if run not in self.runs():
             raise self._broken(run, "head names it")
@@ -200,22 +230,32 @@ class Feed:
 
     def _broken(self, run: str, why: str) -> ManifestMismatchError:
         return ManifestMismatchError(
-            f"{self}: {run}.parquet is missing or was replaced ({why}): restore it, or move {self} and"
+            f"{self}: {run}.parquet is missing or was replaced ({why}): restore it, or "
+            f"move {self} and"
             f" {self.place} away and begin again"
         )
 
     def tables(
-        self, footer: RunFooter, columns: Sequence[str] | None = None, entity_id: str | None = None
+        self,
+        footer: RunFooter,
+        columns: Sequence[str] | None = None,
+        entity_id: str | None = None,
     ) -> Iterator[Any]:
-        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces that may have it."""
-        name = f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
+        """Yield the rows of a run's file, in pieces; with `entity_id` only those pieces
+        that may have it.
+        """
+        name = (
+            f"pending/{footer.parts[0]}" if footer.expects else f"{footer.run}.parquet"
+        )
         with self._opened(f"{self._folder}/{name}") as file:
             rows = file.metadata.num_rows
             if rows != sum(publication.rows for publication in footer.publications):
                 raise ValueError(f"it has {rows} rows")
             _check_columns(file.schema_arrow, empty_rows().schema)
             for group in range(file.num_row_groups):
-                if entity_id is None or _may_have(file.metadata.row_group(group), entity_id):
+                if entity_id is None or _may_have(
+                    file.metadata.row_group(group), entity_id
+                ):
                     yield _read(file, [group], columns or empty_rows().column_names)
 
     @contextmanager
@@ -229,15 +269,20 @@ class Feed:
         except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             _raise_if_unreadable(error)
             raise ManifestMismatchError(
-                f"{self}: {name} is damaged ({str(error).partition(chr(10))[0]}): restore it"
+                f"{self}: {name} is damaged ({str(error).partition(chr(10))[0]}): "
+                "restore it"
             ) from None
 
     def _read_footer(self, path: str) -> RunFooter:
         with self._opened(path) as file:
             footer = structure(_described(file), RunFooter)
-        # One object for all of them: a run has a part for each entity, and all are of one question.
+        # One object for all of them: a run has a part for each entity, and all are of
+        # one question.
         return evolve(
-            footer, question=self._questions.setdefault(canonical(footer.question), footer.question)
+            footer,
+            question=self._questions.setdefault(
+                canonical(footer.question), footer.question
+            ),
         )
 
     def pending_names(self) -> set[str]:
@@ -245,7 +290,9 @@ class Feed:
         return set(self.place.names(self._pending))
 
     def part(self, name: str) -> RunFooter:
-        """Return the footer of a pending part, with its name as the only one in `parts`."""
+        """Return the footer of a pending part, with its name as the only one in
+        `parts`.
+        """
         return evolve(self._read_footer(f"{self._pending}/{name}"), parts=(name,))
 
     def parts(self) -> list[RunFooter]:
@@ -254,10 +301,16 @@ class Feed:
 
     def write_part(self, name: str, footer: RunFooter, rows: Any) -> None:
         """Write the changes of one entity, durable."""
-        self.place.write(f"{self._pending}/{name}", lambda stream: write_rows(stream, footer, [rows]))
+        self.place.write(
+            f"{self._pending}/{name}", lambda stream: write_rows(stream, footer, [rows])
+        )
 
     def complete(
-        self, run: str, parts: Sequence[RunFooter], previous: str | None, question: dict[str, Any]
+        self,
+        run: str,
+        parts: Sequence[RunFooter],
+        previous: str | None,
+        question: dict[str, Any],
     ) -> None:
         """Make one file of the parts of a run, which stay."""
         names = tuple(name for part in parts for name in part.parts)
@@ -265,7 +318,9 @@ class Feed:
         footer = RunFooter(run, previous, question, publications, names)
         self.place.write(
             f"{self._folder}/{run}.parquet",
-            lambda stream: write_rows(stream, footer, (rows for each in parts for rows in self.tables(each))),
+            lambda stream: write_rows(
+                stream, footer, (rows for each in parts for rows in self.tables(each))
+            ),
         )
 
     def discard(self, names: Iterable[str]) -> None:
@@ -281,12 +336,15 @@ class Feed:
             return None
         name = f"{runs[-1]}.parquet" if runs else f"pending/{names[0]}"
         with self._opened(f"{self._folder}/{name}") as file:
-            # Not the whole footer, which names all entities of the run: unchanged nights need no more.
+            # Not the whole footer, which names all entities of the run: unchanged
+            # nights need no more.
             question: dict[str, Any] = _described(file)["question"]
             return canonical(question)
 
     def describe_file(self, path: str) -> dict[str, Any] | None:
-        """Return the metadata of an entity's file; None if it does not exist or can't be read."""
+        """Return the metadata of an entity's file; None if it does not exist or can't
+        be read.
+        """
 
         def described(stream: IO[bytes]) -> dict[str, Any]:
             metadata = parquet.read_metadata(stream).metadata or {}
@@ -304,7 +362,9 @@ class Feed:
         def rows(stream: IO[bytes]) -> Any:
             file, long = _parquet_file(stream), empty_table().schema
             _check_columns(file.schema_arrow, long)
-            return _read(file, range(file.num_row_groups), long.names).replace_schema_metadata(None)
+            return _read(
+                file, range(file.num_row_groups), long.names
+            ).replace_schema_metadata(None)
 
         return self._of_file(entity_path(self.place, entity_id), rows)
 
@@ -314,20 +374,32 @@ class Feed:
                 return read(stream)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            pa.ArrowException,
+        ) as error:
             _raise_if_unreadable(error)
             return None
 
 
 def _parquet_file(stream: IO[bytes]) -> Any:
     """Return a Parquet file whose pages are verified, for `_read`."""
-    return parquet.ParquetFile(stream, page_checksum_verification=True, pre_buffer=False)
+    return parquet.ParquetFile(
+        stream, page_checksum_verification=True, pre_buffer=False
+    )
 
 
-def _read(file: Any, groups: Iterable[int], columns: Iterable[str] | None = None) -> Any:
-    """Return the rows of some row groups, read without threads, which save no time here.
+def _read(
+    file: Any, groups: Iterable[int], columns: Iterable[str] | None = None
+) -> Any:
+    """Return the rows of some row groups, read without threads, which save no time
+    here.
 
-    A thread of pyarrow can release the stream's bytes while the interpreter ends, which aborts the process.
+    A thread of pyarrow can release the stream's bytes while the interpreter ends, which
+    aborts the process.
     """
     wanted = None if columns is None else list(columns)
     return file.read_row_groups(list(groups), columns=wanted, use_threads=False)
@@ -336,24 +408,34 @@ def _read(file: Any, groups: Iterable[int], columns: Iterable[str] | None = None
 def _check_columns(schema: Any, expected: Any) -> None:
     """Raise ValueError unless a file has all columns, of the right types.
 
-    Only pages have checksums, so a damaged schema gives columns of other names or types.
+    Only pages have checksums, so a damaged schema gives columns of other names or
+    types.
     """
     for column in expected:
-        if column.name not in schema.names or schema.field(column.name).type != column.type:
-            raise ValueError(f"it does not have the column {column.name} of {column.type}")
+        if (
+            column.name not in schema.names
+            or schema.field(column.name).type != column.type
+        ):
+            raise ValueError(
+                f"it does not have the column {column.name} of {column.type}"
+            )
 
 
 def _described(file: Any) -> dict[str, Any]:
     """Return the feed's entry of the metadata of a file."""
     described = json.loads((file.metadata.metadata or {})[METADATA])
     if described["format"] > FORMAT:
-        raise ValueError(f"format {described['format']}: a later version of asyncfin wrote it")
+        raise ValueError(
+            f"format {described['format']}: a later version of asyncfin wrote it"
+        )
     feed: dict[str, Any] = described["feed"]
     return feed
 
 
 def _raise_if_unreadable(error: Exception) -> None:
-    """Raise the error of a disk or store, which says nothing of a file; pyarrow's errors have no number."""
+    """Raise the error of a disk or store, which says nothing of a file; pyarrow's
+    errors have no number.
+    """
     if isinstance(error, OSError) and error.errno is not None:
         raise error
 
@@ -366,12 +448,15 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
     few: list[Any] = []
     many: list[Any] = []
     rows = 0
-    with parquet.ParquetWriter(stream, schema, compression="zstd", write_page_checksum=True) as writer:
+    with parquet.ParquetWriter(
+        stream, schema, compression="zstd", write_page_checksum=True
+    ) as writer:
 
         def flush() -> None:
             table = pa.concat_tables([*many, *few]).unify_dictionaries()
             writer.write_table(table, row_group_size=_ROWS_A_GROUP)
-            # Tables of a few rows are small blocks, which the pool would keep between larger ones.
+            # Tables of a few rows are small blocks, which the pool would keep between
+            # larger ones.
             pa.default_memory_pool().release_unused()
 
         for table in tables:
@@ -381,7 +466,8 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
                 flush()
                 few, many, rows = [], [], 0
             elif len(few) >= _AT_ONCE:
-                # Each has separate dictionaries, which take more memory than a few rows.
+                # Each has separate dictionaries, which take more memory than a few
+                # rows.
                 many.append(pa.concat_tables(few).unify_dictionaries().combine_chunks())
                 few = []
         if rows:
@@ -393,7 +479,12 @@ def empty_rows() -> Any:
     """Return the table of a feed without changes."""
     word = pa.dictionary(pa.int32(), pa.string())
     long = empty_table().schema
-    added = [(CHANGE, word), (BEFORE, pa.float64()), (BEFORE_TEXT, pa.string()), (BEFORE_DATASET, word)]
+    added = [
+        (CHANGE, word),
+        (BEFORE, pa.float64()),
+        (BEFORE_TEXT, pa.string()),
+        (BEFORE_DATASET, word),
+    ]
     added += [(KNOWN_FROM, pa.timestamp("us", "UTC")), (RUN, word)]
     return pa.schema([*long, *(pa.field(*each) for each in added)]).empty_table()
 
@@ -411,10 +502,16 @@ def _may_have(group: Any, entity_id: str) -> bool:
         for column in map(group.column, range(group.num_columns))
         if column.path_in_schema == "entity_id"
     )
-    return statistics is None or not statistics.has_min_max or statistics.min <= entity_id <= statistics.max
+    return (
+        statistics is None
+        or not statistics.has_min_max
+        or statistics.min <= entity_id <= statistics.max
+    )
 
 
 def with_run(rows: Any, run: str) -> Any:
     """Return rows with the column `run`."""
-    names = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(rows)), pa.array([run]))
+    names = pa.DictionaryArray.from_arrays(
+        pa.repeat(pa.scalar(0, pa.int32()), len(rows)), pa.array([run])
+    )
     return rows.append_column(RUN, names)

@@ -1,4 +1,6 @@
-"""Writes the change feed during a run: what a publication changes, before the entity's file is replaced."""
+"""Writes the change feed during a run: what a publication changes, before the entity's
+file is replaced.
+"""
 
 from __future__ import annotations
 
@@ -45,13 +47,15 @@ _MICROSECOND = timedelta(microseconds=1)
 _READ_AT_ONCE = 16
 
 
-def find_feed(place: Place, question: SharedQuestion, history: bool | None) -> Feed | None:
+def find_feed(
+    place: Place, question: SharedQuestion, history: bool | None
+) -> Feed | None:
     """Return the feed that a run continues or begins; None if it keeps none.
 
     Raises:
         ArgumentError: `history` is True, and the periods of the question move.
-        ManifestMismatchError: the feed is of another question, is damaged, or exists although `history` is
-            False.
+        ManifestMismatchError: the feed is of another question, is damaged, or exists
+            although `history` is False.
     """
     if history:
         refuse_moving(question.periods)
@@ -62,22 +66,27 @@ def find_feed(place: Place, question: SharedQuestion, history: bool | None) -> F
         return feed if history else None
     if history is False:
         raise ManifestMismatchError(
-            f"{feed} exists, and a run with history=False would leave a gap in it: continue it"
+            f"{feed} exists, and a run with history=False would leave a gap in it: "
+            "continue it"
             " (history=None), or move it away first"
         )
     if before != question.text:
         raise ManifestMismatchError(
-            f"{feed} belongs to another question, which differs in {differences(question.text, before)}:"
+            f"{feed} belongs to another question, which differs in "
+            f"{differences(question.text, before)}:"
             " move it away first, or give another place"
         )
     return feed
 
 
 def refuse_moving(periods: PeriodSelection) -> None:
-    """Raise ArgumentError for periods that move: rows that only left the window would count as vanished."""
+    """Raise ArgumentError for periods that move: rows that only left the window would
+    count as vanished.
+    """
     if periods.moves:
         raise ArgumentError(
-            f"history needs periods that stay, not {describe(periods)}, which each new one moves: choose the"
+            f"history needs periods that stay, not {describe(periods)}, which each new "
+            "one moves: choose the"
             " latest ones when you read",
             instead=without_last(periods),
         )
@@ -85,7 +94,8 @@ def refuse_moving(periods: PeriodSelection) -> None:
 
 @frozen
 class FeedRun:
-    """A run of the feed: its name, the run before it, None for the first one, and when it began.
+    """A run of the feed: its name, the run before it, None for the first one, and when
+    it began.
 
     It is named after a later time than it began if the run before it was.
     """
@@ -97,40 +107,58 @@ class FeedRun:
 
 @define
 class FeedWriter:
-    """Writes the change feed in a run, or in one worker of it. Its calls block, and come one at a time."""
+    """Writes the change feed in a run, or in one worker of it. Its calls block, and
+    come one at a time.
+    """
 
     _feed: Feed
     _question: SharedQuestion
     run: FeedRun
 
     def record(self, panels: Sequence[Panel], table: Any) -> str | None:
-        """Write what a new publication changes, and return the run that the entity's file is to name.
+        """Write what a new publication changes, and return the run that the entity's
+        file is to name.
 
-        That is this run if something changed, else the one before it. `table` has the panels' rows.
+        That is this run if something changed, else the one before it. `table` has the
+        panels' rows.
         """
-        entity_id, created = panels[0].dataset.entity_id, panels[0].dataset.created_timestamp
+        entity_id, created = (
+            panels[0].dataset.entity_id,
+            panels[0].dataset.created_timestamp,
+        )
         new = Snapshot.of(panels, table)
         file = self._feed.describe_entity_file(entity_id)
         before = self._before(entity_id, file)
         last = before[-1][1] if before else None
         rows = compare(self._previous(entity_id, file, before, new.ambiguous), new)
         if not len(rows):
-            return self.run.name if before and before[-1][0].run == self.run.name else self.run.before
-        self._write(entity_id, new, rows, self._known_from(last, created), run=self.run.name)
+            return (
+                self.run.name
+                if before and before[-1][0].run == self.run.name
+                else self.run.before
+            )
+        self._write(
+            entity_id, new, rows, self._known_from(last, created), run=self.run.name
+        )
         return self.run.name
 
-    def _before(self, entity_id: str, file: Mapping[str, Any] | None) -> list[tuple[RunFooter, Recorded]]:
-        """Return the publications of an entity in the feed and in this run, oldest first.
+    def _before(
+        self, entity_id: str, file: Mapping[str, Any] | None
+    ) -> list[tuple[RunFooter, Recorded]]:
+        """Return the publications of an entity in the feed and in this run, oldest
+        first.
 
-        A worker that was killed may have left parts of this run; those whose file was not replaced are
-        deleted.
+        A worker that was killed may have left parts of this run; those whose file was
+        not replaced are deleted.
         """
         parts = [self._feed.part(name) for name in self._part_names(entity_id)]
         kept = parts_in_effect(parts, file)
         for part in parts[len(kept) :]:
             self._feed.discard(part.parts)
             self._pending.difference_update(part.parts)
-        return self._publications.get(entity_id, []) + [(part, part.publications[0]) for part in kept]
+        return self._publications.get(entity_id, []) + [
+            (part, part.publications[0]) for part in kept
+        ]
 
     @cached_property
     def _pending(self) -> set[str]:
@@ -153,11 +181,14 @@ class FeedWriter:
         before: list[tuple[RunFooter, Recorded]],
         ambiguous: Collection[SeriesKey] = (),
     ) -> Snapshot:
-        """Return the state of an entity in the feed: from its file if that has it, else from the changes."""
+        """Return the state of an entity in the feed: from its file if that has it, else
+        from the changes.
+        """
         if not before:
             return Snapshot.empty()
         last, names = before[-1][1], empty_table().column_names
-        # Series that share all but the id are in the feed under the ids that they had when it was written.
+        # Series that share all but the id are in the feed under the ids that they had
+        # when it was written.
         if (
             file is not None
             and is_same_publication(str(file["dataset_id"]), last.dataset_id)
@@ -165,25 +196,32 @@ class FeedWriter:
             and (table := self._feed.entity_table(entity_id)) is not None
         ):
             return Snapshot(table, last.dataset_id)
-        footers = {footer.run + "".join(footer.parts[:1]): footer for footer, _ in before}.values()
+        footers = {
+            footer.run + "".join(footer.parts[:1]): footer for footer, _ in before
+        }.values()
         pieces = (
             table.filter(compute.equal(table.column("entity_id"), entity_id))
             for footer in footers
             for table in self._feed.tables(footer, None, entity_id)
         )
         is_ambiguous = any(recorded.ambiguous for _, recorded in before)
-        state = folded(pieces, [entity_id] if is_ambiguous else [], empty_rows().column_names)
+        state = folded(
+            pieces, [entity_id] if is_ambiguous else [], empty_rows().column_names
+        )
         return Snapshot(state.select(names), last.dataset_id, frozenset(last.ambiguous))
 
     def _known_from(self, last: Recorded | None, created: datetime) -> datetime:
-        """Return when a publication became known that was created at a time: never later than the run.
+        """Return when a publication became known that was created at a time: never
+        later than the run.
 
         After what is known already: then when the run began, or else just after that.
         """
         moments = min(created, self.run.began), self.run.began
         if last is None:
             return moments[0]
-        return next((each for each in moments if each > last.moment), last.moment + _MICROSECOND)
+        return next(
+            (each for each in moments if each > last.moment), last.moment + _MICROSECOND
+        )
 
     def _write(
         self,
@@ -195,27 +233,42 @@ class FeedWriter:
         *,
         run: str | None = None,
     ) -> None:
-        """Write a part with what leads to a snapshot; `run` is the run that the entity's file will name."""
-        name, ambiguous = part_name(entity_id, len(self._part_names(entity_id))), tuple(sorted(new.ambiguous))
+        """Write a part with what leads to a snapshot; `run` is the run that the
+        entity's file will name.
+        """
+        name, ambiguous = (
+            part_name(entity_id, len(self._part_names(entity_id))),
+            tuple(sorted(new.ambiguous)),
+        )
         rows = rows.append_column(KNOWN_FROM, known_from_column(len(rows), moment))
         pruned = expects == "pruned"
-        recorded = Recorded(entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous, pruned)
+        recorded = Recorded(
+            entity_id, new.dataset_id, moment.isoformat(), len(rows), ambiguous, pruned
+        )
         question = json.loads(self._question.text)
         footer = RunFooter(
-            self.run.name, self.run.before, question, (recorded,), expects=expects, file_run=run
+            self.run.name,
+            self.run.before,
+            question,
+            (recorded,),
+            expects=expects,
+            file_run=run,
         )
         self._feed.write_part(name, footer, with_run(rows, self.run.name))
         self._pending.add(name)
 
     def finish(self, known: Mapping[str, Record], *, begins: bool) -> None:
-        """Make one file of the parts of this run, which led to the entities' files as they are now.
+        """Make one file of the parts of this run, which led to the entities' files as
+        they are now.
 
         With `begins`, the feed's first file is made even without changes.
         """
         parts = self._feed.parts()
         complete_run(self._feed, parts, known)
         if not parts and begins and self.run.before is None:
-            self._feed.complete(self.run.name, [], None, json.loads(self._question.text))
+            self._feed.complete(
+                self.run.name, [], None, json.loads(self._question.text)
+            )
             self._feed.write_head(self.run.name)
 
     def prune(self, known: Mapping[str, Record], listed: Collection[str]) -> None:
@@ -229,13 +282,29 @@ class FeedWriter:
             if len(rows):
                 last = before[-1][1]
                 gone = Snapshot.empty(last.dataset_id)
-                self._write(entity_id, gone, rows, self._known_from(last, self.run.began), "pruned")
+                self._write(
+                    entity_id,
+                    gone,
+                    rows,
+                    self._known_from(last, self.run.began),
+                    "pruned",
+                )
 
     def adopt(self, entity_ids: Iterable[str]) -> None:
-        """Begin the feed of files that were written without one, as of when they were published."""
+        """Begin the feed of files that were written without one, as of when they were
+        published.
+        """
         for entity_id in entity_ids:
-            file, table = self._feed.describe_entity_file(entity_id), self._feed.entity_table(entity_id)
-            if entity_id in self._publications or file is None or table is None or not len(table):
+            file, table = (
+                self._feed.describe_entity_file(entity_id),
+                self._feed.entity_table(entity_id),
+            )
+            if (
+                entity_id in self._publications
+                or file is None
+                or table is None
+                or not len(table)
+            ):
                 continue
             self._before(entity_id, file)
             new = Snapshot(table, str(file["dataset_id"]), _ambiguous_in(table))
@@ -247,9 +316,13 @@ class FeedWriter:
 def begin_run(
     feed: Feed, question: SharedQuestion, known: Mapping[str, Record], began: datetime
 ) -> FeedWriter:
-    """Complete a killed run, adopt files that the feed does not have, and begin a run. It blocks."""
+    """Complete a killed run, adopt files that the feed does not have, and begin a run.
+    It blocks.
+    """
     complete_run(feed, feed.parts(), known)
-    if without := [each for each, written in known.items() if written.run is None and written.rows]:
+    if without := [
+        each for each, written in known.items() if written.run is None and written.rows
+    ]:
         writer = _new_run(feed, question, began)
         writer.adopt(without)
         complete_run(feed, feed.parts(), known)
@@ -261,8 +334,12 @@ def _new_run(feed: Feed, question: SharedQuestion, began: datetime) -> FeedWrite
     return FeedWriter(feed, question, FeedRun(run_name(began, head), head, began))
 
 
-def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Record]) -> None:
-    """Make one file of the parts of a run, those that led to the entities' files as they are."""
+def complete_run(
+    feed: Feed, parts: list[RunFooter], known: Mapping[str, Record]
+) -> None:
+    """Make one file of the parts of a run, those that led to the entities' files as
+    they are.
+    """
     if not parts:
         return
     run = max(part.run for part in parts)
@@ -273,7 +350,11 @@ def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Record]
     def publication_of(entity_id: str) -> dict[str, Any] | None:
         # Not all that a footer says: ten thousand of them took 60 MB.
         file = feed.describe_entity_file(entity_id)
-        return None if file is None else {name: file.get(name) for name in ("dataset_id", "run")}
+        return (
+            None
+            if file is None
+            else {name: file.get(name) for name in ("dataset_id", "run")}
+        )
 
     files: dict[str, dict[str, Any] | None] = {}
     waiting = iter(by_entity)
@@ -291,34 +372,48 @@ def complete_run(feed: Feed, parts: list[RunFooter], known: Mapping[str, Record]
         for entity_id, written in known.items():
             if written.run == run and entity_id not in have:
                 raise ManifestMismatchError(
-                    f"{feed}: pending/{part_name(entity_id, 0)} is missing, which has the changes of the file"
-                    f" of {entity_id}: restore it, or move {feed} and {feed.place} away and begin again"
+                    f"{feed}: pending/{part_name(entity_id, 0)} is missing, which has "
+                    "the changes of the file"
+                    f" of {entity_id}: restore it, or move {feed} and {feed.place} "
+                    "away and begin again"
                 )
         if kept:
             feed.complete(run, kept, kept[0].previous, kept[0].question)
             runs.append(run)
     if runs:
-        # Before the parts are deleted: as long as they exist, the next run makes up for a missing head.
+        # Before the parts are deleted: as long as they exist, the next run makes up for
+        # a missing head.
         feed.write_head(max(runs))
     feed.discard(name for part in parts for name in part.parts)
 
 
-def parts_in_effect(parts: list[RunFooter], file: Mapping[str, Any] | None) -> list[RunFooter]:
-    """Return the parts of an entity, oldest first, up to the last one that led to its file as it is."""
+def parts_in_effect(
+    parts: list[RunFooter], file: Mapping[str, Any] | None
+) -> list[RunFooter]:
+    """Return the parts of an entity, oldest first, up to the last one that led to its
+    file as it is.
+    """
 
     def took_effect(part: RunFooter) -> bool:
         if file is None or part.expects == "pruned":
             return file is None and part.expects == "pruned"
         dataset_id = part.publications[0].dataset_id
-        return is_same_publication(str(file["dataset_id"]), dataset_id) and file.get("run") == part.file_run
+        return (
+            is_same_publication(str(file["dataset_id"]), dataset_id)
+            and file.get("run") == part.file_run
+        )
 
     last = max((at for at, part in enumerate(parts, 1) if took_effect(part)), default=0)
     return parts[:last]
 
 
 def _ambiguous_in(table: Any) -> frozenset[SeriesKey]:
-    """Return the series that share metric, reporting group and scope path with another one in a table."""
+    """Return the series that share metric, reporting group and scope path with another
+    one in a table.
+    """
     by_triple: dict[tuple[str, ...], set[Any]] = {}
     for each in example_rows(table, numbered(table, SERIES), ["series_id", *TRIPLE]):
         by_triple.setdefault(each[1:], set()).add(each)
-    return frozenset(each for same in by_triple.values() if len(same) > 1 for each in same)
+    return frozenset(
+        each for same in by_triple.values() if len(same) > 1 for each in same
+    )

@@ -23,7 +23,12 @@ from asyncfin.errors import AsyncfinError, own_version, printable, shorten
 from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.place import Moment, Place, beside, read_bytes
 from asyncfin.extraction.record import Record
-from asyncfin.extraction.report import EntityReport, ExtractReport, Failure, exit_code_of
+from asyncfin.extraction.report import (
+    EntityReport,
+    ExtractReport,
+    Failure,
+    exit_code_of,
+)
 
 _log = logging.getLogger("asyncfin")
 
@@ -33,19 +38,24 @@ Confirmed = dict[str, tuple[str, Moment]]
 
 
 class Stop(asyncio.Event):
-    """An event that ends a run early; `exit_code` is that of a run that it has ended."""
+    """An event that ends a run early; `exit_code` is that of a run that it has
+    ended.
+    """
 
     exit_code = Exit.INTERRUPTED
 
 
 def failures_by_class(failed: Iterable[EntityReport]) -> dict[str, dict[str, Any]]:
-    """Return failures by the class of the error: how many, the first message, and all entities."""
+    """Return failures by the class of the error: how many, the first message, and all
+    entities.
+    """
     by_class: dict[str, dict[str, Any]] = {}
     for entity in failed:
         if entity.failure is None:
             continue
         of_class = by_class.setdefault(
-            entity.failure.error, {"count": 0, "message": entity.failure.message, "entity_ids": []}
+            entity.failure.error,
+            {"count": 0, "message": entity.failure.message, "entity_ids": []},
         )
         of_class["count"] += 1
         of_class["entity_ids"].append(entity.entity_id)
@@ -65,7 +75,8 @@ def describe_run(
     """Return the outcome of a run, as plain data.
 
     Args:
-        report: on all entities; of a run that has raised an error, on those that had ended.
+        report: on all entities; of a run that has raised an error, on those that had
+            ended.
         failure: the error that the run has raised. None: it returned the report.
         question: the hash of its question.
         stop: the event that ends it early, which may be a `Stop`.
@@ -87,7 +98,10 @@ def describe_run(
         "exit": code,
         "outcome": outcome,
         "entities": len(report.entities),
-        **{state: len(getattr(report, state)) for state in ("done", "unchanged", "failed", "left")},
+        **{
+            state: len(getattr(report, state))
+            for state in ("done", "unchanged", "failed", "left")
+        },
         "requests": report.requests,
         "repeated": dict(report.repeated),
         "uncounted": report.uncounted,
@@ -104,10 +118,15 @@ def describe_run(
 
 def _describe(error: BaseException) -> dict[str, Any]:
     moment = getattr(error, "at", None)
-    facts: dict[str, Any] = {"error": type(error).__name__, "message": printable(shorten(str(error)))}
+    facts: dict[str, Any] = {
+        "error": type(error).__name__,
+        "message": printable(shorten(str(error))),
+    }
     facts |= dict.fromkeys(("status", "code", "request_id"))
     if isinstance(error, AsyncfinError):
-        facts = asdict(Failure.of(error), filter=lambda field, _: field.name != "concerns")
+        facts = asdict(
+            Failure.of(error), filter=lambda field, _: field.name != "concerns"
+        )
     return {**facts, "at": None if moment is None else utc_text(moment)}
 
 
@@ -121,14 +140,21 @@ def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
     line = msgspec.json.encode({**outcome, "failures": failures}) + b"\n"
     try:
         _write(place, "last.json", content)
-        runs = (read_bytes(place, _path(place, "runs.jsonl")) or b"").splitlines(keepends=True)
+        runs = (read_bytes(place, _path(place, "runs.jsonl")) or b"").splitlines(
+            keepends=True
+        )
         _write(place, "runs.jsonl", b"".join([*runs[1 - _RUNS :], line]))
     except OSError as error:
-        _log.warning("the outcome of the run in %s can't be written: %s", place, printable(str(error)))
+        _log.warning(
+            "the outcome of the run in %s can't be written: %s",
+            place,
+            printable(str(error)),
+        )
 
 
 def read_last(place: Place) -> dict[str, Any] | None:
-    """Return the outcome of the last run, or None if there is none of this format. It blocks.
+    """Return the outcome of the last run, or None if there is none of this format. It
+    blocks.
 
     Raises:
         OSError: it can't be read.
@@ -138,30 +164,49 @@ def read_last(place: Place) -> dict[str, Any] | None:
 
 
 def read_confirmed(place: Place) -> Confirmed:
-    """Return when each file was shown to be current, with its publication. It blocks."""
+    """Return when each file was shown to be current, with its publication. It
+    blocks.
+    """
     return _read(place, "confirmed.json", Confirmed) or {}
 
 
 def write_confirmed(
-    place: Place, before: Confirmed, records: Mapping[str, Record], moments: Mapping[str, datetime]
+    place: Place,
+    before: Confirmed,
+    records: Mapping[str, Record],
+    moments: Mapping[str, datetime],
 ) -> None:
-    """Write when each file was shown to be current; `moments` are those of this run. It blocks."""
+    """Write when each file was shown to be current; `moments` are those of this run. It
+    blocks.
+    """
     confirmed = {
-        entity_id: (record.dataset_id, moments[entity_id]) if entity_id in moments else before.get(entity_id)
+        entity_id: (record.dataset_id, moments[entity_id])
+        if entity_id in moments
+        else before.get(entity_id)
         for entity_id, record in list(records.items())
     }
-    known = {entity_id: entry for entity_id, entry in confirmed.items() if entry is not None}
+    known = {
+        entity_id: entry for entity_id, entry in confirmed.items() if entry is not None
+    }
     try:
         _write(place, "confirmed.json", msgspec.json.encode(known))
     except OSError as error:
-        _log.warning("what %s has confirmed can't be written: %s", place, printable(str(error)))
+        _log.warning(
+            "what %s has confirmed can't be written: %s", place, printable(str(error))
+        )
 
 
-def is_fresh(record: Record, confirmed: Confirmed, fresh_for: timedelta, now: datetime) -> bool:
+def is_fresh(
+    record: Record, confirmed: Confirmed, fresh_for: timedelta, now: datetime
+) -> bool:
     """Return whether a file was shown to be current less than `fresh_for` ago."""
     dataset_id, moment = confirmed.get(record.entity_id, ("", None))
     # A time in the future is that of another clock, and says nothing.
-    return moment is not None and dataset_id == record.dataset_id and timedelta(0) <= now - moment < fresh_for
+    return (
+        moment is not None
+        and dataset_id == record.dataset_id
+        and timedelta(0) <= now - moment < fresh_for
+    )
 
 
 def _read(place: Place, name: str, kind: Any) -> Any:

@@ -1,4 +1,6 @@
-"""What the last publication of an entity changed, from a change feed. pyarrow is imported inside."""
+"""What the last publication of an entity changed, from a change feed. pyarrow is
+imported inside.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class LatestChanges:
         known_from: when it became known.
         is_first: whether the feed begins with it, so that every value is new.
         count: how many cells changed.
-        rows: the changed cells of the wanted metrics, with columns of the change feed; empty if `is_first`.
+        rows: the changed cells of the wanted metrics, with columns of the change feed;
+            empty if `is_first`.
     """
 
     dataset_id: str
@@ -46,8 +49,11 @@ class LatestChanges:
     rows: tuple[dict[str, Any], ...]
 
 
-def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[str, LatestChanges]:
-    """Return what the last publication of entities changed; those that the feed does not have are left out.
+def latest_changes(
+    feed: Feed, wanted: Mapping[str, Collection[str]]
+) -> dict[str, LatestChanges]:
+    """Return what the last publication of entities changed; those that the feed does
+    not have are left out.
 
     The call blocks. Of a run's file it reads the row groups that may have the entity.
 
@@ -73,7 +79,9 @@ def latest_changes(feed: Feed, wanted: Mapping[str, Collection[str]]) -> dict[st
             continue  # it has left the extraction
         is_first = len(several) == 1
         rows = () if is_first else _rows(feed, footer, entity_id, wanted[entity_id])
-        found[entity_id] = LatestChanges(last.dataset_id, last.moment, is_first, last.rows, rows)
+        found[entity_id] = LatestChanges(
+            last.dataset_id, last.moment, is_first, last.rows, rows
+        )
     return found
 
 

@@ -1,4 +1,5 @@
-"""Where an extraction's files are: a folder, or a prefix of a bucket, behind six calls that block.
+"""Where an extraction's files are: a folder, or a prefix of a bucket, behind six calls
+that block.
 
 Paths are relative to the folder or bucket that contains the data, and use slashes:
 
@@ -30,7 +31,8 @@ from asyncfin.local import Fill
 T = TypeVar("T")
 # A time with an offset from UTC.
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-# A run renews its lock each minute; one that was not renewed for five minutes is that of a killed run.
+# A run renews its lock each minute; one that was not renewed for five minutes is that
+# of a killed run.
 RENEW_SECONDS = 60.0
 STALE_SECONDS = 300.0
 # File systems take 255 bytes, of which ".parquet" is a part.
@@ -44,9 +46,11 @@ class Holder:
     Attributes:
         owner: a random text: two runs of one process id differ in it.
         host, pid: its machine and process.
-        began, renewed: when it took the lock, and renewed it last, as ISO text by its machine's clock.
+        began, renewed: when it took the lock, and renewed it last, as ISO text by its
+            machine's clock.
         version: the library's.
-        renewals: how often it has written the lock: two of its locks never have equal contents.
+        renewals: how often it has written the lock: two of its locks never have equal
+            contents.
     """
 
     owner: str = field(factory=lambda: uuid4().hex)
@@ -95,7 +99,9 @@ class Lock(Protocol):
         """Note that the run is still at work."""
 
     def check(self) -> None:
-        """Raise RunInProgressError if another run has taken the lock over, or may have done so."""
+        """Raise RunInProgressError if another run has taken the lock over, or may have
+        done so.
+        """
 
     def release(self) -> None:
         """End the lock; it does nothing the second time."""
@@ -116,18 +122,22 @@ class Place(Protocol):
     def name(self) -> str: ...
 
     def names(self, folder: str) -> list[str]:
-        """Return the paths of the Parquet files below a folder, relative to it and sorted."""
+        """Return the paths of the Parquet files below a folder, relative to it and
+        sorted.
+        """
 
     def open(self, path: str) -> IO[bytes]:
         """Open a file for reading.
 
         Raises:
             FileNotFoundError: it does not exist.
-            OSError: it can't be read; it has an `errno`, unlike pyarrow's errors of damaged files.
+            OSError: it can't be read; it has an `errno`, unlike pyarrow's errors of
+                damaged files.
         """
 
     def write(self, path: str, fill: Fill) -> None:
-        """Write a file that appears when it is complete and durable; `fill` writes its content.
+        """Write a file that appears when it is complete and durable; `fill` writes its
+        content.
 
         Raises:
             OSError: it can't be written; nothing has changed.
@@ -139,7 +149,8 @@ class Place(Protocol):
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
         """Take the lock, or return what identifies the lock of another run.
 
-        `stale` is what was returned for a lock that has not changed for `STALE_SECONDS`: it is taken over.
+        `stale` is what was returned for a lock that has not changed for
+        `STALE_SECONDS`: it is taken over.
 
         Raises:
             RunInProgressError: another run is certainly at work.
@@ -152,7 +163,9 @@ class Place(Protocol):
 
 
 def beside(place: Place, kind: str) -> str:
-    """Return the path of a folder next to the data: its ``journal`` or its ``changes``."""
+    """Return the path of a folder next to the data: its ``journal`` or its
+    ``changes``.
+    """
     head, slash, tail = place.name.rpartition("/")
     return f"{head}{slash}_{tail}.{kind}"
 
@@ -173,7 +186,9 @@ def url(place: Place, path: str) -> str:
 
 
 def file_name(entity_id: str) -> str:
-    """Return an id as part of a file name or key: with %XX, a long one as its beginning and its hash."""
+    """Return an id as part of a file name or key: with %XX, a long one as its beginning
+    and its hash.
+    """
     name = quote(entity_id, safe="")
     if len(name) <= _LONGEST:
         return name
@@ -197,12 +212,18 @@ def read_holder(place: Place) -> Holder | None:
 
 
 def check_owner(place: Place, owner: str | None) -> None:
-    """Raise RunInProgressError unless the lock is still that of a run, as its workers have to know it."""
+    """Raise RunInProgressError unless the lock is still that of a run, as its workers
+    have to know it.
+    """
     holder = read_holder(place) if owner is not None else None
-    if holder is not None and holder.owner != owner:  # without one it is just being written
+    if (
+        holder is not None and holder.owner != owner
+    ):  # without one it is just being written
         raise taken_over(place)
 
 
 def taken_over(place: Place) -> RunInProgressError:
     """Return the error of a run that has lost its lock."""
-    return RunInProgressError(f"another run has taken over {place}, and nothing more is written")
+    return RunInProgressError(
+        f"another run has taken over {place}, and nothing more is written"
+    )

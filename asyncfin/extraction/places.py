@@ -21,10 +21,15 @@ def place_of(to: str | os.PathLike[str]) -> Place:
     """
     if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
         raise ArgumentError(
-            "to must be the path of a folder, or an address such as s3://bucket/prefix, not"
+            "to must be the path of a folder, or an address such as "
+            "s3://bucket/prefix, not"
             f" {checks.short_repr(to)}"
         )
-    if isinstance(to, str) and (scheme := to.partition("://")[0].lower()) in SCHEMES and "://" in to:
+    if (
+        isinstance(to, str)
+        and (scheme := to.partition("://")[0].lower()) in SCHEMES
+        and "://" in to
+    ):
         place: Place = prefix_at(scheme, to)
     else:
         place = folder_at(to)
@@ -36,12 +41,14 @@ def _check_segments(place: Place) -> None:
     for segment in url(place, place.name).split("/"):
         if re.fullmatch(r"_.+\.(journal|changes)", segment):
             raise ArgumentError(
-                f"to: {place} is in {segment}, which belongs to another extraction; give another"
+                f"to: {place} is in {segment}, which belongs to another extraction; "
+                "give another"
             )
         column, equals, _ = segment.partition("=")
         if equals and column in _columns():
             raise ArgumentError(
-                f"to: {place} has {segment} in it, and readers would take that for the column {column!r} of"
+                f"to: {place} has {segment} in it, and readers would take that for the "
+                f"column {column!r} of"
                 f" the files: give another name, such as {segment.replace('=', '-')}"
             )
 

@@ -1,9 +1,10 @@
-"""A prefix of a bucket as the place of an extraction: S3, Google Cloud Storage or Azure, over obstore.
+"""A prefix of a bucket as the place of an extraction: S3, Google Cloud Storage or
+Azure, over obstore.
 
-Every failure is an OSError that names the prefix: FileNotFoundError where the bucket or object does not
-exist, PermissionError where the credentials are wrong or insufficient. The coroutines of obstore are not
-used: the thread that delivers a result into the loop can still be about to leave it when the interpreter
-ends, which aborts the process.
+Every failure is an OSError that names the prefix: FileNotFoundError where the bucket or
+object does not exist, PermissionError where the credentials are wrong or insufficient.
+The coroutines of obstore are not used: the thread that delivers a result into the loop
+can still be about to leave it when the interpreter ends, which aborts the process.
 """
 
 from __future__ import annotations
@@ -39,11 +40,16 @@ from asyncfin.optional import library
 SCHEMES = ("s3", "gs", "az")
 # Bytes of a range: a footer is read by one request.
 _READ_AT_ONCE = 1 << 16
-# The store's client repeats a request for so long: a failing store must not fail an entity.
+# The store's client repeats a request for so long: a failing store must not fail an
+# entity.
 _RETRY: dict[str, Any] = {
     "max_retries": 1_000,  # never reached: the time bounds the attempts
     "retry_timeout": timedelta(seconds=60),
-    "backoff": {"init_backoff": timedelta(seconds=0.2), "max_backoff": timedelta(seconds=2), "base": 2},
+    "backoff": {
+        "init_backoff": timedelta(seconds=0.2),
+        "max_backoff": timedelta(seconds=2),
+        "base": 2,
+    },
 }
 # How often a write of the lock is tried whose outcome is not certain.
 _CLAIMS = 6
@@ -71,7 +77,9 @@ class Prefix:
     @cached_property
     def _store(self) -> Any:
         try:
-            return library("obstore.store", "store").from_url(self.root, retry_config=_RETRY)
+            return library("obstore.store", "store").from_url(
+                self.root, retry_config=_RETRY
+            )
         except ImportError:
             raise
         except Exception as error:  # noqa: BLE001  of any class, about the configuration
@@ -81,7 +89,10 @@ class Prefix:
     @contextmanager
     def _failing(self) -> Iterator[Any]:
         """Yield obstore, and raise its errors as OSErrors."""
-        obstore, kinds = library("obstore", "store"), library("obstore.exceptions", "store")
+        obstore, kinds = (
+            library("obstore", "store"),
+            library("obstore.exceptions", "store"),
+        )
         try:
             yield obstore
         except (FileNotFoundError, kinds.BaseError) as error:
@@ -89,13 +100,21 @@ class Prefix:
 
     def names(self, folder: str) -> list[str]:
         with self._failing() as obstore:
-            keys = [entry["path"] for chunk in obstore.list(self._store, f"{folder}/") for entry in chunk]
-        return sorted(key[len(folder) + 1 :] for key in keys if key.endswith(".parquet"))
+            keys = [
+                entry["path"]
+                for chunk in obstore.list(self._store, f"{folder}/")
+                for entry in chunk
+            ]
+        return sorted(
+            key[len(folder) + 1 :] for key in keys if key.endswith(".parquet")
+        )
 
     def open(self, path: str) -> IO[bytes]:
         with self._failing() as obstore:
             size = obstore.head(self._store, path)["size"]
-            if size <= _READ_AT_ONCE:  # in one request: it may be written again in between
+            if (
+                size <= _READ_AT_ONCE
+            ):  # in one request: it may be written again in between
                 return BytesIO(bytes(obstore.get(self._store, path).bytes()))
 
         def read(start: int, end: int) -> bytes:
@@ -130,23 +149,30 @@ class Prefix:
         """Do nothing: an object is never there in part."""
 
     def tag(self) -> str | None:
-        """Return the tag of the lock, which is another one after each change, or None without a lock."""
+        """Return the tag of the lock, which is another one after each change, or None
+        without a lock.
+        """
         with suppress(FileNotFoundError), self._failing() as obstore:
             tag: str | None = obstore.head(self._store, lock_path(self))["e_tag"]
             return tag
         return None
 
     def put_if(self, content: bytes, condition: Condition) -> str | None:
-        """Write the lock if there is none, or if its tag is the given one; return its new tag.
+        """Write the lock if there is none, or if its tag is the given one; return its
+        new tag.
 
-        None: the condition does not hold, or that is not certain, since an attempt whose response was lost
-        may have reached the store.
+        None: the condition does not hold, or that is not certain, since an attempt
+        whose response was lost may have reached the store.
         """
         kinds = library("obstore.exceptions", "store")
         with self._failing() as obstore:
             try:
                 written = obstore.put(
-                    self._store, lock_path(self), content, mode=condition, use_multipart=False
+                    self._store,
+                    lock_path(self),
+                    content,
+                    mode=condition,
+                    use_multipart=False,
                 )
             except (kinds.NotSupportedError, NotImplementedError):
                 raise _NoConditionsError from None
@@ -163,7 +189,8 @@ class Prefix:
 
     def _as_os_error(self, error: Exception, kinds: Any) -> OSError:
         text, place = str(error), str(self)
-        # obstore has one class for both, and the user must do something else about a bucket.
+        # obstore has one class for both, and the user must do something else about a
+        # bucket.
         if "NoSuchBucket" in text or "ContainerNotFound" in text:
             return FileNotFoundError(errno.ENOENT, "there is no such bucket", place)
         if isinstance(error, (FileNotFoundError, kinds.NotFoundError)):
@@ -171,13 +198,19 @@ class Prefix:
         reason = _first_line(error)
         # Listings that are rejected raise the general class.
         rejected = "403 Forbidden" in text or "401 Unauthorized" in text
-        if rejected or isinstance(error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)):
-            return PermissionError(errno.EACCES, f"the store rejects these credentials ({reason})", place)
+        if rejected or isinstance(
+            error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)
+        ):
+            return PermissionError(
+                errno.EACCES, f"the store rejects these credentials ({reason})", place
+            )
         return OSError(errno.EIO, f"the store failed ({reason})", place)
 
 
 class PrefixLock:
-    """Excludes other runs from a prefix by an object that is only written under conditions."""
+    """Excludes other runs from a prefix by an object that is only written under
+    conditions.
+    """
 
     def __init__(self, place: Prefix, holder: Holder) -> None:
         self._place, self._holder = place, holder
@@ -188,13 +221,15 @@ class PrefixLock:
     def claim(self, condition: Condition) -> bool:
         """Write the lock under a condition; return whether this run holds it."""
         for attempt in range(_CLAIMS):
-            # Before the request: other runs count from when it reaches the store, which is not earlier.
+            # Before the request: other runs count from when it reaches the store, which
+            # is not earlier.
             sent = monotonic()
             if self.put(condition):
                 self._renewed = sent
                 return True
-            # A rejection proves nothing: an earlier attempt of this write may have reached the store, or the
-            # store may be busy. Only the object shows whose lock it is.
+            # A rejection proves nothing: an earlier attempt of this write may have
+            # reached the store, or the store may be busy. Only the object shows whose
+            # lock it is.
             tag = self._place.tag()
             content = read_bytes(self._place, lock_path(self._place))
             if content is None:
@@ -209,7 +244,9 @@ class PrefixLock:
                     return True
                 condition = {"e_tag": tag}
             sleep(0.1 * 2**attempt)
-        raise OSError(errno.EIO, "the store rejects each write of the lock", str(self._place))
+        raise OSError(
+            errno.EIO, "the store rejects each write of the lock", str(self._place)
+        )
 
     def put(self, condition: Condition) -> bool:
         """Write the lock under a condition, and return whether that certainly held."""
@@ -224,24 +261,31 @@ class PrefixLock:
 
     def renew(self) -> None:
         if not self._lost:
-            # While the store is away, no other run can take the lock; `check` raises when it is stale.
+            # While the store is away, no other run can take the lock; `check` raises
+            # when it is stale.
             with suppress(OSError):
                 self._lost = not self.claim({"e_tag": self._tag})
 
     def check(self) -> None:
         if self._lost:
             raise taken_over(self._place)
-        # A minute before the others may think so: what is being written then gets there in time.
+        # A minute before the others may think so: what is being written then gets there
+        # in time.
         if monotonic() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
             raise RunInProgressError(
-                f"{self._place}: its lock could not be renewed in time, so another run may have taken over,"
+                f"{self._place}: its lock could not be renewed in time, so another run "
+                "may have taken over,"
                 " and nothing more is written"
             )
 
     def release(self) -> None:
-        """Delete the lock, unless another run has it. One that can't be deleted becomes stale."""
+        """Delete the lock, unless another run has it. One that can't be deleted becomes
+        stale.
+        """
         with suppress(OSError):
-            if not self._lost and self._is_own(read_bytes(self._place, lock_path(self._place)) or b""):
+            if not self._lost and self._is_own(
+                read_bytes(self._place, lock_path(self._place)) or b""
+            ):
                 self._place.remove(lock_path(self._place))
         self._lost = True
 
@@ -263,7 +307,9 @@ class _Ranges(RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[
+            whence
+        ]
         self._position = start + offset
         return self._position
 
@@ -278,13 +324,17 @@ class _Ranges(RawIOBase):
 
 
 def prefix_at(scheme: str, address: str) -> Prefix:
-    """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs`` or ``az``."""
-    # No bucket's name contains other characters. What precedes the "/" of s3://key:sec/ret@bucket does.
+    """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs``
+    or ``az``.
+    """
+    # No bucket's name contains other characters. What precedes the "/" of
+    # s3://key:sec/ret@bucket does.
     parts = re.fullmatch(r"\w+://([\w.-]*)(/[^?#]*)?", address, re.ASCII)
     if parts is None:
         # Not shown: it may hold a secret.
         raise ArgumentError(
-            f"to: a {scheme}: address must not hold a user, a password, ? or #: credentials come from"
+            f"to: a {scheme}: address must not hold a user, a password, ? or #: "
+            "credentials come from"
             " the environment (AWS_ACCESS_KEY_ID and the like)"
         )
     bucket, path = parts.groups()
@@ -305,5 +355,7 @@ def _unconditional(place: Prefix) -> ArgumentError:
 
 
 def _first_line(error: Exception) -> str:
-    """Return what a store's error reports, without the parameters of addresses: they may be signed."""
+    """Return what a store's error reports, without the parameters of addresses: they
+    may be signed.
+    """
     return shorten(re.sub(r"\?\S+", "?...", str(error).partition("\n")[0]), 300)

@@ -36,8 +36,8 @@ class ExtractProgress:
         rows: the rows written so far.
         bytes: the size of the files written so far.
         seconds: the time since the run began.
-        waiting: what an entity is waiting for, for people: the one that began to wait last; None while
-            none waits.
+        waiting: what an entity is waiting for, for people: the one that began to wait
+            last; None while none waits.
         ended: the entity that has just ended; None where something else has happened.
     """
 
@@ -65,7 +65,9 @@ class OnProgress(Protocol):
 
 @define
 class Tracker:
-    """Counts a run's requests and entities as an observer of its client, and reports the progress."""
+    """Counts a run's requests and entities as an observer of its client, and reports
+    the progress.
+    """
 
     entities: int
     callback: OnProgress | None
@@ -73,11 +75,17 @@ class Tracker:
     files: int = 0
     waits: float = 0.0
     requests: int = 0
-    repeated: Counter[str] = field(factory=Counter)  # requests sent again, by the reason
+    repeated: Counter[str] = field(
+        factory=Counter
+    )  # requests sent again, by the reason
     has_success: bool = False  # whether the service has answered a request
     states: Counter[str] = field(factory=Counter)
-    reports: dict[str, EntityReport] = field(factory=dict)  # on the entities that have ended
-    confirmed: dict[str, datetime] = field(factory=dict)  # when files were shown to be current, by entity
+    reports: dict[str, EntityReport] = field(
+        factory=dict
+    )  # on the entities that have ended
+    confirmed: dict[str, datetime] = field(
+        factory=dict
+    )  # when files were shown to be current, by entity
     _began: float = field(factory=lambda: asyncio.get_running_loop().time())
     _spent: Counter[str] = field(factory=Counter)
     _rows: int = 0
@@ -92,9 +100,12 @@ class Tracker:
         return asyncio.get_running_loop().time() - self._began
 
     def reports_on(self, ids: Iterable[str]) -> tuple[EntityReport, ...]:
-        """Return the report on each of some entities; one that has not ended is left."""
+        """Return the report on each of some entities; one that has not ended is
+        left.
+        """
         return tuple(
-            self.reports.get(entity_id) or EntityReport(entity_id, "left", requests=self._spent[entity_id])
+            self.reports.get(entity_id)
+            or EntityReport(entity_id, "left", requests=self._spent[entity_id])
             for entity_id in ids
         )
 
@@ -104,7 +115,9 @@ class Tracker:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count what this task and the tasks that it makes send while the block lasts."""
+        """Count what this task and the tasks that it makes send while the block
+        lasts.
+        """
         token = _run.set(self)
         try:
             yield
@@ -122,7 +135,9 @@ class Tracker:
                 self.requests += 1
                 self._waiting.pop(entity_id, None)
                 if attempt > 1:
-                    self.repeated[self._failures.get((event.operation, entity_id), "unknown")] += 1
+                    self.repeated[
+                        self._failures.get((event.operation, entity_id), "unknown")
+                    ] += 1
             case RequestFinished(status=status, failure=failure):
                 if status is not None and status < 300:
                     self.has_success = True
@@ -137,28 +152,37 @@ class Tracker:
                 self.wait(entity_id, f"the {words.get(reason, reason)}{end}")
 
     def add(self, report: EntityReport) -> None:
-        """Count an entity that a worker has read; earlier chunks may have spent requests on it too."""
+        """Count an entity that a worker has read; earlier chunks may have spent
+        requests on it too.
+        """
         self._spent[report.entity_id] += report.requests
         self.requests += report.requests
         self.ended(evolve(report, requests=self._spent[report.entity_id]))
 
     def sleeping(self, entity_id: str, until: datetime) -> None:
         """Report that an entity waits for the allowance to return."""
-        self.wait(entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC")
+        self.wait(
+            entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC"
+        )
 
     def wait(self, entity_id: str, reason: str) -> None:
         """Report what an entity waits for."""
-        # Taken out first, so that it comes last: the wait that began last is the one shown.
+        # Taken out first, so that it comes last: the wait that began last is the one
+        # shown.
         self._waiting.pop(entity_id, None)
         self._waiting[entity_id] = reason
         self.report()
 
     def awake(self, entity_id: str) -> None:
-        """Note that an entity waits no longer: its next request can be another process's."""
+        """Note that an entity waits no longer: its next request can be another
+        process's.
+        """
         self._waiting.pop(entity_id, None)
 
     def ended(self, report: EntityReport) -> EntityReport:
-        """Count an entity that has ended, and return its report; one that is left counts for nothing."""
+        """Count an entity that has ended, and return its report; one that is left
+        counts for nothing.
+        """
         self.awake(report.entity_id)
         if report.state == "left":
             return report

@@ -1,4 +1,6 @@
-"""One entity's Parquet file: encoded in memory, and its footer read back, which is the record of it."""
+"""One entity's Parquet file: encoded in memory, and its footer read back, which is the
+record of it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("asyncfin")
 # The entry of a table's metadata in which the library describes it.
 METADATA = b"asyncfin"
-# Most entities have fewer rows; larger groups would make readers hold more than they look at.
+# Most entities have fewer rows; larger groups would make readers hold more than they
+# look at.
 ROWS_A_GROUP = 122_880
 # Of the metadata, so that a later version knows what it reads.
 FORMAT = 1
@@ -41,9 +44,10 @@ class Record:
         created_timestamp: when that was published.
         rows, bytes: its size.
         requests: how many its catalogue and values took, everything counted.
-        missing: the ids and words of the question that the entity does not have, by field.
-        run: the run of the change feed that wrote it, or the one before if nothing changed; None without
-            a feed.
+        missing: the ids and words of the question that the entity does not have, by
+            field.
+        run: the run of the change feed that wrote it, or the one before if nothing
+            changed; None without a feed.
     """
 
     entity_id: str
@@ -62,23 +66,39 @@ def panels_of(answer: EntityAnswer) -> list[Panel]:
 
 
 def rows_of(panels: Iterable[Panel]) -> Any:
-    """Return the long table of panels of one publication that differ in their value version."""
+    """Return the long table of panels of one publication that differ in their value
+    version.
+    """
     first, *others = tables = [panel.to_arrow() for panel in panels]
     if not others:
         return first
     bare = [table.replace_schema_metadata(None) for table in tables]
-    return pa.concat_tables(bare).unify_dictionaries().replace_schema_metadata(first.schema.metadata)
+    return (
+        pa.concat_tables(bare)
+        .unify_dictionaries()
+        .replace_schema_metadata(first.schema.metadata)
+    )
 
 
 def encode(
-    answer: EntityAnswer, table: Any, question: SharedQuestion, *, requests: int, run: str | None
+    answer: EntityAnswer,
+    table: Any,
+    question: SharedQuestion,
+    *,
+    requests: int,
+    run: str | None,
 ) -> tuple[Record, bytes]:
-    """Return the rows of an entity's panels, which are `table`, as a Parquet file with its record."""
+    """Return the rows of an entity's panels, which are `table`, as a Parquet file with
+    its record.
+    """
     panel = panels_of(answer)[0]
     (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
     about |= {
-        # The panel has what this entity has of the question; the file names the question of all entities.
-        "select": str(question.select) if question.select.where is None else question.select.name,
+        # The panel has what this entity has of the question; the file names the
+        # question of all entities.
+        "select": str(question.select)
+        if question.select.where is None
+        else question.select.name,
         "question": json.loads(question.text),
         "value_version": question.value_version,
         "missing": dict(answer.missing),
@@ -114,7 +134,8 @@ def encode(
 
 
 def read_record(place: Place, path: str) -> tuple[Record, str] | None:
-    """Return the record of a file and the text of its question, or None if it is no extraction's file.
+    """Return the record of a file and the text of its question, or None if it is no
+    extraction's file.
 
     Raises:
         FileNotFoundError: it does not exist.
@@ -126,12 +147,17 @@ def read_record(place: Place, path: str) -> tuple[Record, str] | None:
             footer = parquet.read_metadata(stream)
             size = stream.seek(0, 2)
         except (OSError, pa.ArrowException) as error:
-            if isinstance(error, OSError) and error.errno is not None:  # of the disk or store
+            if (
+                isinstance(error, OSError) and error.errno is not None
+            ):  # of the disk or store
                 raise
             raise ValueError(f"not a Parquet file: {error}") from None
     try:
-        panels = json.loads((footer.metadata or {}).get(METADATA, b"{}")).get("panels", ())
-        # Also the metadata of a panel's table that a user has saved, which do not have the question.
+        panels = json.loads((footer.metadata or {}).get(METADATA, b"{}")).get(
+            "panels", ()
+        )
+        # Also the metadata of a panel's table that a user has saved, which do not have
+        # the question.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
         record = structure(panels[0] | {"rows": footer.num_rows, "bytes": size}, Record)
@@ -141,8 +167,12 @@ def read_record(place: Place, path: str) -> tuple[Record, str] | None:
     return (record, question) if entity_path(place, record.entity_id) == path else None
 
 
-def find_record(place: Place, question: SharedQuestion, entity_id: str) -> Record | None:
-    """Return the record of an entity's file of a question, or None if there is none that can be read."""
+def find_record(
+    place: Place, question: SharedQuestion, entity_id: str
+) -> Record | None:
+    """Return the record of an entity's file of a question, or None if there is none
+    that can be read.
+    """
     try:
         found = read_record(place, entity_path(place, entity_id))
     except (FileNotFoundError, ValueError):
@@ -153,11 +183,12 @@ def find_record(place: Place, question: SharedQuestion, entity_id: str) -> Recor
 def read_records(
     place: Place, question: SharedQuestion, *, replace: bool = False
 ) -> tuple[dict[str, Record], list[str]]:
-    """Return the records of a question by entity, and the entities with files of other ones. It blocks.
+    """Return the records of a question by entity, and the entities with files of other
+    ones. It blocks.
 
     Raises:
-        ManifestMismatchError: there are foreign files; or files of another question have rows, and `replace`
-            is not set.
+        ManifestMismatchError: there are foreign files; or files of another question
+            have rows, and `replace` is not set.
     """
     library("pyarrow.parquet", "arrow")
     records: dict[str, Record] = {}
@@ -175,14 +206,16 @@ def read_records(
             if record.rows and not replace:
                 raise ManifestMismatchError(
                     f"{place} belongs to another question, which differs in"
-                    f" {differences(question.text, text)}: give another place, or have its files deleted"
+                    f" {differences(question.text, text)}: give another place, or have "
+                    "its files deleted"
                     " (replace=True; --replace on the command line)"
                 )
     return records, others
 
 
 def _examine(place: Place, path: str) -> tuple[Record, str] | None:
-    """Return what `read_record` does; None for a damaged file, which is replaced, and a deleted one.
+    """Return what `read_record` does; None for a damaged file, which is replaced, and a
+    deleted one.
 
     Raises:
         ManifestMismatchError: it is not an extraction's file.
@@ -194,11 +227,16 @@ def _examine(place: Place, path: str) -> tuple[Record, str] | None:
     except ValueError as error:
         found = None
         if path.startswith(f"{place.name}/O-"):
-            _log.warning("%s is damaged, and its entity will be read again: %s", url(place, path), error)
+            _log.warning(
+                "%s is damaged, and its entity will be read again: %s",
+                url(place, path),
+                error,
+            )
             return None
     if found is None:
         raise ManifestMismatchError(
-            f"{url(place, path)} is not an extraction's file, and readers would take it for part of the"
+            f"{url(place, path)} is not an extraction's file, and readers would take "
+            "it for part of the"
             " table: remove it, or give another place"
         )
     return found

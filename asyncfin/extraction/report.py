@@ -12,7 +12,13 @@ from typing import Literal, TypeAlias, get_args
 from attrs import field, frozen
 
 from asyncfin import errors
-from asyncfin.errors import AllowanceExhaustedError, AsyncfinError, Concern, SelectionError, shorten
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    Concern,
+    SelectionError,
+    shorten,
+)
 from asyncfin.extraction.exit import Exit
 from asyncfin.model.judge import Missing
 from asyncfin.model.words import counted, lasting
@@ -20,7 +26,8 @@ from asyncfin.model.words import counted, lasting
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
 
-# The exit code of an error: the first class that matches decides, else what it concerns.
+# The exit code of an error: the first class that matches decides, else what it
+# concerns.
 _EXIT_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (errors.SelectionError, Exit.USAGE),
     (errors.ValidationFailedError, Exit.USAGE),
@@ -44,7 +51,8 @@ _SHOWN_ENTITIES = 20
 
 
 def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
-    """Return the exit code of a program that ends with an error of a class (docs/cli.md).
+    """Return the exit code of a program that ends with an error of a class
+    (docs/cli.md).
 
     `concerns` is what the error concerns, or None if it is not an `AsyncfinError`.
     """
@@ -58,7 +66,8 @@ def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
     """Return the exit code where entities failed, of so many in all."""
     # If all failed for one reason, its exit code says more than "partial" does.
     codes = {
-        exit_code_of(getattr(errors, failure.error, AsyncfinError), failure.concerns) for failure in failures
+        exit_code_of(getattr(errors, failure.error, AsyncfinError), failure.concerns)
+        for failure in failures
     }
     if len(codes) == 1 and len(failures) == entities:
         return codes.pop()
@@ -67,7 +76,8 @@ def exit_code_of_failures(failures: Collection[Failure], entities: int) -> Exit:
 
 @frozen
 class Failure:
-    """How an attempt failed: the error's class and message (at most 2,000 characters), and its facts.
+    """How an attempt failed: the error's class and message (at most 2,000 characters),
+    and its facts.
 
     `concerns` is that of the error: what follows from it (`AsyncfinError.concerns`).
     """
@@ -82,7 +92,10 @@ class Failure:
     @classmethod
     def of(cls, error: AsyncfinError) -> Failure:
         """Return what is recorded of an error."""
-        facts = {name: getattr(error, name, None) for name in ("status", "code", "request_id")}
+        facts = {
+            name: getattr(error, name, None)
+            for name in ("status", "code", "request_id")
+        }
         return cls(type(error).__name__, shorten(str(error)), error.concerns, **facts)
 
 
@@ -92,18 +105,21 @@ class EntityReport:
 
     Attributes:
         entity_id: the entity.
-        state: ``"done"``: its file was written; ``"unchanged"``: its file is of the current
-            publication already; ``"failed"``: see `failure`; ``"left"``: the run ended before it.
-        dataset_id: the publication of the file that this run has written or found unchanged; None
-            otherwise, also where an earlier file stays.
+        state: ``"done"``: its file was written; ``"unchanged"``: its file is of the
+            current publication already; ``"failed"``: see `failure`; ``"left"``: the
+            run ended before it.
+        dataset_id: the publication of the file that this run has written or found
+            unchanged; None otherwise, also where an earlier file stays.
         rows: the rows of that file; 0 without one.
         bytes: its size; 0 without one.
         requests: how many this run spent on it.
-        missing: the ids and words of the question that the entity does not have, by field.
-        failure: the error's class, message, what it concerns, status, code and request id.
+        missing: the ids and words of the question that the entity does not have, by
+            field.
+        failure: the error's class, message, what it concerns, status, code and request
+            id.
         path: the path of that file, or its URL; None without a `dataset_id`.
-        unlisted: how many series the service left out of its responses, in at least one of the requested
-            versions; 0 if this run has not read the entity.
+        unlisted: how many series the service left out of its responses, in at least one
+            of the requested versions; 0 if this run has not read the entity.
     """
 
     entity_id: str
@@ -126,15 +142,20 @@ class ExtractReport:
         entities: one report each, in the order in which they were given.
         seconds: how long it took.
         waits: seconds that requests have waited, in total; several can wait at once.
-        stopped: the error that ended it early because it fails every other entity too: a rejected token, a
-            used-up allowance, an outage, a shared bucket out of reach, a 403 for all entities. None: it came
-            to its end, was stopped if any entity is left, or ended because of `unknown`.
-        unknown: the names in the question that no entity has, by field: none of all, or none of the first
-            25 that were read, if those have nothing of the question at all.
-        complaint: what one of the entities has in place of those names; None where no catalogue was read.
+        stopped: the error that ended it early because it fails every other entity too:
+            a rejected token, a used-up allowance, an outage, a shared bucket out of
+            reach, a 403 for all entities. None: it came to its end, was stopped if any
+            entity is left, or ended because of `unknown`.
+        unknown: the names in the question that no entity has, by field: none of all, or
+            none of the first 25 that were read, if those have nothing of the question
+            at all.
+        complaint: what one of the entities has in place of those names; None where no
+            catalogue was read.
         others: how many files there are of entities that were not given.
-        repeated: how many requests were sent again, by the reason: a status, or the class of an error.
-        uncounted: how often the executor broke, with chunks in progress whose requests nobody has counted.
+        repeated: how many requests were sent again, by the reason: a status, or the
+            class of an error.
+        uncounted: how often the executor broke, with chunks in progress whose requests
+            nobody has counted.
     """
 
     entities: tuple[EntityReport, ...]
@@ -172,7 +193,9 @@ class ExtractReport:
 
     @property
     def requests(self) -> int:
-        """How many requests were spent, everything counted but what `uncounted` says."""
+        """How many requests were spent, everything counted but what `uncounted`
+        says.
+        """
         return sum(entity.requests for entity in self.entities)
 
     @property
@@ -194,8 +217,9 @@ class ExtractReport:
     def outcome(self) -> Outcome:
         """How the run ended.
 
-        ``"stopped"``: see `stopped`, or `unknown`; ``"interrupted"``: it was to stop before its end;
-        ``"partial"``: entities failed; ``"complete"``: every entity is done or unchanged.
+        ``"stopped"``: see `stopped`, or `unknown`; ``"interrupted"``: it was to stop
+        before its end; ``"partial"``: entities failed; ``"complete"``: every entity is
+        done or unchanged.
         """
         if self.stopped is not None or self.unknown:
             return "stopped"
@@ -205,26 +229,35 @@ class ExtractReport:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a program that makes the run its own (docs/cli.md); 0: nothing is left to do."""
+        """The exit code of a program that makes the run its own (docs/cli.md); 0:
+        nothing is left to do.
+        """
         if self.stopped is not None:
             return exit_code_of(type(self.stopped), self.stopped.concerns)
         if self.unknown:
             return Exit.USAGE
         if self.left:
             return Exit.INTERRUPTED
-        failures = [entity.failure for entity in self.failed if entity.failure is not None]
+        failures = [
+            entity.failure for entity in self.failed if entity.failure is not None
+        ]
         return exit_code_of_failures(failures, len(self.entities))
 
     @property
     def resume_at(self) -> datetime | None:
         """When the allowance returns, aware UTC, if it was used up."""
-        return self.stopped.resume_at if isinstance(self.stopped, AllowanceExhaustedError) else None
+        return (
+            self.stopped.resume_at
+            if isinstance(self.stopped, AllowanceExhaustedError)
+            else None
+        )
 
     def raise_for_unknown(self) -> None:
         """Raise if no entity has some id or word of the question, or anything of it.
 
         Raises:
-            UnknownToAllError: there are some; the message names them and what comes close.
+            UnknownToAllError: there are some; the message names them and what comes
+                close.
         """
         if not self.unknown:
             return
@@ -232,32 +265,50 @@ class ExtractReport:
         who = f"none of {counted(count, 'entity', 'entities')} has"
         if count == 1:
             who = "the entity does not have"
-        names = "; ".join(f"{name} {', '.join(map(repr, values))}" for name, values in self.unknown.items())
+        names = "; ".join(
+            f"{name} {', '.join(map(repr, values))}"
+            for name, values in self.unknown.items()
+        )
         message = f"{who} {shorten(names)}"
         if self.complaint:
             message += f"; {self.complaint}"
         if self.left:
-            message += "; the others are not read: allow_missing=True (--allow-missing) reads them"
+            message += (
+                "; the others are not read: allow_missing=True (--allow-missing) reads "
+                "them"
+            )
         raise UnknownToAllError(message, report=self)
 
     def __str__(self) -> str:
         counts = {state: len(self._of(state)) for state in get_args(EntityState)}
-        size = f"{self.bytes / 1e6:,.1f} MB" if self.bytes >= 1e6 else f"{self.bytes / 1e3:,.1f} kB"
+        size = (
+            f"{self.bytes / 1e6:,.1f} MB"
+            if self.bytes >= 1e6
+            else f"{self.bytes / 1e3:,.1f} kB"
+        )
         lines = [
-            "entities: " + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
-            f"{spent(self.requests, self.repeated, self.uncounted)} in {lasting(self.seconds)}",
+            "entities: "
+            + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
+            f"{spent(self.requests, self.repeated, self.uncounted)} in "
+            f"{lasting(self.seconds)}",
             f"{counted(self.rows, 'row')}, {size}",
         ]
         incomplete = sum(bool(entity.missing) for entity in self.entities)
         if incomplete:
-            lines.append(f"entities that do not have all of the question: {incomplete:,}")
+            lines.append(
+                f"entities that do not have all of the question: {incomplete:,}"
+            )
             lines += _missing(self.entities)
         if self.unlisted:
-            lines.append(f"series that the service left out of its responses: {count_of_unlisted(self)}")
+            lines.append(
+                "series that the service left out of its responses: "
+                f"{count_of_unlisted(self)}"
+            )
         lines += failures(self.failed)
         if self.others:
             lines.append(
-                f"files of entities that were not given: {self.others:,} (prune=True, --prune deletes them)"
+                f"files of entities that were not given: {self.others:,} (prune=True, "
+                "--prune deletes them)"
             )
         if self.stopped is not None:
             lines.append(f"ended early: {self.stopped}")
@@ -269,7 +320,13 @@ class ExtractReport:
         # Failures first: a reader looks for them.
         entities = sorted(self.entities, key=lambda entity: entity.state != "failed")
         rows = [
-            (entity.entity_id, entity.state, f"{entity.rows:,}", f"{entity.bytes:,}", f"{entity.requests:,}")
+            (
+                entity.entity_id,
+                entity.state,
+                f"{entity.rows:,}",
+                f"{entity.bytes:,}",
+                f"{entity.requests:,}",
+            )
             for entity in entities[:_SHOWN_ENTITIES]
         ]
         more = len(entities) - len(rows)
@@ -281,7 +338,8 @@ class ExtractReport:
 class UnknownToAllError(SelectionError):
     """No entity has an id or word of the question, or anything of it at all.
 
-    `missing` names what that is, by field; `extract_report` is the report of the extraction.
+    `missing` names what that is, by field; `extract_report` is the report of the
+    extraction.
     """
 
     def __init__(self, *args: object, report: ExtractReport) -> None:
@@ -293,29 +351,44 @@ def spent(requests: int, repeated: Mapping[str, int], uncounted: int = 0) -> str
     """Return requests for people: ``395 requests, 90 of them repeated: 90 x 503``."""
     text = counted(requests, "request")
     if repeated:
-        reasons = ", ".join(f"{count:,} x {reason}" for reason, count in sorted(repeated.items()))
+        reasons = ", ".join(
+            f"{count:,} x {reason}" for reason, count in sorted(repeated.items())
+        )
         text += f", {sum(repeated.values()):,} of them repeated: {reasons}"
     if uncounted:
-        text += f", and those of workers that were killed ({counted(uncounted, 'time')})"
+        text += (
+            f", and those of workers that were killed ({counted(uncounted, 'time')})"
+        )
     return text
 
 
 def count_of_unlisted(report: ExtractReport) -> str:
-    """Return how many series the service left out, and of how many entities: ``60 (in 1 entity)``."""
-    among = counted(sum(bool(entity.unlisted) for entity in report.entities), "entity", "entities")
+    """Return how many series the service left out, and of how many entities: ``60 (in 1
+    entity)``.
+    """
+    among = counted(
+        sum(bool(entity.unlisted) for entity in report.entities), "entity", "entities"
+    )
     return f"{report.unlisted:,} (in {among})"
 
 
 def _missing(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
-    """Return a line for each id or word that entities do not have, the most frequent ones first."""
+    """Return a line for each id or word that entities do not have, the most frequent
+    ones first.
+    """
     counts = Counter(
-        (field, name) for entity in entities for field, names in entity.missing.items() for name in names
+        (field, name)
+        for entity in entities
+        for field, names in entity.missing.items()
+        for name in names
     )
     lines = [
         f"missing: {field} {name!r} in {counted(count, 'entity', 'entities')}"
         for (field, name), count in counts.most_common(most)
     ]
-    return lines + ([f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else [])
+    return lines + (
+        [f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else []
+    )
 
 
 def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:
@@ -325,4 +398,6 @@ def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:
         for entity in failed
         if entity.failure
     ]
-    return lines[:most] + ([f"and {len(lines) - most:,} more failed"] if len(lines) > most else [])
+    return lines[:most] + (
+        [f"and {len(lines) - most:,} more failed"] if len(lines) > most else []
+    )

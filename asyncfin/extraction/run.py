@@ -1,4 +1,6 @@
-"""Runs an extraction: several entities at a time, each of them read, written and recorded as a whole."""
+"""Runs an extraction: several entities at a time, each of them read, written and
+recorded as a whole.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +39,15 @@ from asyncfin.tasks import bounded, in_thread
 
 OnError: TypeAlias = Literal["continue", "raise"]
 
-# Partial reads are lost when the allowance runs out. If a small allowance were spread over many entities,
-# none would ever be done: so two are read at once at first, and one more for every eight done.
+# Partial reads are lost when the allowance runs out. If a small allowance were spread
+# over many entities, none would ever be done: so two are read at once at first, and one
+# more for every eight done.
 _READ_AT_FIRST = 2
 _DONE_FOR_ONE_MORE = 8
 # How often a run that sleeps looks at the wall clock: the monotonic one may not move.
 _LOOK_SECONDS = 10.0
-# So many rejections with 403 without a success, and so many entities without anything of the question, end a
-# run: the thousands that follow would fare no better.
+# So many rejections with 403 without a success, and so many entities without anything
+# of the question, end a run: the thousands that follow would fare no better.
 MOST_REJECTED = 10
 MOST_EMPTY = 25
 
@@ -57,7 +60,9 @@ class Options:
         ArgumentError: one is not as described.
     """
 
-    on_error: OnError = field(default="continue", validator=checks.one_of("continue", "raise").field)
+    on_error: OnError = field(
+        default="continue", validator=checks.one_of("continue", "raise").field
+    )
     refresh: bool = field(default=False, validator=checks.flag.field)
     replace: bool = field(default=False, validator=checks.flag.field)
     allow_missing: bool = field(default=False, validator=checks.flag.field)
@@ -70,8 +75,12 @@ class Options:
     history: bool | None = field(default=None, validator=checks.flag.optional().field)
     prune: bool = field(default=False, validator=checks.flag.field)
     # When it is set, no entity is begun.
-    stop: asyncio.Event = field(factory=asyncio.Event, validator=checks.instance_of(asyncio.Event).field)
-    progress: OnProgress | None = field(default=None, validator=checks.plain_callable.optional().field)
+    stop: asyncio.Event = field(
+        factory=asyncio.Event, validator=checks.instance_of(asyncio.Event).field
+    )
+    progress: OnProgress | None = field(
+        default=None, validator=checks.plain_callable.optional().field
+    )
 
 
 @define
@@ -93,14 +102,18 @@ class Verdict:
     _rejection: AsyncfinError | None = None
 
     @classmethod
-    def on(cls, ids: Sequence[str], records: Mapping[str, Record], *, allow_missing: bool) -> Verdict:
+    def on(
+        cls, ids: Sequence[str], records: Mapping[str, Record], *, allow_missing: bool
+    ) -> Verdict:
         """Return the verdict on a run that begins with these files."""
         has_rows = any(record.rows for record in records.values())
         return cls(frozenset(records).intersection(ids), has_rows, allow_missing)
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the account may be rejected as a whole: an entity with a file is asked next."""
+        """Whether the account may be rejected as a whole: an entity with a file is
+        asked next.
+        """
         return len(self._rejected) >= MOST_REJECTED and not self.has_success
 
     @property
@@ -125,20 +138,32 @@ class Verdict:
 
 
 def unknown_names(entities: Sequence[EntityReport], verdict: Verdict) -> Missing:
-    """Return the names that no entity has, by field; nothing where an entity that was not read may have them.
+    """Return the names that no entity has, by field; nothing where an entity that was
+    not read may have them.
 
     If the run has given up, those that no entity has which was read.
     """
     read = [entity for entity in entities if entity.state in ("done", "unchanged")]
-    if verdict.allow_missing or not read or (len(read) < len(entities) and not verdict.gives_up):
+    if (
+        verdict.allow_missing
+        or not read
+        or (len(read) < len(entities) and not verdict.gives_up)
+    ):
         return {}
     first, *others = [entity.missing for entity in read]
     in_all = {
-        name: tuple(value for value in values if all(value in other.get(name, ()) for other in others))
+        name: tuple(
+            value
+            for value in values
+            if all(value in other.get(name, ()) for other in others)
+        )
         for name, values in first.items()
     }
-    # Periods that none of these entities has may exist: a file with a row shows that the question does.
-    names = {name: values for name, values in in_all.items() if values and name != "periods"}
+    # Periods that none of these entities has may exist: a file with a row shows that
+    # the question does.
+    names = {
+        name: values for name, values in in_all.items() if values and name != "periods"
+    }
     if names or verdict.has_rows:
         return names
     if any(in_all.values()):
@@ -147,7 +172,9 @@ def unknown_names(entities: Sequence[EntityReport], verdict: Verdict) -> Missing
 
 
 def explain(catalogue: Catalogue | None, question: SharedQuestion) -> str | None:
-    """Return what a catalogue has in place of the names that it does not have, or None if it has all."""
+    """Return what a catalogue has in place of the names that it does not have, or None
+    if it has all.
+    """
     if catalogue is None:
         return None
     try:
@@ -184,7 +211,9 @@ class Run:
     example: Catalogue | None = None
     # One at a time: encoding takes memory, and the interpreter's lock.
     _encoding: asyncio.Lock = field(factory=asyncio.Lock)
-    _reading: asyncio.Semaphore = field(factory=partial(asyncio.Semaphore, _READ_AT_FIRST))
+    _reading: asyncio.Semaphore = field(
+        factory=partial(asyncio.Semaphore, _READ_AT_FIRST)
+    )
     _done: int = 0  # since the allowance was last used up
     _unlisted: dict[str, int] = field(factory=dict)
     # What failed because of the service is read again after all others.
@@ -193,10 +222,15 @@ class Run:
     _without: deque[str] = field(factory=deque)
 
     async def read_all(self, ids: Sequence[str]) -> None:
-        """Read entities, and put their files in place; the tracker has the reports on those that ended."""
-        # Entities without a file come first: checking whether files are current could use up an allowance.
+        """Read entities, and put their files in place; the tracker has the reports on
+        those that ended.
+        """
+        # Entities without a file come first: checking whether files are current could
+        # use up an allowance.
         for entity_id in ids:
-            (self._with_file if entity_id in self.records else self._without).append(entity_id)
+            (self._with_file if entity_id in self.records else self._without).append(
+                entity_id
+            )
         await self._read_queued(len(ids))
         if self.verdict is not None:
             self._without.extend(self._again)
@@ -204,7 +238,9 @@ class Run:
 
     @contextmanager
     def announced(self, entities: int) -> Iterator[None]:
-        """Announce the start and the end of the run, which is the block, and count what it sends."""
+        """Announce the start and the end of the run, which is the block, and count what
+        it sends.
+        """
         serial, failure = next_serial(), None
         tracker = self.tracker
         with self.client.observed(tracker) as announce, tracker.counting():
@@ -223,7 +259,10 @@ class Run:
                     None,
                     serial,
                     entities,
-                    **{state: tracker.states[state] for state in ("done", "unchanged", "failed")},
+                    **{
+                        state: tracker.states[state]
+                        for state in ("done", "unchanged", "failed")
+                    },
                     requests=tracker.requests,
                     failure=failure,
                     seconds=tracker.seconds,
@@ -236,7 +275,9 @@ class Run:
         return self.stopped is not None or self.options.stop.is_set() or gives_up
 
     async def _read_queued(self, count: int) -> None:
-        async with bounded([self._read_next] * count, self.client.max_in_flight) as done:
+        async with bounded(
+            [self._read_next] * count, self.client.max_in_flight
+        ) as done:
             async for _ in done:
                 pass
 
@@ -254,7 +295,9 @@ class Run:
                 self.check()
             try:
                 report = await self._read(entity_id)
-            except ManifestMismatchError:  # about the place, in which nothing more may be written
+            except (
+                ManifestMismatchError
+            ):  # about the place, in which nothing more may be written
                 raise
             except AsyncfinError as error:
                 report = await self._report_failure(entity_id, error)
@@ -266,12 +309,19 @@ class Run:
                     self.stopped = self.stopped or self.verdict.stopped
                 return
 
-    async def _report_failure(self, entity_id: str, error: AsyncfinError) -> EntityReport | None:
-        """Return the report on an entity that failed, or None if it is read again or left."""
+    async def _report_failure(
+        self, entity_id: str, error: AsyncfinError
+    ) -> EntityReport | None:
+        """Return the report on an entity that failed, or None if it is read again or
+        left.
+        """
         if isinstance(error, AllowanceExhaustedError) and self.options.wait:
-            # Those that wait for the old semaphore get it soon: its holders are rejected too.
+            # Those that wait for the old semaphore get it soon: its holders are
+            # rejected too.
             self._reading, self._done = asyncio.Semaphore(_READ_AT_FIRST), 0
-            await sleep_until(error.resume_at, entity_id, self.tracker, self.options.stop)
+            await sleep_until(
+                error.resume_at, entity_id, self.tracker, self.options.stop
+            )
             return None
         if ends_all(error, waits=True):
             self.stopped = self.stopped or error
@@ -279,19 +329,29 @@ class Run:
         if self.options.on_error == "raise":
             raise error
         report = EntityReport(
-            entity_id, "failed", requests=self.tracker.spent(entity_id), failure=Failure.of(error)
+            entity_id,
+            "failed",
+            requests=self.tracker.spent(entity_id),
+            failure=Failure.of(error),
         )
         if isinstance(error, PermissionDeniedError):
             self.rejection = error
-        if self.verdict is not None and error.concerns == "service" and entity_id not in self._again:
+        if (
+            self.verdict is not None
+            and error.concerns == "service"
+            and entity_id not in self._again
+        ):
             self._again[entity_id] = None
             return evolve(report, state="left", failure=None)
         return report
 
     async def _read(self, entity_id: str) -> EntityReport | None:
-        """Read an entity, unless its file is current, or return None if the run ends before its turn."""
+        """Read an entity, unless its file is current, or return None if the run ends
+        before its turn.
+        """
         record = None if self.options.refresh else self.records.get(entity_id)
-        # Held until the file is in place: what is read and not written is lost when an allowance ends.
+        # Held until the file is in place: what is read and not written is lost when an
+        # allowance ends.
         reading = self._reading
         async with reading:
             if self._ending:
@@ -316,28 +376,39 @@ class Run:
 
     async def _put(self, answer: EntityAnswer, *, compared: bool) -> None:
         panels = panels_of(answer)
-        # The request that the file was compared with is not a part of what its content takes.
+        # The request that the file was compared with is not a part of what its content
+        # takes.
         requests = self.tracker.spent(answer.entity_id) - compared
         async with self._encoding:
-            self.records[answer.entity_id] = await in_thread(partial(self._write, answer, requests))
+            self.records[answer.entity_id] = await in_thread(
+                partial(self._write, answer, requests)
+            )
         if answer.missing:
             self.example = panels[0].catalogue
-        self._unlisted[answer.entity_id] = len(set().union(*(panel.unlisted for panel in panels)))
+        self._unlisted[answer.entity_id] = len(
+            set().union(*(panel.unlisted for panel in panels))
+        )
 
     def _write(self, answer: EntityAnswer, requests: int) -> Record:
-        """Put an entity's file in place; what it changes is durable in the feed by then. It blocks."""
+        """Put an entity's file in place; what it changes is durable in the feed by
+        then. It blocks.
+        """
         panels = panels_of(answer)
         table = rows_of(panels)
         self.check()
         run = None if self.writer is None else self.writer.record(panels, table)
-        record, content = encode(answer, table, self.question, requests=requests, run=run)
+        record, content = encode(
+            answer, table, self.question, requests=requests, run=run
+        )
         self.check()
         path = entity_path(self.place, answer.entity_id)
         self.place.write(path, lambda stream: stream.write(content))
         return record
 
     def check(self) -> None:
-        """Raise RunInProgressError if another run has taken the place over. In a worker it blocks shortly."""
+        """Raise RunInProgressError if another run has taken the place over. In a worker
+        it blocks shortly.
+        """
         if isinstance(self.lock, str):
             check_owner(self.place, self.lock)
         elif self.lock is not None:
@@ -358,9 +429,13 @@ class Run:
         )
 
 
-async def sleep_until(until: datetime, entity_id: str, tracker: Tracker, stop: asyncio.Event) -> None:
+async def sleep_until(
+    until: datetime, entity_id: str, tracker: Tracker, stop: asyncio.Event
+) -> None:
     """Wait for the allowance on behalf of an entity, or until the run is to stop."""
-    while not stop.is_set() and (seconds := (until - tracker.clock()).total_seconds()) > 0:
+    while (
+        not stop.is_set() and (seconds := (until - tracker.clock()).total_seconds()) > 0
+    ):
         tracker.sleeping(entity_id, until)
         with suppress(TimeoutError):
             async with asyncio.timeout(min(max(seconds, 1.0), _LOOK_SECONDS)):

@@ -1,4 +1,6 @@
-"""Runs an extraction over an executor: workers read chunks of entities, the driver locks and reports."""
+"""Runs an extraction over an executor: workers read chunks of entities, the driver
+locks and reports.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ from asyncfin.tasks import in_thread, wait_for_all
 MakeClient = Callable[[], Client]
 MakeExecutor = Callable[[], Executor]
 _log = logging.getLogger("asyncfin")
-# How many executors in a row may break without finishing an entity, before the run gives up.
+# How many executors in a row may break without finishing an entity, before the run
+# gives up.
 _MOST_BROKEN = 3
 # After so many seconds in which no chunk has ended, the caller's log says so.
 _SILENT_SECONDS = 120.0
@@ -42,10 +45,11 @@ _SILENT_SECONDS = 120.0
 
 @frozen
 class Chunk:
-    """The work of one call in a worker. Nothing in it is secret, since engines store and log what they send.
+    """The work of one call in a worker. Nothing in it is secret, since engines store
+    and log what they send.
 
-    `make_client` is sent by its name, `owner` is that of the place's lock, and `driver` the id of the
-    driver's process.
+    `make_client` is sent by its name, `owner` is that of the place's lock, and `driver`
+    the id of the driver's process.
     """
 
     make_client: MakeClient
@@ -63,8 +67,8 @@ class Chunk:
 class ChunkResult:
     """What a worker has done.
 
-    `has_success` is whether the service has answered a request, `rejection` the last 403; `complaint` is what
-    one of the entities has in place of missing names.
+    `has_success` is whether the service has answered a request, `rejection` the last
+    403; `complaint` is what one of the entities has in place of missing names.
     """
 
     reports: tuple[EntityReport, ...]
@@ -87,24 +91,36 @@ check_executor = checks.Check(
 def check_make_client(make_client: Any, select: Select) -> None:
     """Raise ArgumentError for a function that a worker could not import by its name.
 
-    Pickle sends a function of a module by its name. One of `__main__`, or within another function, is sent by
-    value (cloudpickle), with all that it refers to: a token among it. So is a predicate of the question.
+    Pickle sends a function of a module by its name. One of `__main__`, or within
+    another function, is sent by value (cloudpickle), with all that it refers to: a
+    token among it. So is a predicate of the question.
     """
     if not _is_importable(make_client):
-        # Not shown: a functools.partial shows its arguments, and a token may be among them.
+        # Not shown: a functools.partial shows its arguments, and a token may be among
+        # them.
         raise ArgumentError(
-            "with an executor, client must be a function of a module that workers can import, which takes no"
-            " arguments and returns a Client, such as Client.from_env; not a Client, nor a function of"
+            "with an executor, client must be a function of a module that workers can "
+            "import, which takes no"
+            " arguments and returns a Client, such as Client.from_env; not a Client, "
+            "nor a function of"
             f" __main__ or within another, not a {type(make_client).__name__}"
         )
     if getattr(select, "where", None) is not None:
-        raise ArgumentError("with an executor, a Select can't have `where`: workers aren't sent a predicate")
+        raise ArgumentError(
+            "with an executor, a Select can't have `where`: workers aren't sent a "
+            "predicate"
+        )
 
 
 def _is_importable(function: Any) -> bool:
     """Return whether a worker can import this very function by its name."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if not (isroutine(function) or isinstance(function, type)) or checks.is_async(function):
+    module, name = (
+        getattr(function, "__module__", None),
+        getattr(function, "__qualname__", ""),
+    )
+    if not (isroutine(function) or isinstance(function, type)) or checks.is_async(
+        function
+    ):
         return False
     if module == "__main__":  # another one in each process
         return False
@@ -127,9 +143,13 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
     client, ids = chunk.make_client(), chunk.entity_ids
     check_client("what make_client returns", client)
     async with client:
-        # Read here: a worker that was killed may have put files in place that the driver has not seen.
+        # Read here: a worker that was killed may have put files in place that the
+        # driver has not seen.
         found = [
-            await in_thread(partial(find_record, chunk.place, chunk.question, entity_id)) for entity_id in ids
+            await in_thread(
+                partial(find_record, chunk.place, chunk.question, entity_id)
+            )
+            for entity_id in ids
         ]
         records = {record.entity_id: record for record in found if record is not None}
         tracker = Tracker(len(ids), None, files=len(records))
@@ -138,7 +158,16 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
             writer = FeedWriter(Feed(chunk.place), chunk.question, chunk.feed_run)
         # The driver waits for an allowance: a worker that sleeps is a worker less.
         options = Options(on_error=chunk.on_error, refresh=chunk.refresh)
-        run = Run(client, chunk.question, chunk.place, records, tracker, options, chunk.owner, writer)
+        run = Run(
+            client,
+            chunk.question,
+            chunk.place,
+            records,
+            tracker,
+            options,
+            chunk.owner,
+            writer,
+        )
         with run.announced(len(ids)):
             await run.read_all(ids)
         return ChunkResult(
@@ -155,7 +184,8 @@ async def _read_chunk(chunk: Chunk) -> ChunkResult:
 
 @define
 class Driver:
-    """Cuts the entities into chunks, sends them to an executor, and gathers the results.
+    """Cuts the entities into chunks, sends them to an executor, and gathers the
+    results.
 
     Attributes:
         complaint: what one of the entities has in place of missing names.
@@ -179,7 +209,9 @@ class Driver:
     _again: dict[str, None] = field(factory=dict)
     _has_asked: bool = False
 
-    async def read_all(self, executor: Executor | MakeExecutor, ids: Sequence[str]) -> None:
+    async def read_all(
+        self, executor: Executor | MakeExecutor, ids: Sequence[str]
+    ) -> None:
         """Read entities; the tracker has the reports on those that ended.
 
         Raises:
@@ -197,8 +229,8 @@ class Driver:
                 await self._read_with(made, ids)
                 return
             except BrokenExecutor:
-                # A process pool loses all waiting chunks with one killed worker. What they have put in
-                # place by then is found there, and not read again.
+                # A process pool loses all waiting chunks with one killed worker. What
+                # they have put in place by then is found there, and not read again.
                 broken = 0 if len(self._tracker.reports) > before else broken + 1
                 if broken == _MOST_BROKEN:
                     raise
@@ -207,7 +239,11 @@ class Driver:
 
     @property
     def _ending(self) -> bool:
-        return self.stopped is not None or self._options.stop.is_set() or self._verdict.gives_up
+        return (
+            self.stopped is not None
+            or self._options.stop.is_set()
+            or self._verdict.gives_up
+        )
 
     @property
     def _asks_first(self) -> bool:
@@ -217,17 +253,24 @@ class Driver:
     async def _read_with(self, executor: Executor, ids: Sequence[str]) -> None:
         while not self._ending and (chunks := self._next_chunks(ids)):
             await self._read_chunks(executor, chunks)
-            # Workers report a used-up allowance and end: the driver alone sleeps, and sends what is left.
+            # Workers report a used-up allowance and end: the driver alone sleeps, and
+            # sends what is left.
             if isinstance(self.stopped, AllowanceExhaustedError) and self._options.wait:
                 until, self.stopped = self.stopped.resume_at, None
-                await sleep_until(until, chunks[0][0], self._tracker, self._options.stop)
+                await sleep_until(
+                    until, chunks[0][0], self._tracker, self._options.stop
+                )
 
     def _next_chunks(self, ids: Sequence[str]) -> list[Sequence[str]]:
         """Return what to send next, or nothing at the end."""
-        left = [entity_id for entity_id in ids if entity_id not in self._tracker.reports]
+        left = [
+            entity_id for entity_id in ids if entity_id not in self._tracker.reports
+        ]
         if self._asks_first:
             self._has_asked = True
-            if with_file := [entity_id for entity_id in left if entity_id in self._records]:
+            if with_file := [
+                entity_id for entity_id in left if entity_id in self._records
+            ]:
                 return [with_file[:1]]
         # Entities without a file come first, as in one process.
         left.sort(key=self._records.__contains__)
@@ -235,8 +278,12 @@ class Driver:
         size = self._options.chunk
         return [left[start : start + size] for start in range(0, len(left), size)]
 
-    async def _read_chunks(self, executor: Executor, chunks: list[Sequence[str]]) -> None:
-        """Send chunks, and gather their results; those that have not begun by the end are cancelled."""
+    async def _read_chunks(
+        self, executor: Executor, chunks: list[Sequence[str]]
+    ) -> None:
+        """Send chunks, and gather their results; those that have not begun by the end
+        are cancelled.
+        """
         sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
 
         def cancel_waiting() -> None:
@@ -246,17 +293,23 @@ class Driver:
         stop = asyncio.ensure_future(self._options.stop.wait())
         try:
             for ids in chunks:
-                # All at once, and cancelled if the run ends: an executor knows best how many it can run.
+                # All at once, and cancelled if the run ends: an executor knows best how
+                # many it can run.
                 future = executor.submit(read_chunk, self._chunk(ids))
                 sent[asyncio.wrap_future(future)] = future
             pending: set[asyncio.Future[Any]] = set(sent)
             while pending:
                 awaited = pending if stop.done() else {*pending, stop}
-                await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED, timeout=_SILENT_SECONDS)
+                await asyncio.wait(
+                    awaited,
+                    return_when=asyncio.FIRST_COMPLETED,
+                    timeout=_SILENT_SECONDS,
+                )
                 done = {future for future in pending if future.done()}
                 if not done and not stop.done():
                     _log.warning(
-                        "no chunk has ended for %d s: %d of %d have not; see the executor's own log",
+                        "no chunk has ended for %d s: %d of %d have not; see the "
+                        "executor's own log",
                         _SILENT_SECONDS,
                         len(pending),
                         len(sent),
@@ -264,15 +317,18 @@ class Driver:
                 pending -= done
                 # First what was received, then what has failed: it ends the run.
                 ended = [future for future in done if not future.cancelled()]
-                for result in sorted(ended, key=lambda future: future.exception() is not None):
+                for result in sorted(
+                    ended, key=lambda future: future.exception() is not None
+                ):
                     self._gather(result.result())
                 if self._lock is not None:
                     self._lock.check()
                 if self._ending or self._asks_first:
                     cancel_waiting()
         except BrokenExecutor:
-            # It fails all its futures itself. Python 3.11's process pool stumbles over one that is cancelled
-            # at that moment: the others never end then, nor do its processes.
+            # It fails all its futures itself. Python 3.11's process pool stumbles over
+            # one that is cancelled at that moment: the others never end then, nor do
+            # its processes.
             self.uncounted += 1
             raise
         except BaseException:
@@ -280,7 +336,8 @@ class Driver:
             raise
         finally:
             stop.cancel()
-            # Workers finish what they have begun: no other run may take the place before.
+            # Workers finish what they have begun: no other run may take the place
+            # before.
             await wait_for_all([stop, *sent])
 
     def _chunk(self, ids: Sequence[str]) -> Chunk:
@@ -313,4 +370,8 @@ class Driver:
 
     def _is_read_again(self, entity: EntityReport) -> bool:
         failure = entity.failure
-        return failure is not None and failure.concerns == "service" and entity.entity_id not in self._again
+        return (
+            failure is not None
+            and failure.concerns == "service"
+            and entity.entity_id not in self._again
+        )

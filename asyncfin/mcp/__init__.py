@@ -1,7 +1,9 @@
-"""Tools for assistants (MCP): find series of companies, learn what a question costs, and read the values.
+"""Tools for assistants (MCP): find series of companies, learn what a question costs,
+and read the values.
 
-The service's own MCP tools count toward the same allowance (spec 8). What this local server adds are plans,
-costs known beforehand, and results that fit into an assistant's context. It needs the extra `mcp`.
+The service's own MCP tools count toward the same allowance (spec 8). What this local
+server adds are plans, costs known beforehand, and results that fit into an assistant's
+context. It needs the extra `mcp`.
 """
 
 from asyncfin.optional import library

@@ -17,7 +17,9 @@ _HANDLE = re.compile(r"r[1-9]\d*", re.ASCII)
 
 @frozen
 class Meaning:
-    """What a handle means, in every company and publication: a metric and a scope path."""
+    """What a handle means, in every company and publication: a metric and a scope
+    path.
+    """
 
     metric_id: str
     scopes: ScopePath
@@ -62,11 +64,15 @@ def is_handle(text: str) -> bool:
 
 
 class Sessions:
-    """The handles of the sessions of one server, by session id; over stdio there is one session, None."""
+    """The handles of the sessions of one server, by session id; over stdio there is one
+    session, None.
+    """
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str | None, Handles] = OrderedDict()
-        self._dropped = 0  # the highest number in a dropped session, which may still be open
+        self._dropped = (
+            0  # the highest number in a dropped session, which may still be open
+        )
 
     def of(self, session_id: str | None) -> Handles:
         """Return the handles of a session."""

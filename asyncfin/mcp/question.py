@@ -1,4 +1,6 @@
-"""An assistant's question: which series and periods its words mean in the catalogues of some companies."""
+"""An assistant's question: which series and periods its words mean in the catalogues of
+some companies.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ _COUNTS = {"annual": (5, 10), "quarterly": (4, 8), "half-yearly": (4,)}
 
 def _words(rule: type[Rule]) -> dict[str, PeriodSelection]:
     noun = rule.kind.split()[-1]
-    counts = {f"last {count} {noun}s": rule(last=count) for count in _COUNTS.get(rule.name, ())}
+    counts = {
+        f"last {count} {noun}s": rule(last=count)
+        for count in _COUNTS.get(rule.name, ())
+    }
     return {f"latest {noun}": rule(last=1), **counts, f"all {noun}s": rule()}
 
 
@@ -61,7 +66,8 @@ class Question:
         handles: the handles of the session.
         selection: which periods are shown.
         unread: notes about companies whose catalogue could not be read.
-        items: what each of the names means; a metric id means several paths if companies differ.
+        items: what each of the names means; a metric id means several paths if
+            companies differ.
 
     Raises:
         SelectionError: no catalogue has one of the metrics.
@@ -76,20 +82,29 @@ class Question:
 
     @items.default
     def _items(self) -> tuple[tuple[Meaning, ...], ...]:
-        return tuple(_meanings(self.handles, name, self.catalogues) for name in self.names)
+        return tuple(
+            _meanings(self.handles, name, self.catalogues) for name in self.names
+        )
 
     @property
     def notes(self) -> list[str]:
         """Notes about paths that are not in `items`."""
         notes = []
         for name, item in zip(self.names, self.items, strict=True):
-            if not is_handle(name) and (more := len(_paths(name, self.catalogues)) - len(item)):
-                notes.append(f"{name}: {counted(more, 'more scope path')}: find_series gives their handles")
+            if not is_handle(name) and (
+                more := len(_paths(name, self.catalogues)) - len(item)
+            ):
+                notes.append(
+                    f"{name}: {counted(more, 'more scope path')}: find_series gives "
+                    "their handles"
+                )
         return notes
 
     @property
     def range(self) -> FiscalRange | Trailing:
-        """The periods to request: all, at no further cost, so that a note can say where values are."""
+        """The periods to request: all, at no further cost, so that a note can say where
+        values are.
+        """
         return self.selection if isinstance(self.selection, Trailing) else FiscalRange()
 
     @cached_property
@@ -97,7 +112,11 @@ class Question:
         """The series to request, in every company and publication."""
         # By metric first: a predicate on each of thousands of series takes long.
         metrics = dict.fromkeys(meaning.metric_id for meaning in self.meanings)
-        return Select(metrics, where=self.wants, name=", ".join(map(self.handles.of, self.meanings)))
+        return Select(
+            metrics,
+            where=self.wants,
+            name=", ".join(map(self.handles.of, self.meanings)),
+        )
 
     @cached_property
     def meanings(self) -> dict[Meaning, None]:
@@ -109,16 +128,23 @@ class Question:
         return Meaning(series.metric_id, series.scopes) in self.meanings
 
     def over(self, current: Iterable[Catalogue]) -> Question:
-        """Return the question with these catalogues in place of those of the same companies.
+        """Return the question with these catalogues in place of those of the same
+        companies.
 
         Raises:
             SelectionError: no catalogue has one of the metrics any more.
         """
         newer = {catalogue.entity_id: catalogue for catalogue in current}
-        return evolve(self, catalogues=tuple(newer.get(each.entity_id, each) for each in self.catalogues))
+        return evolve(
+            self,
+            catalogues=tuple(
+                newer.get(each.entity_id, each) for each in self.catalogues
+            ),
+        )
 
     def parts(self, panels: Sequence[tuple[Panel, Panel | None]]) -> list[Part]:
-        """Return the parts of a result: a company's values, and those of the other version if it has them.
+        """Return the parts of a result: a company's values, and those of the other
+        version if it has them.
 
         Raises:
             SelectionError: no company has such periods.
@@ -130,7 +156,15 @@ class Question:
         named = self.selection.periods if isinstance(self.selection, Exact) else ()
         names = company_names({each.entity_id: each.name for each in catalogues})
         return [
-            Part(panel, other, self.items, self.handles, shown, named, names[panel.catalogue.entity_id])
+            Part(
+                panel,
+                other,
+                self.items,
+                self.handles,
+                shown,
+                named,
+                names[panel.catalogue.entity_id],
+            )
             for panel, other in panels
         ]
 
@@ -153,34 +187,47 @@ def selection_of(periods: Sequence[str | int] | str | int) -> PeriodSelection:
         return Exact(labels)
     except SelectionError:
         raise SelectionError(
-            f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or FY2024-Q3, not"
+            f"periods must be one of {', '.join(PERIODS)}, or labels such as FY2023 or "
+            "FY2024-Q3, not"
             f" {short_repr(periods)}",
             instead=intended_selection(labels if len(labels) > 1 else labels[0]),
         ) from None
 
 
 def in_words(error: AsyncfinError) -> str:
-    """Return an error's text with the words that select the proposed periods, instead of Python."""
+    """Return an error's text with the words that select the proposed periods, instead
+    of Python.
+    """
     if not isinstance(error, SelectionError) or error.instead is None:
         return str(error)
     if isinstance(error.instead, Exact):
         words = ", ".join(period.label for period in error.instead.periods)
     else:
-        words = next((word for word, meant in PERIODS.items() if meant == error.instead), "")
+        words = next(
+            (word for word, meant in PERIODS.items() if meant == error.instead), ""
+        )
     return f'{error.problem}; write "{words}"' if words else error.problem
 
 
-def shown_periods(selection: PeriodSelection, catalogues: Iterable[Catalogue]) -> Exact | Trailing:
-    """Return the periods to show; those of a rule are resolved over all companies together.
+def shown_periods(
+    selection: PeriodSelection, catalogues: Iterable[Catalogue]
+) -> Exact | Trailing:
+    """Return the periods to show; those of a rule are resolved over all companies
+    together.
 
     Raises:
         SelectionError: no company has such periods.
     """
-    return selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
+    return (
+        selection if isinstance(selection, Trailing) else selection.resolve(catalogues)
+    )
 
 
-def _meanings(handles: Handles, name: str, catalogues: Sequence[Catalogue]) -> tuple[Meaning, ...]:
-    """Return what a handle or a metric id means: of a metric the paths of the whole company, or else all.
+def _meanings(
+    handles: Handles, name: str, catalogues: Sequence[Catalogue]
+) -> tuple[Meaning, ...]:
+    """Return what a handle or a metric id means: of a metric the paths of the whole
+    company, or else all.
 
     Raises:
         SelectionError: no catalogue has the metric.
@@ -197,9 +244,13 @@ def _meanings(handles: Handles, name: str, catalogues: Sequence[Catalogue]) -> t
 
 
 def _paths(metric_id: str, catalogues: Sequence[Catalogue]) -> dict[ScopePath, bool]:
-    """Return the paths of a metric in all catalogues, and whether they are of the whole company."""
+    """Return the paths of a metric in all catalogues, and whether they are of the whole
+    company.
+    """
     paths: dict[ScopePath, bool] = {}
     for catalogue in catalogues:
         for series in catalogue.by_metric.get(metric_id, ()):
-            paths[series.scopes] = is_consolidated(series) or paths.get(series.scopes, False)
+            paths[series.scopes] = is_consolidated(series) or paths.get(
+                series.scopes, False
+            )
     return paths

@@ -1,4 +1,6 @@
-"""What the tools return: text, the same as structured content, and errors that say what to do."""
+"""What the tools return: text, the same as structured content, and errors that say what
+to do.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,11 @@ from asyncfin.model.words import counted
 MAX_CHARACTERS = 20_000
 MAX_NOTES = 40
 _MAX_NOTE = 600
-# Seconds: while the service fails, a client finds out at least this often whether it responds again.
+# Seconds: while the service fails, a client finds out at least this often whether it
+# responds again.
 _OUTAGE = 30.0
-# For the line that says how many rows are omitted, and for the braces of structured content.
+# For the line that says how many rows are omitted, and for the braces of structured
+# content.
 _REST = 600
 
 
@@ -100,18 +104,22 @@ class Row:
 
 
 def quoted(name: str) -> str:
-    """Return a name of the service in quotes, in one line: it is data, and not a part of the sentence."""
+    """Return a name of the service in quotes, in one line: it is data, and not a part
+    of the sentence.
+    """
     return json.dumps(printable(name), ensure_ascii=False)
 
 
 def company_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Return what notes call the companies of a call, by entity id, given their names; "" means no name.
+    """Return what notes call the companies of a call, by entity id, given their names;
+    "" means no name.
 
     A name that two of them share has the id behind it.
     """
     shared = Counter(names.values())
     return {
-        entity_id: f"company {quoted(name)}" + (f" ({entity_id})" if shared[name] > 1 else "")
+        entity_id: f"company {quoted(name)}"
+        + (f" ({entity_id})" if shared[name] > 1 else "")
         if name
         else f"company {entity_id}"
         for entity_id, name in names.items()
@@ -119,7 +127,9 @@ def company_names(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def line(cells: Iterable[str]) -> str:
-    """Return cells as a tab-separated line. Each is escaped by itself: a tab in a text is not a border."""
+    """Return cells as a tab-separated line. Each is escaped by itself: a tab in a text
+    is not a border.
+    """
     return "\t".join(map(printable, cells))
 
 
@@ -132,7 +142,8 @@ def result(
     rows_as: str | None = None,
     **structured: Any,
 ) -> CallToolResult:
-    """Return a head, and as many whole rows and notes as a result holds; say what is omitted.
+    """Return a head, and as many whole rows and notes as a result holds; say what is
+    omitted.
 
     Args:
         advice: how to request what is omitted.
@@ -151,7 +162,8 @@ def result(
             break
         kept.append(note)
     if len(kept) < len(notes):
-        # A query makes only slightly more notes than are shown: for thousands of rows it takes seconds.
+        # A query makes only slightly more notes than are shown: for thousands of rows
+        # it takes seconds.
         more = counted(len(notes) - len(kept), "more note")
         kept.append(f"at least {more}: name fewer companies or series")
     text += sum(len(each) + 1 for each in kept)
@@ -164,8 +176,16 @@ def result(
             break
         shown.append(row)
     if len(shown) < len(rows):
-        kept.insert(0, f"[{len(rows) - len(shown):,} of {len(rows):,} lines are omitted: {advice}]")
-    lines = [*head, *(each for row in shown for each in (*row.head, line(row.cells))), *kept]
+        kept.insert(
+            0,
+            f"[{len(rows) - len(shown):,} of {len(rows):,} lines are omitted: "
+            f"{advice}]",
+        )
+    lines = [
+        *head,
+        *(each for row in shown for each in (*row.head, line(row.cells))),
+        *kept,
+    ]
     if rows_as is not None:
         structured[rows_as] = [row.fields for row in shown]
     return CallToolResult(
@@ -195,8 +215,14 @@ def error_result(error: AsyncfinError, message: str) -> CallToolResult:
         "Tell the user what the message says.",
     )
     if error.concerns == "service" and error.attempts == 0:
-        wait, since = _OUTAGE, f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else ""
-        do = f"The service has failed{since}: do not call again at once, but after retry_after_seconds."
+        wait, since = (
+            _OUTAGE,
+            f" since {utc_text(error.at.replace(microsecond=0))}" if error.at else "",
+        )
+        do = (
+            f"The service has failed{since}: do not call again at once, but after "
+            "retry_after_seconds."
+        )
     facts: dict[str, Any] = {
         "error": type(error).__name__,
         "message": printable(message)[:2000],
@@ -205,4 +231,6 @@ def error_result(error: AsyncfinError, message: str) -> CallToolResult:
         "do": do,
     }
     text = f"{facts['error']}: {facts['message']} {do}"
-    return CallToolResult(content=[TextContent(text=text)], structured_content=facts, is_error=True)
+    return CallToolResult(
+        content=[TextContent(text=text)], structured_content=facts, is_error=True
+    )

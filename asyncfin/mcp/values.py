@@ -55,10 +55,14 @@ class Part:
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """The periods that are shown: those asked for that the catalogue has, oldest first."""
+        """The periods that are shown: those asked for that the catalogue has, oldest
+        first.
+        """
         if isinstance(self.asked, Trailing):
             return self.panel.periods
-        return tuple(sorted(set(self.asked.periods).intersection(self.catalogue.periods)))
+        return tuple(
+            sorted(set(self.asked.periods).intersection(self.catalogue.periods))
+        )
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -68,33 +72,58 @@ class Part:
     def _lines(self) -> Iterator[Line]:
         by_meaning: dict[Meaning, list[Series]] = {}
         for series in self.panel:
-            by_meaning.setdefault(Meaning(series.metric_id, series.scopes), []).append(series)
+            by_meaning.setdefault(Meaning(series.metric_id, series.scopes), []).append(
+                series
+            )
         shown = set(self.periods)
         for item in self.items:
             found = [meaning for meaning in item if meaning in by_meaning]
             if not found:
                 yield Line(item[0], ())
             for meaning in found:
-                # One metric and path can be in several reporting groups, such as annual and quarterly.
+                # One metric and path can be in several reporting groups, such as annual
+                # and quarterly.
                 several = by_meaning[meaning]
-                filled = [each for each in several if any(at in shown for at, _ in each.observations())]
+                filled = [
+                    each
+                    for each in several
+                    if any(at in shown for at, _ in each.observations())
+                ]
                 numbers = {
-                    each.series_id: {period: value.number for period, value in each.observations()}
+                    each.series_id: {
+                        period: value.number for period, value in each.observations()
+                    }
                     for each in filled
                 }
-                if len(list(joined([self.catalogue[each.series_id] for each in filled], numbers))) > 1:
-                    yield from (Line(meaning, (each,), _place(each, filled)) for each in filled)
+                if (
+                    len(
+                        list(
+                            joined(
+                                [self.catalogue[each.series_id] for each in filled],
+                                numbers,
+                            )
+                        )
+                    )
+                    > 1
+                ):
+                    yield from (
+                        Line(meaning, (each,), _place(each, filled)) for each in filled
+                    )
                 else:
                     yield Line(meaning, tuple(filled or several[:1]))
 
     def row_name(self, line: Line) -> str:
-        """Return what notes call a row: its handle, and its place if there are several rows of it."""
+        """Return what notes call a row: its handle, and its place if there are several
+        rows of it.
+        """
         handle = self.handles.of(line.meaning)
         return f"{handle} [{line.place}]" if line.place else handle
 
 
 def _place(series: Series, several: Sequence[Series]) -> str:
-    """Return what distinguishes a series from others of one metric and path: its group, and maybe its id."""
+    """Return what distinguishes a series from others of one metric and path: its group,
+    and maybe its id.
+    """
     group_id = series.reporting_group_id
     alike = sum(each.reporting_group_id == group_id for each in several)
     return f"{group_id}, {series.series_id}" if alike > 1 else group_id
@@ -106,8 +135,10 @@ class Line:
 
     Attributes:
         meaning: its metric and path.
-        series: the company's series of it, which differ in their reporting groups; none if it has none.
-        place: the reporting group, and the series id if needed, if the series are not one line.
+        series: the company's series of it, which differ in their reporting groups; none
+            if it has none.
+        place: the reporting group, and the series id if needed, if the series are not
+            one line.
     """
 
     meaning: Meaning
@@ -116,18 +147,26 @@ class Line:
 
     def values(self) -> dict[Period, Value]:
         """Return the values of all its series."""
-        return {period: value for series in self.series for period, value in series.observations()}
+        return {
+            period: value
+            for series in self.series
+            for period, value in series.observations()
+        }
 
 
 def text_of(value: Value | None) -> str:
-    """Return a value as a cell: its text, or its number if the text is empty; "" for no value."""
+    """Return a value as a cell: its text, or its number if the text is empty; "" for no
+    value.
+    """
     if value is None:
         return ""
     return shown_text(value)
 
 
 def rows_of(part: Part) -> Iterator[Row]:
-    """Yield the rows of a company; the first has the company and its fiscal labels before it."""
+    """Yield the rows of a company; the first has the company and its fiscal labels
+    before it.
+    """
     catalogue, labels = part.catalogue, [period.label for period in part.periods]
     published = f"publication of {catalogue.created_timestamp:%Y-%m-%d}"
     head: tuple[str, ...] = (
@@ -150,7 +189,9 @@ def rows_of(part: Part) -> Iterator[Row]:
             "scopes": scopes,
             "group": each.place,
             "description": description,
-            "values": {label: text for label, text in zip(labels, texts, strict=True) if text},
+            "values": {
+                label: text for label, text in zip(labels, texts, strict=True) if text
+            },
         }
         yield Row([handle, label, scopes, description, *texts], fields, head)
         head = ()
@@ -165,10 +206,15 @@ def _described(catalogue: Catalogue, line: Line) -> tuple[str, str]:
 
 
 def notes_of(part: Part) -> Iterator[str]:
-    """Yield what a reader of a company's rows must know: missing years, empty cells, restated values."""
+    """Yield what a reader of a company's rows must know: missing years, empty cells,
+    restated values.
+    """
     shown = part.periods
     if not shown:
-        yield f"{part.name} has none of these periods; it has {spanned(part.catalogue.periods) or 'none'}"
+        yield (
+            f"{part.name} has none of these periods; it has "
+            f"{spanned(part.catalogue.periods) or 'none'}"
+        )
         return
     if unknown := sorted(set(part.named).difference(shown)):
         yield f"{part.name} does not have the periods {_labels(unknown)}"
@@ -186,13 +232,21 @@ def notes_of(part: Part) -> Iterator[str]:
         yield from _restated(part, name, line)
 
 
-def _empty_cells(part: Part, name: str, line: Line, gaps: Sequence[Period]) -> Iterator[str]:
-    """Yield why cells of a row are empty, a line for each reason, and where the values are."""
+def _empty_cells(
+    part: Part, name: str, line: Line, gaps: Sequence[Period]
+) -> Iterator[str]:
+    """Yield why cells of a row are empty, a line for each reason, and where the values
+    are.
+    """
     observed = sorted(line.values())
     series_ids = [series.series_id for series in line.series]
     by_reason: dict[str, list[Period]] = {}
     for period in part.periods:
-        reason = None if period in gaps else why(part.panel, series_ids, period, named=quoted)
+        reason = (
+            None
+            if period in gaps
+            else why(part.panel, series_ids, period, named=quoted)
+        )
         if reason is not None:
             by_reason.setdefault(reason, []).append(period)
     for reason, periods in by_reason.items():
@@ -207,7 +261,11 @@ def _restated(part: Part, name: str, line: Line) -> Iterator[str]:
         return
     others = Line(
         line.meaning,
-        tuple(part.other[each.series_id] for each in line.series if each.series_id in part.other),
+        tuple(
+            part.other[each.series_id]
+            for each in line.series
+            if each.series_id in part.other
+        ),
     ).values()
     here, is_restated = line.values(), part.panel.value_version == "latest_restated"
     differences = []
@@ -215,14 +273,21 @@ def _restated(part: Part, name: str, line: Line) -> Iterator[str]:
         pair = here.get(period), others.get(period)
         first, last = reversed(pair) if is_restated else pair
         if (first and first.number) != (last and last.number):
-            differences.append(f"{period} {text_of(first) or 'none'} -> {text_of(last) or 'none'}")
+            differences.append(
+                f"{period} {text_of(first) or 'none'} -> {text_of(last) or 'none'}"
+            )
     if differences:
         named = listed(differences, _MAX_DIFFERENCES, between="; ")
-        yield f"{part.name}: {name} was restated (first reported -> last restated): {named}"
+        yield (
+            f"{part.name}: {name} was restated (first reported -> last restated): "
+            f"{named}"
+        )
 
 
 def differing(parts: Sequence[Part]) -> Iterator[str]:
-    """Yield the metrics that the companies, or their series, describe differently: their units may differ."""
+    """Yield the metrics that the companies, or their series, describe differently:
+    their units may differ.
+    """
     texts: dict[str, dict[str, list[tuple[Part, Line]]]] = {}
     for part in parts:
         for line in part.lines:
@@ -242,11 +307,17 @@ def differing(parts: Sequence[Part]) -> Iterator[str]:
 
 
 def _sources(
-    found: Iterable[tuple[Part, Line]], every: Iterable[Iterable[tuple[Part, Line]]], companies: int
+    found: Iterable[tuple[Part, Line]],
+    every: Iterable[Iterable[tuple[Part, Line]]],
+    companies: int,
 ) -> Iterable[str]:
-    """Return the rows or companies that have one of several descriptions of a metric."""
+    """Return the rows or companies that have one of several descriptions of a
+    metric.
+    """
     several = Counter(
-        id(part) for described in every for part in {id(part): part for part, _ in described}.values()
+        id(part)
+        for described in every
+        for part in {id(part): part for part, _ in described}.values()
     )
     names = []
     for part, line in found:

@@ -21,7 +21,13 @@ from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.search import Index, search
 from asyncfin.model.select import Select, check_select
-from asyncfin.model.selection import PeriodSelection, Resolved, describe, nothing_selected, resolve
+from asyncfin.model.selection import (
+    PeriodSelection,
+    Resolved,
+    describe,
+    nothing_selected,
+    resolve,
+)
 from asyncfin.model.series import CatalogueSeries, Series, triple
 from asyncfin.model.words import counted, named_entity, spanned
 
@@ -38,7 +44,9 @@ def written_triple(series: CatalogueSeries | Series) -> tuple[str, str, str]:
 
 
 def publication_id(dataset_id: str) -> str:
-    """Return what identifies a publication: its dataset id, in lower case (RFC 9562, section 4)."""
+    """Return what identifies a publication: its dataset id, in lower case (RFC 9562,
+    section 4).
+    """
     return dataset_id.lower()
 
 
@@ -64,7 +72,8 @@ class Dataset:
     created_timestamp: datetime
 
 
-# gc=False: texts and periods cannot form a cycle, and a catalogue has thousands of scopes.
+# gc=False: texts and periods cannot form a cycle, and a catalogue has thousands of
+# scopes.
 class Scope(Struct, frozen=True, gc=False):
     """A company scope (spec 2.3).
 
@@ -74,7 +83,8 @@ class Scope(Struct, frozen=True, gc=False):
         description: what it is.
         role: its role; an open set of words.
         aliases: its other names.
-        active_start: the first period in which it is active, of duration 0; None if not given.
+        active_start: the first period in which it is active, of duration 0; None if not
+            given.
         active_end: the last one, likewise.
     """
 
@@ -114,7 +124,8 @@ class ReportingGroup:
         description: what it is.
         basis: its reporting basis; an open set of words.
         cadence: how often it is reported; an open set of words.
-        series: its series: in a `Catalogue` all of them, in a `CataloguePage` those of that page.
+        series: its series: in a `Catalogue` all of them, in a `CataloguePage` those of
+            that page.
     """
 
     reporting_group_id: str
@@ -130,9 +141,11 @@ class CataloguePage(Dataset):
     """One page of a catalogue (spec 4.2): a `Dataset` with some of its series.
 
     Attributes:
-        periods: the fiscal periods found anywhere in the dataset, in the service's order.
+        periods: the fiscal periods found anywhere in the dataset, in the service's
+            order.
         scope_groups: the available company scopes.
-        groups: the reporting groups of this page, each with those of its series that are on it.
+        groups: the reporting groups of this page, each with those of its series that
+            are on it.
         next_cursor: the cursor of the next page; None on the last one.
     """
 
@@ -145,18 +158,21 @@ class CataloguePage(Dataset):
 # Not slotted, for the cached properties (see `Series`); a pickle has the fields only.
 @frozen(repr=False, slots=False, getstate_setstate=True)
 class Catalogue(Dataset, Tabular):
-    """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a query can select.
+    """The whole catalogue of one publication (spec 2.3): a `Dataset` with all that a
+    query can select.
 
-    Iterating gives its series, in the service's order; ``len`` counts them; ``catalogue[series_id]``
-    is one of them. polars and DuckDB read it as the table of `to_arrow`.
+    Iterating gives its series, in the service's order; ``len`` counts them;
+    ``catalogue[series_id]`` is one of them. polars and DuckDB read it as the table of
+    `to_arrow`.
 
     Attributes:
-        periods: the fiscal periods found anywhere in the dataset, oldest first. None of them is
-            promised for every series.
+        periods: the fiscal periods found anywhere in the dataset, oldest first. None of
+            them is promised for every series.
         scope_groups: the available company scopes.
         groups: the reporting groups, each with all its series.
 
-    A text that the service does not send is ``""``. Where pages state different ones, the first page counts.
+    A text that the service does not send is ``""``. Where pages state different ones,
+    the first page counts.
     """
 
     periods: tuple[Period, ...]
@@ -166,7 +182,9 @@ class Catalogue(Dataset, Tabular):
     @property
     def dataset(self) -> Dataset:
         """The publication's metadata."""
-        return Dataset(self.entity_id, self.name, self.dataset_id, self.created_timestamp)
+        return Dataset(
+            self.entity_id, self.name, self.dataset_id, self.created_timestamp
+        )
 
     @cached_property
     def series(self) -> tuple[CatalogueSeries, ...]:
@@ -189,8 +207,12 @@ class Catalogue(Dataset, Tabular):
         return _grouped(self.series, attrgetter("scopes"))
 
     @cached_property
-    def by_triple(self) -> Mapping[tuple[str, str, ScopePath], tuple[CatalogueSeries, ...]]:
-        """The series of each metric, reporting group and scope path; rarely more than one."""
+    def by_triple(
+        self,
+    ) -> Mapping[tuple[str, str, ScopePath], tuple[CatalogueSeries, ...]]:
+        """The series of each metric, reporting group and scope path; rarely more than
+        one.
+        """
         return _grouped(self.series, triple)
 
     @cached_property
@@ -207,8 +229,13 @@ class Catalogue(Dataset, Tabular):
         }
 
     def scope_names(self, path: ScopePath) -> tuple[str, ...]:
-        """Return the names of the scopes on a path, in order; the id of an unlisted scope."""
-        return tuple(self._scopes[ref].name if ref in self._scopes else ref.scope_id for ref in path)
+        """Return the names of the scopes on a path, in order; the id of an unlisted
+        scope.
+        """
+        return tuple(
+            self._scopes[ref].name if ref in self._scopes else ref.scope_id
+            for ref in path
+        )
 
     def listed_scopes(self, path: ScopePath) -> list[Scope]:
         """Return the scopes on a path, in order, without unlisted ones."""
@@ -235,23 +262,27 @@ class Catalogue(Dataset, Tabular):
         """The words of labels, metrics and paths, for `search`."""
         return Index(self)
 
-    def search(self, text: str, *, last_periods: Mapping[str, Period] | None = None) -> SearchResult:
-        """Return the series that the words of a text mean, best first; without words all.
+    def search(
+        self, text: str, *, last_periods: Mapping[str, Period] | None = None
+    ) -> SearchResult:
+        """Return the series that the words of a text mean, best first; without words
+        all.
 
         Case, punctuation and the plural do not matter, and "DilutedEPS" is two words.
-        First come the series whose label, metric or scope the words are, or whose id the
-        text is, and those of the same meaning ("sales": Revenue). Then those whose label
-        begins with the words, those that have all of them in label, metric and names of
-        scopes, and those of which a word is a beginning, initials ("R&D"), an alias or a
-        synonym. Words of the entity's name, the cadence, the basis and the reporting group
-        restrict. Descriptions count only if there are no such series. If no series has all
-        words, those are returned that come close, and `close` of the result is True.
-        Series of the whole entity come before parts. No request.
+        First come the series whose label, metric or scope the words are, or whose id
+        the text is, and those of the same meaning ("sales": Revenue). Then those whose
+        label begins with the words, those that have all of them in label, metric and
+        names of scopes, and those of which a word is a beginning, initials ("R&D"), an
+        alias or a synonym. Words of the entity's name, the cadence, the basis and the
+        reporting group restrict. Descriptions count only if there are no such series.
+        If no series has all words, those are returned that come close, and `close` of
+        the result is True. Series of the whole entity come before parts. No request.
 
         Args:
             text: the words.
-            last_periods: the last period with a value, by series id. Series that end a year
-                before most others come after them, and the result shows since when.
+            last_periods: the last period with a value, by series id. Series that end a
+                year before most others come after them, and the result shows since
+                when.
 
         Raises:
             ArgumentError: `text` is not a str.
@@ -263,12 +294,13 @@ class Catalogue(Dataset, Tabular):
         return rows_of(self, self.series if select is None else self.select(select))
 
     def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
-        """Return the series that a Select means here, in catalogue order; none only of an empty catalogue.
+        """Return the series that a Select means here, in catalogue order; none only of
+        an empty catalogue.
 
         Raises:
-            SelectionError: this catalogue has nothing of the Select, or not all of it. `missing` of the error
-                is what `missing` returns; the message also says what comes close, or which conditions
-                exclude each other.
+            SelectionError: this catalogue has nothing of the Select, or not all of it.
+                `missing` of the error is what `missing` returns; the message also says
+                what comes close, or which conditions exclude each other.
         """
         check_select(select)
         judged = judge(self, select)
@@ -277,18 +309,22 @@ class Catalogue(Dataset, Tabular):
         return judged.series
 
     def missing(self, select: Select) -> Missing:
-        """Return what a Select names and this catalogue does not have, by field; empty if it has all of it.
+        """Return what a Select names and this catalogue does not have, by field; empty
+        if it has all of it.
 
-        Ids and words are listed under their fields, paths in their text form. A series picked by `Select.of`
-        is listed by its id, with its triple where the Select has several of that id. If no series meets all
-        conditions with what exists of them, a further entry is the condition that no series meets (``label``:
-        its text, ``where``: the `name` of the Select), or ``select``, at most 200 characters of the Select.
+        Ids and words are listed under their fields, paths in their text form. A series
+        picked by `Select.of` is listed by its id, with its triple where the Select has
+        several of that id. If no series meets all conditions with what exists of them,
+        a further entry is the condition that no series meets (``label``: its text,
+        ``where``: the `name` of the Select), or ``select``, at most 200 characters of
+        the Select.
         """
         check_select(select)
         return judge(self, select).missing
 
     def resolve(self, periods: PeriodSelection) -> Resolved:
-        """Return the periods to request: rules and open ends resolved against the catalogue's periods.
+        """Return the periods to request: rules and open ends resolved against the
+        catalogue's periods.
 
         Raises:
             SelectionError: this catalogue has none of the periods.
@@ -305,15 +341,20 @@ class Catalogue(Dataset, Tabular):
         periods = f"{counted(len(self.periods), 'period')}: {spanned(self.periods)}"
         lines = [
             named_entity(self),
-            f"publication {self.dataset_id} of {self.created_timestamp:%Y-%m-%d %H:%M %Z}",
+            f"publication {self.dataset_id} of "
+            f"{self.created_timestamp:%Y-%m-%d %H:%M %Z}",
             f"{len(self.series):,} series: {metrics}, {paths}, {groups}",
             periods if self.periods else "no periods",
         ]
-        lines += [f"  {group.reporting_group_id}: {len(group.series):,} series" for group in self.groups]
+        lines += [
+            f"  {group.reporting_group_id}: {len(group.series):,} series"
+            for group in self.groups
+        ]
         return "\n".join(map(printable, lines))
 
     def __repr__(self) -> str:
-        # asyncio.run builds the result's repr and discards it, so the cached properties are not used here.
+        # asyncio.run builds the result's repr and discards it, so the cached properties
+        # are not used here.
         series = sum(len(group.series) for group in self.groups)
         periods = counted(len(self.periods), "period")
         return f"<Catalogue of {named_entity(self)}: {series:,} series, {periods}>"
@@ -322,16 +363,32 @@ class Catalogue(Dataset, Tabular):
         from asyncfin.html import Table, document
 
         groups = [
-            (group.reporting_group_id, group.name, group.basis, group.cadence, f"{len(group.series):,}")
+            (
+                group.reporting_group_id,
+                group.name,
+                group.basis,
+                group.cadence,
+                f"{len(group.series):,}",
+            )
             for group in self.groups
         ]
         metrics = [
-            (metric, series[0].label, str(len({each.scopes for each in series})), f"{len(series):,}")
+            (
+                metric,
+                series[0].label,
+                str(len({each.scopes for each in series})),
+                f"{len(series):,}",
+            )
             for metric, series in islice(self.by_metric.items(), _SHOWN_METRICS)
         ]
         more = len(self.by_metric) - len(metrics)
         notes = (
-            [f"{counted(more, 'more metric')}: catalogue.search(text), catalogue.to_pandas()"] if more else []
+            [
+                f"{counted(more, 'more metric')}: catalogue.search(text), "
+                "catalogue.to_pandas()"
+            ]
+            if more
+            else []
         )
         tables = [
             Table(("metric", "label", "scope paths", "series"), metrics, names=2),
@@ -343,15 +400,18 @@ class Catalogue(Dataset, Tabular):
 def join_pages(dataset: Dataset, pages: Sequence[CataloguePage]) -> Catalogue:
     """Return the catalogue of all its pages, in their order.
 
-    A page may list all scopes of a group, some, or none, and the series of a reporting group may be on many
-    pages (spec 4.2 rule 1). What pages state differently is taken from the first one that states it.
+    A page may list all scopes of a group, some, or none, and the series of a reporting
+    group may be on many pages (spec 4.2 rule 1). What pages state differently is taken
+    from the first one that states it.
     """
     # Most pages repeat the scope groups: the same bytes are the same object.
     repeated = {id(page.scope_groups): page.scope_groups for page in pages}
     scope_groups = []
     for parts in _by_id("scope_group_id", repeated.values()):
         listed = _by_id("scope_id", (part.scopes for part in parts))
-        scopes = tuple(_first_stated(scope, Scope.__struct_fields__) for scope in listed)
+        scopes = tuple(
+            _first_stated(scope, Scope.__struct_fields__) for scope in listed
+        )
         scope_groups.append(_first_stated(parts, _SCOPE_GROUP_FIELDS, scopes=scopes))
     groups = []
     for parts in _by_id("reporting_group_id", (page.groups for page in pages)):
@@ -381,7 +441,9 @@ def _by_id(name: str, pages: Iterable[Iterable[Any]]) -> Iterable[list[Any]]:
 
 
 def _first_stated(parts: Sequence[Any], names: Iterable[str], **joined: Any) -> Any:
-    """Return a thing from its parts: each field as the first part that states it has it."""
+    """Return a thing from its parts: each field as the first part that states it has
+    it.
+    """
     if len(parts) == 1 and not joined:
         return parts[0]
     for name in names:
@@ -390,7 +452,9 @@ def _first_stated(parts: Sequence[Any], names: Iterable[str], **joined: Any) -> 
     return type(parts[0])(**joined)
 
 
-def _grouped(series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]) -> Grouped[K]:
+def _grouped(
+    series: Iterable[CatalogueSeries], key: Callable[[CatalogueSeries], K]
+) -> Grouped[K]:
     """Return the series under each key, both in order of appearance."""
     grouped: dict[K, list[CatalogueSeries]] = {}
     for each in series:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-# How many series of a search are shown as text, and in a notebook; how many columns the text has, and how
-# much of a cell a notebook shows.
+# How many series of a search are shown as text, and in a notebook; how many columns the
+# text has, and how much of a cell a notebook shows.
 _SHOWN = 20
 _SHOWN_HTML = 40
 _WIDTH = 100
@@ -33,12 +33,14 @@ _HEADS = ("metric", "label", "scopes", "group")
 
 @frozen
 class SeriesColumn:
-    """A column of what a catalogue says of its series, in its table and in those of panels.
+    """A column of what a catalogue says of its series, in its table and in those of
+    panels.
 
     Attributes:
         type: the name of its Arrow type, as in docs/schema.md.
         read: its entries for some series of a Catalogue.
-        by: the key of a series: series with an equal one have the same entry. None: all series have.
+        by: the key of a series: series with an equal one have the same entry. None: all
+            series have.
     """
 
     name: str
@@ -54,25 +56,36 @@ _by_path = attrgetter("scopes")
 
 def _same(name: str, attribute: str) -> SeriesColumn:
     return SeriesColumn(
-        name, "word", lambda catalogue, series: [getattr(catalogue, attribute)] * len(series), None
+        name,
+        "word",
+        lambda catalogue, series: [getattr(catalogue, attribute)] * len(series),
+        None,
     )
 
 
 def _field(name: str) -> SeriesColumn:
     read = attrgetter(name)
-    return SeriesColumn(COLUMN_OF[name], "word", lambda _, series: list(map(read, series)), by_id)
+    return SeriesColumn(
+        COLUMN_OF[name], "word", lambda _, series: list(map(read, series)), by_id
+    )
 
 
 def _group(name: str, attribute: str) -> SeriesColumn:
     def read(catalogue: Any, series: Sequence[CatalogueSeries]) -> list[Any]:
-        return [getattr(catalogue.by_group[each.reporting_group_id], attribute) for each in series]
+        return [
+            getattr(catalogue.by_group[each.reporting_group_id], attribute)
+            for each in series
+        ]
 
     return SeriesColumn(name, "word", read, _by_group)
 
 
 def _path(name: str, kind: str, read: Callable[[Any, ScopePath], Any]) -> SeriesColumn:
     return SeriesColumn(
-        name, kind, lambda catalogue, series: [read(catalogue, each.scopes) for each in series], _by_path
+        name,
+        kind,
+        lambda catalogue, series: [read(catalogue, each.scopes) for each in series],
+        _by_path,
     )
 
 
@@ -84,7 +97,11 @@ _FIRST = (
     _field("metric_id"),
     _field("reporting_group_id"),
     _group("reporting_group_name", "name"),
-    _path("scopes", "scopes", lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path]),
+    _path(
+        "scopes",
+        "scopes",
+        lambda _, path: [(ref.scope_group_id, ref.scope_id) for ref in path],
+    ),
     _path("scope_path", "word", lambda _, path: format_path(path)),
     _path("scope_names", "words", lambda catalogue, path: catalogue.scope_names(path)),
     _field("label"),
@@ -95,11 +112,18 @@ _FIRST = (
     _field("number_format"),
 )
 _NAMED = {column.name for column in _FIRST}
-COLUMNS = (*_FIRST, *(_field(name) for name in SERIES_FIELDS if COLUMN_OF[name] not in _NAMED))
+COLUMNS = (
+    *_FIRST,
+    *(_field(name) for name in SERIES_FIELDS if COLUMN_OF[name] not in _NAMED),
+)
 
 
-def rows_of(catalogue: Any, series: Sequence[CatalogueSeries]) -> Iterator[tuple[Any, ...]]:
-    """Return the row of each of some series of a catalogue, with the entries of `COLUMNS`."""
+def rows_of(
+    catalogue: Any, series: Sequence[CatalogueSeries]
+) -> Iterator[tuple[Any, ...]]:
+    """Return the row of each of some series of a catalogue, with the entries of
+    `COLUMNS`.
+    """
     return zip(*(column.read(catalogue, series) for column in COLUMNS), strict=True)
 
 
@@ -116,7 +140,9 @@ def arrow_type(name: str) -> Any:
         case "words":
             return pa.list_(pa.string())
         case "scopes":
-            return pa.list_(pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())]))
+            return pa.list_(
+                pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())])
+            )
         case "sources":
             indices = [("row_index", pa.int64()), ("column_index", pa.int64())]
             return pa.list_(pa.struct([("item_id", pa.string()), *indices]))
@@ -127,14 +153,18 @@ class Tabular:
     """The tables of a `Catalogue`: a row for each series."""
 
     def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield the row of each series that a Select means, with the columns of `to_arrow`."""
+        """Yield the row of each series that a Select means, with the columns of
+        `to_arrow`.
+        """
         raise NotImplementedError
 
     def to_arrow(self, select: Select | None = None) -> pyarrow.Table:
-        """Return an Arrow table with a row for each series, in catalogue order. No request.
+        """Return an Arrow table with a row for each series, in catalogue order. No
+        request.
 
-        The columns are those of series in the long table of a panel (docs/schema.md), with their names,
-        types and order: ``entity_id`` to ``period_meaning``, then ``series_number_format``.
+        The columns are those of series in the long table of a panel (docs/schema.md),
+        with their names, types and order: ``entity_id`` to ``period_meaning``, then
+        ``series_number_format``.
 
         Args:
             select: which series. None: all.
@@ -154,23 +184,28 @@ class Tabular:
         return _polars(self.to_arrow(select))
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the table as a stream of Arrow's C interface, which polars and DuckDB read."""
+        """Return the table as a stream of Arrow's C interface, which polars and DuckDB
+        read.
+        """
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise TypeError: an array, or `pandas.DataFrame(catalogue)`, would be one column of objects."""
+        """Raise TypeError: an array, or `pandas.DataFrame(catalogue)`, would be one
+        column of objects.
+        """
         raise TypeError("a Catalogue is not an array: write catalogue.to_pandas()")
 
 
 class SearchResult(tuple[CatalogueSeries, ...]):
     """The series that a search found: a tuple of `CatalogueSeries`, best first.
 
-    ``str`` and notebooks show metric, label, scope names and group of the first ones. `Select.of` accepts
-    the whole result, or a part of it.
+    ``str`` and notebooks show metric, label, scope names and group of the first ones.
+    `Select.of` accepts the whole result, or a part of it.
 
     Attributes:
-        matches: for each series how it matches the words, and since when it has no values.
+        matches: for each series how it matches the words, and since when it has no
+            values.
     """
 
     matches: tuple[Match, ...]
@@ -187,7 +222,9 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     @property
     def close(self) -> bool:
-        """Whether no series has all words of the text; those in the result come close to it."""
+        """Whether no series has all words of the text; those in the result come close
+        to it.
+        """
         return all(match.rank == Rank.CLOSE for match in self.matches)
 
     def to_arrow(self) -> pyarrow.Table:
@@ -228,32 +265,47 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     def __repr__(self) -> str:
         rows, notes = self._lines(_SHOWN)
-        # Shortened first: a label can have a megabyte, and an escape is longer than its character.
-        texts = [[printable(shorten(cell, _WIDTH)) for cell in row] for row in (_HEADS, *rows)]
+        # Shortened first: a label can have a megabyte, and an escape is longer than its
+        # character.
+        texts = [
+            [printable(shorten(cell, _WIDTH)) for cell in row]
+            for row in (_HEADS, *rows)
+        ]
         widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
         while sum(widths) > _WIDTH - 2 * (len(widths) - 1):
             widths[widths.index(max(widths))] -= 1
         lines = (
             "  ".join(
-                shorten_middle(text, width).ljust(width) for text, width in zip(row, widths, strict=True)
+                shorten_middle(text, width).ljust(width)
+                for text, width in zip(row, widths, strict=True)
             )
             for row in texts
         )
-        return "\n".join((*self._head, *map(str.rstrip, lines), *notes)) if rows else self._head[0]
+        return (
+            "\n".join((*self._head, *map(str.rstrip, lines), *notes))
+            if rows
+            else self._head[0]
+        )
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
         rows, notes = self._lines(_SHOWN_HTML)
         shown = [[shorten_middle(cell, _WIDEST_HTML) for cell in row] for row in rows]
-        return document(self._head, [Table(_HEADS, shown, names=4)] if rows else [], notes)
+        return document(
+            self._head, [Table(_HEADS, shown, names=4)] if rows else [], notes
+        )
 
 
 def _table(rows: Iterable[tuple[Any, ...]]) -> pyarrow.Table:
     entries = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in COLUMNS])
     table: pyarrow.Table = pa.Table.from_arrays(
-        [pa.array(each, kind) for each, kind in zip(entries, schema.types, strict=True)], schema=schema
+        [
+            pa.array(each, kind)
+            for each, kind in zip(entries, schema.types, strict=True)
+        ],
+        schema=schema,
     )
     return table
 
@@ -261,8 +313,8 @@ def _table(rows: Iterable[tuple[Any, ...]]) -> pyarrow.Table:
 def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
     """Return a table of Arrow as a DataFrame with plain strings.
 
-    Of dictionaries pandas makes categories, and its groups are then of all of them: older versions
-    invent zeros for those that a group does not have.
+    Of dictionaries pandas makes categories, and its groups are then of all of them:
+    older versions invent zeros for those that a group does not have.
     """
     library("pandas", "pandas")
     fields = [
@@ -271,7 +323,9 @@ def pandas_frame(table: pyarrow.Table) -> pandas.DataFrame:
         else field
         for field in table.schema
     ]
-    frame: pandas.DataFrame = table.cast(pa.schema(fields, table.schema.metadata)).to_pandas()
+    frame: pandas.DataFrame = table.cast(
+        pa.schema(fields, table.schema.metadata)
+    ).to_pandas()
     return frame
 
 

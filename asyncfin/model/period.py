@@ -22,7 +22,11 @@ def _whole(least: int, most: int) -> checks.Check:
 
 _year_end = checks.whole_number(1, 12)
 _named_after = checks.one_of("end", "start")
-_CHECKS = {"year": _whole(1, 9_999), "end_month": _whole(1, 12), "duration_months": _whole(0, MAX_DURATION)}
+_CHECKS = {
+    "year": _whole(1, 9_999),
+    "end_month": _whole(1, 12),
+    "duration_months": _whole(0, MAX_DURATION),
+}
 
 
 def _as_label(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
@@ -31,9 +35,11 @@ def _as_label(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str
 
 
 class _Checked(StructMeta):
-    """Checks what is constructed in Python; wrong arguments are explained as by `checks.explained`.
+    """Checks what is constructed in Python; wrong arguments are explained as by
+    `checks.explained`.
 
-    Not `__post_init__`: a decoder, which checks by Meta, would call that too, once for each value.
+    Not `__post_init__`: a decoder, which checks by Meta, would call that too, once for
+    each value.
     """
 
     if not TYPE_CHECKING:
@@ -46,7 +52,11 @@ class _Checked(StructMeta):
                     raise
             else:
                 # One expression first: arguments are nearly always valid.
-                year, end_month, duration = made.year, made.end_month, made.duration_months
+                year, end_month, duration = (
+                    made.year,
+                    made.end_month,
+                    made.duration_months,
+                )
                 if not (
                     type(year) is type(end_month) is type(duration) is int
                     and 1 <= year <= 9_999
@@ -59,14 +69,17 @@ class _Checked(StructMeta):
             raise error
 
 
-# A Struct and not an attrs class: msgspec decodes it in C, once for each value of a response.
+# A Struct and not an attrs class: msgspec decodes it in C, once for each value of a
+# response.
 class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
     """A range of fiscal months (spec 2.1), ordered by year, end month and duration.
 
     Args:
         year: the fiscal year, 1 to 9999.
-        end_month: the fiscal month in which the period ends, 1 to 12; not a calendar month.
-        duration_months: its length in months; 0 for a point in time, such as the end of a range.
+        end_month: the fiscal month in which the period ends, 1 to 12; not a calendar
+            month.
+        duration_months: its length in months; 0 for a point in time, such as the end of
+            a range.
 
     Raises:
         SelectionError: a field is not a whole number in its range.
@@ -83,20 +96,27 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 
     @property
     def fiscal_start(self) -> int:
-        """The first month, counted as `fiscal_end` is; a period of duration 0 starts where it ends."""
+        """The first month, counted as `fiscal_end` is; a period of duration 0 starts
+        where it ends.
+        """
         return self.fiscal_end - max(self.duration_months - 1, 0)
 
     @property
     def fiscal_end(self) -> int:
-        """The last month as a number, so that months can be counted: ``year * 12 + end_month``."""
+        """The last month as a number, so that months can be counted: ``year * 12 +
+        end_month``.
+        """
         return self.year * 12 + self.end_month
 
     @property
     def label(self) -> str:
-        """The only text form: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; for all others FY2024-11-05M."""
+        """The only text form: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; for all others
+        FY2024-11-05M.
+        """
         # Not 2024-Q3: pandas, spreadsheets and people take that for a calendar quarter.
         year = f"FY{self.year:04d}"
-        # Every period has one label: three months that end in month 4 are not a quarter.
+        # Every period has one label: three months that end in month 4 are not a
+        # quarter.
         match self.duration_months, self.end_month:
             case 12, 12:
                 return year
@@ -108,19 +128,24 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
                 return f"{year}-9M"
         return f"{year}-{self.end_month:02d}-{self.duration_months:02d}M"
 
-    def end_date(self, year_end: int, named_after: Literal["end", "start"] = "end") -> date:
-        """Return the last day of the period's last calendar month, from the calendar that you state.
+    def end_date(
+        self, year_end: int, named_after: Literal["end", "start"] = "end"
+    ) -> date:
+        """Return the last day of the period's last calendar month, from the calendar
+        that you state.
 
-        The service states no calendar: look the fiscal year of an entity up in its reports. Fiscal years of
-        52 or 53 weeks end some days earlier or later than this day.
+        The service states no calendar: look the fiscal year of an entity up in its
+        reports. Fiscal years of 52 or 53 weeks end some days earlier or later than this
+        day.
 
         Args:
             year_end: the calendar month in which the fiscal year ends, 1 to 12.
-            named_after: ``"end"``: fiscal year Y is the one that ends in calendar year Y; ``"start"``: the
-                one that begins in it.
+            named_after: ``"end"``: fiscal year Y is the one that ends in calendar year
+                Y; ``"start"``: the one that begins in it.
 
         Raises:
-            ArgumentError: an argument is not as described, or the day is not in the years 1 to 9999.
+            ArgumentError: an argument is not as described, or the day is not in the
+                years 1 to 9999.
 
         >>> Period.parse("FY2027-Q1").end_date(1)
         datetime.date(2026, 4, 30)
@@ -129,12 +154,14 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
         """
         _year_end("year_end", year_end)
         _named_after("named_after", named_after)
-        # A year that begins in January ends in its own calendar year, whatever it is named after.
+        # A year that begins in January ends in its own calendar year, whatever it is
+        # named after.
         later = 1 if named_after == "start" and year_end < 12 else 0
         year, index = divmod(self.fiscal_end - 1 + (year_end - 12) + 12 * later, 12)
         if not MINYEAR <= year <= MAXYEAR:
             raise ArgumentError(
-                f"{self} ends in year {year}, and dates are of the years {MINYEAR} to {MAXYEAR}"
+                f"{self} ends in year {year}, and dates are of the years {MINYEAR} to "
+                f"{MAXYEAR}"
             )
         return date(year, index + 1, monthrange(year, index + 1)[1])
 
@@ -146,20 +173,23 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 
     @classmethod
     def parse(cls, label: str) -> Period:
-        """Return the period of a label, which may be without FY if more than the year follows.
+        """Return the period of a label, which may be without FY if more than the year
+        follows.
 
         Raises:
             SelectionError: the text is not the label of a period.
         """
         if not isinstance(label, str) or (period := read_label(label)) is None:
             raise SelectionError(
-                "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, FY2024-9M or FY2024-11-05M,"
+                "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, "
+                "FY2024-9M or FY2024-11-05M,"
                 f" not {checks.short_repr(label)}{period_hint(label)}"
             )
         return period
 
 
-# \d{2,10}: at least two digits, as `label` writes them, and no more than 32 bits can have.
+# \d{2,10}: at least two digits, as `label` writes them, and no more than 32 bits can
+# have.
 _LABEL = (
     r"FY(?P<fiscal>\d{4})"
     r"|(?:FY)?(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
@@ -167,14 +197,20 @@ _LABEL = (
 
 
 def read_label(text: str) -> Period | None:
-    """Return the period of a label, also without its FY (2024-Q3, but not 2024); None for other texts."""
+    """Return the period of a label, also without its FY (2024-Q3, but not 2024); None
+    for other texts.
+    """
     period = _parsed(text)
     # Labels are used as keys, so FY2024-H2 must have no second one, FY2024-12-06M.
-    return period if period is not None and period.label in (text, f"FY{text}") else None
+    return (
+        period if period is not None and period.label in (text, f"FY{text}") else None
+    )
 
 
 def period_ending(fiscal_end: int, months: int = 0) -> Period:
-    """Return the period of a length that ends in a month, counted as `Period.fiscal_end` is."""
+    """Return the period of a length that ends in a month, counted as
+    `Period.fiscal_end` is.
+    """
     # Month 12 must not become month 0 of the next year.
     year, index = divmod(fiscal_end - 1, 12)
     return Period(year, index + 1, months)
@@ -186,7 +222,9 @@ def fiscal_month(period: Period) -> str:
 
 
 def _parsed(label: str) -> Period | None:
-    """Return the period of a label or of a longer form of it (FY2024-12-12M); None for other texts."""
+    """Return the period of a label or of a longer form of it (FY2024-12-12M); None for
+    other texts.
+    """
     found = re.fullmatch(_LABEL, label, re.ASCII)
     if found is None:
         return None
@@ -213,7 +251,9 @@ _MISTAKEN = (_YEAR, f"{_YEAR}{_SEPARATOR}{_PART}", f"{_PART}{_SEPARATOR}{_YEAR}"
 
 
 def intended_period(value: object) -> Period | None:
-    """Return the period that a value probably means, e.g. for FY23, 1Q23, "2024" or 2024; None for others."""
+    """Return the period that a value probably means, e.g. for FY23, 1Q23, "2024" or
+    2024; None for others.
+    """
     match value:
         case Period():
             return value
@@ -229,7 +269,10 @@ def intended_period(value: object) -> Period | None:
 
 def _read_mistaken(text: str) -> Period | None:
     flags = re.ASCII | re.IGNORECASE
-    found = next(filter(None, (re.fullmatch(pattern, text, flags) for pattern in _MISTAKEN)), None)
+    found = next(
+        filter(None, (re.fullmatch(pattern, text, flags) for pattern in _MISTAKEN)),
+        None,
+    )
     if found is None:
         return None
     given = found.groupdict()
@@ -244,6 +287,8 @@ def _read_mistaken(text: str) -> Period | None:
 
 
 def period_hint(value: object) -> str:
-    """Return ``; write "FY2023"`` for a value that probably means a period; "" for any other."""
+    """Return ``; write "FY2023"`` for a value that probably means a period; "" for any
+    other.
+    """
     period = intended_period(value)
     return f'; write "{period.label}"' if period else ""

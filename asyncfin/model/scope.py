@@ -29,10 +29,13 @@ ScopePath: TypeAlias = tuple[ScopeRef, ...]
 """The complete, ordered `scopes` array of a series."""
 AnyRef: TypeAlias = ScopeRef | tuple[str, str]
 AnyPath: TypeAlias = str | AnyRef | Iterable[AnyRef]
-"""What is accepted as a path: its text form, its references or pairs of str, or a single one of them."""
+"""What is accepted as a path: its text form, its references or pairs of str, or a
+single one of them.
+"""
 AnyPaths: TypeAlias = AnyPath | Iterable[AnyPath]
 
-# Only the characters of the text form itself, and the one that escapes: other ids stay readable.
+# Only the characters of the text form itself, and the one that escapes: other ids stay
+# readable.
 _ESCAPES = {"%": "%25", "=": "%3D", "|": "%7C"}  # first the one that escapes
 _ESCAPED = "(?i)%(?:25|3D|7C)"
 
@@ -44,16 +47,19 @@ def _escaped(text: str) -> str:
 
 
 def _unescaped(text: str, whole: str) -> str:
-    # A stray "%" is refused, so that each path has one text form and each text one path.
+    # A stray "%" is refused, so that each path has one text form and each text one
+    # path.
     if "%" in re.sub(_ESCAPED, "", text):
         raise SelectionError(
-            f"scope path {short_repr(whole)}: a % in an id is written %25, an = %3D and a | %7C"
+            f"scope path {short_repr(whole)}: a % in an id is written %25, an = %3D "
+            "and a | %7C"
         )
     return re.sub(_ESCAPED, lambda found: chr(int(found[0][1:], 16)), text)
 
 
 def format_path(path: Iterable[ScopeRef | tuple[str, str]]) -> str:
-    """Return the text form of a scope path: ``group=scope|group=scope``, with %25, %3D, %7C for % = | in ids.
+    """Return the text form of a scope path: ``group=scope|group=scope``, with %25, %3D,
+    %7C for % = | in ids.
 
     Raises:
         SelectionError: it contains something other than `ScopeRef` and pairs of str.
@@ -75,7 +81,9 @@ def parse_path(text: str) -> ScopePath:
     'a=b'
     """
     if not isinstance(text, str):
-        raise SelectionError(f"scope path must be a text such as product=iPhone, not {short_repr(text)}")
+        raise SelectionError(
+            f"scope path must be a text such as product=iPhone, not {short_repr(text)}"
+        )
     return tuple(_parse_ref(part, text) for part in text.split("|")) if text else ()
 
 
@@ -84,7 +92,8 @@ def _parse_ref(part: str, whole: str) -> ScopeRef:
     if not equals or "=" in scope:
         wrong = f", and {short_repr(part)} is not" if part != whole else ""
         raise SelectionError(
-            f"scope path {short_repr(whole)} must be written group=scope|group=scope, such as"
+            f"scope path {short_repr(whole)} must be written group=scope|group=scope, "
+            "such as"
             f" product=iPhone{wrong}"
         )
     return ScopeRef(_unescaped(group, whole), _unescaped(scope, whole))
@@ -95,7 +104,9 @@ def _is_ref(value: object) -> bool:
     if isinstance(value, ScopeRef):
         return isinstance(value.scope_group_id, str) and isinstance(value.scope_id, str)
     return (
-        isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(each, str) for each in value)
+        isinstance(value, (tuple, list))
+        and len(value) == 2
+        and all(isinstance(each, str) for each in value)
     )
 
 
@@ -104,28 +115,38 @@ def as_path(value: object) -> ScopePath:
     if isinstance(value, str):
         return parse_path(value)
     if not isinstance(value, Iterable):
-        raise SelectionError(f"scope path must be a sequence of ScopeRef, not {short_repr(value)}")
+        raise SelectionError(
+            f"scope path must be a sequence of ScopeRef, not {short_repr(value)}"
+        )
     references = tuple(value)
     for each in references:
         if not _is_ref(each):
             raise SelectionError(
-                f"scope path must be of ScopeRef or pairs (scope_group_id, scope_id), not {short_repr(each)}"
+                "scope path must be of ScopeRef or pairs (scope_group_id, scope_id), "
+                f"not {short_repr(each)}"
             )
-    return tuple(each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references)
+    return tuple(
+        each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references
+    )
 
 
 def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
-    """Return scope paths from a collection of them, or a single one, in any form that `as_path` accepts."""
+    """Return scope paths from a collection of them, or a single one, in any form that
+    `as_path` accepts.
+    """
     given: object = value
     if isinstance(given, (str, ScopeRef)):
         return (as_path(given if isinstance(given, str) else (given,)),)
     if not isinstance(given, Iterable):
-        raise SelectionError(f"scope_combinations must be scope paths, not {short_repr(given)}")
+        raise SelectionError(
+            f"scope_combinations must be scope paths, not {short_repr(given)}"
+        )
     items = tuple(given)
     # Several references are one path: a collection of paths contains tuples of them.
     if items and all(_is_ref(each) for each in items):
         return (as_path(items),)
-    # Two texts are the ids of one reference, or the text forms of two paths, which contain "=".
+    # Two texts are the ids of one reference, or the text forms of two paths, which
+    # contain "=".
     if _is_ref(items) and "=" not in "".join(items):
         return (as_path((items,)),)
     return tuple(as_path(each) for each in items)

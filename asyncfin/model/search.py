@@ -1,4 +1,6 @@
-"""The search for series by words: which series of a catalogue they mean, best first. Pure."""
+"""The search for series by words: which series of a catalogue they mean, best first.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,24 @@ class Rank(IntEnum):
 
 
 # They count for nothing.
-_STOP = frozenset(["a", "an", "and", "at", "by", "for", "from", "in", "of", "on", "per", "s", "the", "to"])
+_STOP = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "at",
+        "by",
+        "for",
+        "from",
+        "in",
+        "of",
+        "on",
+        "per",
+        "s",
+        "the",
+        "to",
+    ]
+)
 # They do not prevent a match.
 _WEAK = frozenset(("total", "value", "data"))
 # Nor do these, in a label: "Net Income (Loss) Attributable to Parent" is net income.
@@ -94,7 +113,9 @@ for _line, _phrases in enumerate(_LINES):
         _LINES_BY_NEEDED.setdefault(_needed(_phrase), []).append((_line, _phrase))
 # Phrases of one word are synonyms of each other within any label too.
 _GROUPS = [frozenset(words.split()) for words in ALIKE]
-_GROUPS += [frozenset(phrase[0] for phrase in line if len(phrase) == 1) for line in _LINES]
+_GROUPS += [
+    frozenset(phrase[0] for phrase in line if len(phrase) == 1) for line in _LINES
+]
 _SYNONYMS: dict[str, Words] = {}
 for _group in _GROUPS:
     for _word in _group:
@@ -102,17 +123,23 @@ for _group in _GROUPS:
 _WORDS_OF_LINE = [[phrase[0] for phrase in line if len(phrase) == 1] for line in _LINES]
 
 
-def _meanings(needed: Collection[str], words: Sequence[str], *, is_label: bool) -> set[int]:
-    """Return the lines of synonyms with a phrase that has all needed words, and only words of the text.
+def _meanings(
+    needed: Collection[str], words: Sequence[str], *, is_label: bool
+) -> set[int]:
+    """Return the lines of synonyms with a phrase that has all needed words, and only
+    words of the text.
 
-    A label must have a word as often as the phrase: "cash equivalents" are not "cash and
-    cash equivalents".
+    A label must have a word as often as the phrase: "cash equivalents" are not "cash
+    and cash equivalents".
     """
     return {
         line
         for line, phrase in _LINES_BY_NEEDED.get(_needed(words), ())
         if set(phrase).issuperset(needed)
-        and all(words.count(word) >= (phrase.count(word) if is_label else 1) for word in phrase)
+        and all(
+            words.count(word) >= (phrase.count(word) if is_label else 1)
+            for word in phrase
+        )
     }
 
 
@@ -149,8 +176,8 @@ class Searchable(Protocol):
     def listed_scopes(self, path: ScopePath) -> Sequence[_Scope]: ...
 
 
-# The garbage collector does not look at it, and keeps no tuples of texts: a catalogue has
-# thousands, and a walk over all objects stops the event loop.
+# The garbage collector does not look at it, and keeps no tuples of texts: a catalogue
+# has thousands, and a walk over all objects stops the event loop.
 class _Name(Struct, frozen=True, gc=False):
     """The words of a label and its metric, or of the scopes of a path.
 
@@ -173,7 +200,9 @@ class _Name(Struct, frozen=True, gc=False):
     has_ended: bool = False
 
     def is_called(self, words: Collection[str]) -> bool:
-        """Return whether words are one of its forms, apart from words that mean little."""
+        """Return whether words are one of its forms, apart from words that mean
+        little.
+        """
         wanted = frozenset(words)
         return bool(wanted) and any(
             wanted >= _needed(form) and wanted <= frozenset(form) for form in self.forms
@@ -188,17 +217,25 @@ class _Name(Struct, frozen=True, gc=False):
         return False
 
     def resembles(self, word: str) -> bool:
-        """Return whether a word begins one of its words or its initials, or is a further word for it."""
+        """Return whether a word begins one of its words or its initials, or is a
+        further word for it.
+        """
         if word in self.also:
             return True
-        if len(word) > 1 and any(initials.startswith(word) for initials in self.initials):
+        if len(word) > 1 and any(
+            initials.startswith(word) for initials in self.initials
+        ):
             return True
-        return len(word) > 2 and any(own_word.startswith(word) for own_word in self.words)
+        return len(word) > 2 and any(
+            own_word.startswith(word) for own_word in self.words
+        )
 
 
 @lru_cache(_CACHED_TEXTS)
 def _forms(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return the words of a text, also with camel case as one word: "iphone" means "iPhone"."""
+    """Return the words of a text, also with camel case as one word: "iphone" means
+    "iPhone".
+    """
     return tuple(dict.fromkeys((_stems(text), _stems(text.casefold()))))
 
 
@@ -219,7 +256,9 @@ def _name_of_metric(label: str, metric_id: str) -> _Name:
     label_forms = _forms(label)
     forms = (*label_forms, *_forms(metric))
     words = _distinct(forms)
-    lines = {line for form in forms for line in _meanings(_needed(form), form, is_label=True)}
+    lines = {
+        line for form in forms for line in _meanings(_needed(form), form, is_label=True)
+    }
     of_lines = (word for line in lines for word in _WORDS_OF_LINE[line])
     initials = (
         "".join(word[0] for word in form)
@@ -240,7 +279,9 @@ def _name_of_path(catalogue: Searchable, path: ScopePath) -> _Name:
     names = catalogue.scope_names(path)
     scopes = catalogue.listed_scopes(path)
     forms = tuple(form for name in names for form in _forms(name))
-    aliases = (form for scope in scopes for alias in scope.aliases for form in _forms(alias))
+    aliases = (
+        form for scope in scopes for alias in scope.aliases for form in _forms(alias)
+    )
     words = _distinct(forms)
     has_ended = False
     if catalogue.periods:
@@ -258,19 +299,25 @@ def _context(catalogue: Searchable, group_id: str, basis: str) -> Words:
 
 
 class Index:
-    """The words of a catalogue: of its labels and metrics, its paths, and its groups."""
+    """The words of a catalogue: of its labels and metrics, its paths, and its
+    groups.
+    """
 
     def __init__(self, catalogue: Searchable) -> None:
         series = catalogue.series
         self.metrics = {
-            key: _name_of_metric(*key) for key in dict.fromkeys((one.label, one.metric_id) for one in series)
+            key: _name_of_metric(*key)
+            for key in dict.fromkeys((one.label, one.metric_id) for one in series)
         }
         self.paths = {
-            path: _name_of_path(catalogue, path) for path in dict.fromkeys(one.scopes for one in series)
+            path: _name_of_path(catalogue, path)
+            for path in dict.fromkeys(one.scopes for one in series)
         }
         self.contexts = {
             key: _context(catalogue, *key)
-            for key in dict.fromkeys((one.reporting_group_id, one.basis) for one in series)
+            for key in dict.fromkeys(
+                (one.reporting_group_id, one.basis) for one in series
+            )
         }
         names = (*self.metrics.values(), *self.paths.values())
         self.vocabulary = frozenset(word for name in names for word in name.words)
@@ -291,7 +338,8 @@ class _Query:
     Attributes:
         words: those that a series must have, in the singular and in order.
         weak: the others, which count where series are equal.
-        initials: those with "&", as the initials of what they stand for: "R&D" as "rad".
+        initials: those with "&", as the initials of what they stand for: "R&D" as
+            "rad".
         id: the text as an id, without case.
     """
 
@@ -314,10 +362,14 @@ class _Query:
         )
 
     def meanings(self, words: Sequence[str]) -> set[int]:
-        """Return the lines of synonyms of some of its words: "book value" has one, "book" has not."""
+        """Return the lines of synonyms of some of its words: "book value" has one,
+        "book" has not.
+        """
         return _meanings(words, (*words, *self.weak), is_label=False)
 
-    def matched_words(self, name: _Name, path: _Name, context: Words) -> tuple[str, ...]:
+    def matched_words(
+        self, name: _Name, path: _Name, context: Words
+    ) -> tuple[str, ...]:
         """Return the words that a series has or resembles."""
         return tuple(
             word
@@ -331,16 +383,21 @@ class _Query:
 
     def rank(self, name: _Name, path: _Name, context: Words) -> Rank | None:
         """Return how a series matches without its description, or None."""
-        # What is a word of the label is compared with it; of the rest, what is a word of
-        # the scopes or of the group only restricts.
+        # What is a word of the label is compared with it; of the rest, what is a word
+        # of the scopes or of the group only restricts.
         meant = tuple(
-            word for word in self.words if word in name.words or not (word in path.words or word in context)
+            word
+            for word in self.words
+            if word in name.words or not (word in path.words or word in context)
         )
-        scoped = tuple(word for word in self.words if word in path.words or word not in context)
+        scoped = tuple(
+            word for word in self.words if word in path.words or word not in context
+        )
         missing = [word for word in meant if word not in name.words]
         if not missing and name.is_called(meant):
             return Rank.EXACT
-        # "Sales" means revenue before it means the line "Sales" in a table about derivatives.
+        # "Sales" means revenue before it means the line "Sales" in a table about
+        # derivatives.
         if path.is_called(scoped) and not self.meanings(scoped):
             return Rank.EXACT
         if name.meanings and not self.meanings(meant).isdisjoint(name.meanings):
@@ -359,8 +416,8 @@ class Match:
     Attributes:
         rank: how it matches the words.
         series: the series.
-        ended: its last period with a value, if that is a year before most others'. Otherwise,
-            or if it is unknown, None.
+        ended: its last period with a value, if that is a year before most others'.
+            Otherwise, or if it is unknown, None.
     """
 
     rank: Rank
@@ -372,14 +429,17 @@ class Match:
         return text if self.ended is None else f"{text} (no value since {self.ended})"
 
 
-def search(catalogue: Searchable, text: str, last_periods: Mapping[str, Period] | None = None) -> list[Match]:
-    """Return the series that the words of a text mean, best first; without words all, in catalogue order.
+def search(
+    catalogue: Searchable, text: str, last_periods: Mapping[str, Period] | None = None
+) -> list[Match]:
+    """Return the series that the words of a text mean, best first; without words all,
+    in catalogue order.
 
-    First what is called so or means the same, then other matches; in each the series that
-    still have values before the ended ones, then by `Rank`, consolidated before parts,
-    current scopes before ended ones, and by the fewest weak words, scopes and other words
-    of the label. Descriptions are only searched if nothing else matches, and words that
-    are spelt alike only if no series has all words.
+    First what is called so or means the same, then other matches; in each the series
+    that still have values before the ended ones, then by `Rank`, consolidated before
+    parts, current scopes before ended ones, and by the fewest weak words, scopes and
+    other words of the label. Descriptions are only searched if nothing else matches,
+    and words that are spelt alike only if no series has all words.
 
     Args:
         catalogue: the catalogue.
@@ -389,7 +449,10 @@ def search(catalogue: Searchable, text: str, last_periods: Mapping[str, Period] 
     ended = _ended(last_periods or {})
     query = _Query.of(text)
     if not words_of(text):
-        return [Match(Rank.EXACT, series, ended.get(series.series_id)) for series in catalogue.series]
+        return [
+            Match(Rank.EXACT, series, ended.get(series.series_id))
+            for series in catalogue.series
+        ]
     if not query.words:
         return []
     ranks = _ranks(catalogue, query) or _described(catalogue, query)
@@ -414,7 +477,11 @@ def search(catalogue: Searchable, text: str, last_periods: Mapping[str, Period] 
             not is_consolidated(one),
             path.has_ended,
             sum(word not in name.words for word in query.weak)
-            + sum(not initials.startswith(pair) for pair in query.initials for initials in letters),
+            + sum(
+                not initials.startswith(pair)
+                for pair in query.initials
+                for initials in letters
+            ),
             len(one.scopes),
             sum(word not in (*query.words, *query.weak) for word in name.label),
             place,
@@ -434,7 +501,8 @@ class Found(Struct, frozen=True):
         metric_id: the metric.
         scopes: the scope path.
         series: its series, best first, each with the position of its catalogue.
-        ended: since when the first of them has no values; None if it has, or that is unknown.
+        ended: since when the first of them has no values; None if it has, or that is
+            unknown.
     """
 
     rank: Rank
@@ -451,7 +519,13 @@ def group_matches(results: Iterable[Iterable[Match]]) -> list[Found]:
     """
     groups: dict[tuple[str, ScopePath], Found] = {}
     matches = [
-        (match.rank > Rank.MEANING, match.ended is not None, match.rank, position, match)
+        (
+            match.rank > Rank.MEANING,
+            match.ended is not None,
+            match.rank,
+            position,
+            match,
+        )
         for position, result in enumerate(results)
         for match in result
     ]
@@ -467,7 +541,9 @@ def group_matches(results: Iterable[Iterable[Match]]) -> list[Found]:
 
 
 def _ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
-    """Return the series whose last value is a year before the one that most series have last."""
+    """Return the series whose last value is a year before the one that most series have
+    last.
+    """
     ends = sorted(period.fiscal_end for period in last_periods.values())
     if not ends:
         return {}
@@ -504,7 +580,9 @@ def _ranks(catalogue: Searchable, query: _Query) -> dict[int, Rank]:
 
 
 def _described(catalogue: Searchable, query: _Query) -> dict[int, Rank]:
-    """Return the places of the series that have the words with those of their description."""
+    """Return the places of the series that have the words with those of their
+    description.
+    """
     index = catalogue._search_index
     words_by_text: dict[str, Words] = {}
     ranks: dict[int, Rank] = {}
@@ -519,9 +597,13 @@ def _described(catalogue: Searchable, query: _Query) -> dict[int, Rank]:
 
 
 def _respelt(query: _Query, vocabulary: Words) -> _Query:
-    """Return the query with each unknown word as the catalogue spells the one most like it."""
+    """Return the query with each unknown word as the catalogue spells the one most like
+    it.
+    """
     words = [
-        word if word in vocabulary else next(iter(alike(word, vocabulary, 1, _ALIKE_SHARE)), word)
+        word
+        if word in vocabulary
+        else next(iter(alike(word, vocabulary, 1, _ALIKE_SHARE)), word)
         for word in query.words
     ]
     return _Query(tuple(dict.fromkeys(words)), query.weak)
@@ -530,24 +612,35 @@ def _respelt(query: _Query, vocabulary: Words) -> _Query:
 def _close(catalogue: Searchable, query: _Query) -> dict[int, Rank]:
     """Return the places of the series that have most of the words."""
     index = catalogue._search_index
-    counts = [len(query.matched_words(*index.names_of(series))) for series in catalogue.series]
+    counts = [
+        len(query.matched_words(*index.names_of(series))) for series in catalogue.series
+    ]
     most = max(counts, default=0)
-    return {place: Rank.CLOSE for place, count in enumerate(counts) if 0 < count == most}
+    return {
+        place: Rank.CLOSE for place, count in enumerate(counts) if 0 < count == most
+    }
 
 
-def close_metrics(catalogues: Sequence[Searchable], name: str, most: int = 3) -> list[str]:
+def close_metrics(
+    catalogues: Sequence[Searchable], name: str, most: int = 3
+) -> list[str]:
     """Return the metric ids that an unknown one probably means, the best first.
 
-    First those that differ in case only or are spelt alike, then the first of a search for its words.
+    First those that differ in case only or are spelt alike, then the first of a search
+    for its words.
     """
     if len(name) > LONGEST:
         return []
     folded: dict[str, list[str]] = {}
-    metric_ids = dict.fromkeys(metric for listed in catalogues for metric in listed.by_metric)
+    metric_ids = dict.fromkeys(
+        metric for listed in catalogues for metric in listed.by_metric
+    )
     for metric_id in metric_ids:
         folded.setdefault(metric_id.casefold(), []).append(metric_id)
     alike_names = alike(name.strip().casefold(), folded, most, SAME)
-    close = dict.fromkeys(metric for folded_id in alike_names for metric in folded[folded_id])
+    close = dict.fromkeys(
+        metric for folded_id in alike_names for metric in folded[folded_id]
+    )
     # Of "us-gaap:Revenue" the last part is what is meant.
     words = re.split("[:/]", name)[-1]
     if words_of(words):

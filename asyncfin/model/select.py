@@ -11,7 +11,14 @@ from attrs import Attribute, evolve, field, fields, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
-from asyncfin.model.scope import AnyPaths, ScopePath, ScopeRef, as_paths, format_path, parse_path
+from asyncfin.model.scope import (
+    AnyPaths,
+    ScopePath,
+    ScopeRef,
+    as_paths,
+    format_path,
+    parse_path,
+)
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import listed
 
@@ -23,30 +30,40 @@ Ids: TypeAlias = tuple[str, ...] | None
 
 
 def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
-    """Read a str as one id, a collection as distinct ids; `_check_ids` refuses the rest."""
+    """Read a str as one id, a collection as distinct ids; `_check_ids` refuses the
+    rest.
+    """
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
     given = tuple(value) if isinstance(value, Iterable) else (value,)
     # Others than str may not be hashable; `_check_ids` names them.
-    return tuple(dict.fromkeys(given)) if all(isinstance(each, str) for each in given) else given
+    return (
+        tuple(dict.fromkeys(given))
+        if all(isinstance(each, str) for each in given)
+        else given
+    )
 
 
 def _paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
     if isinstance(value, str) and value and "=" not in value:
         raise SelectionError(
-            f"scope_combinations must be scope paths such as 'segment=cloud', not {checks.short_repr(value)};"
+            "scope_combinations must be scope paths such as 'segment=cloud', not "
+            f"{checks.short_repr(value)};"
             " several metrics are one collection: Select([first, second])"
         )
     return None if value is None else tuple(dict.fromkeys(as_paths(value)))
 
 
 def _check_ids(
-    _: object, attribute: Attribute[tuple[str, ...] | None], value: Iterable[object] | None
+    _: object,
+    attribute: Attribute[tuple[str, ...] | None],
+    value: Iterable[object] | None,
 ) -> None:
     for each in value or ():
         if not isinstance(each, str):
             raise SelectionError(
-                f"{attribute.name} must be a str or a collection of str, not {checks.short_repr(each)}"
+                f"{attribute.name} must be a str or a collection of str, not "
+                f"{checks.short_repr(each)}"
             )
 
 
@@ -55,7 +72,8 @@ _text_or_none = checks.instance_of(str).optional().as_selection_error().field
 
 @frozen
 class Wanted:
-    """One series picked by hand: its triple, and its id, which decides between several of one triple.
+    """One series picked by hand: its triple, and its id, which decides between several
+    of one triple.
 
     Without an id, the triple must have a single series.
     """
@@ -66,7 +84,9 @@ class Wanted:
     series_id: str | None
 
     def __str__(self) -> str:
-        triple = f"({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
+        triple = (
+            f"({self.metric_id}, {self.reporting_group_id}, {format_path(self.scopes)})"
+        )
         return triple if self.series_id is None else f"{self.series_id} {triple}"
 
 
@@ -74,12 +94,16 @@ def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     """Return the field that a keyword argument probably means, with its value."""
     from difflib import get_close_matches  # rarely needed
 
-    known = [each.name for each in fields(Select) if each.init and not each.name.startswith("_")]
+    known = [
+        each.name
+        for each in fields(Select)
+        if each.init and not each.name.startswith("_")
+    ]
     for word, value in kwargs.items():
         if word not in known:
-            near = [each for each in known if word.removesuffix("s") in each] or get_close_matches(
-                word, known
-            )
+            near = [
+                each for each in known if word.removesuffix("s") in each
+            ] or get_close_matches(word, known)
             return f"{name}({near[0]}={checks.short_repr(value)})" if near else ""
     return f"{name}({[*args]!r})" if all(isinstance(each, str) for each in args) else ""
 
@@ -89,26 +113,29 @@ def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
 class Select:
     """A choice of series. Every given field narrows it; `Select()` is everything.
 
-    A str is one id, a collection means "one of these". The same Select applies to any catalogue
-    (`Catalogue.select`), so it survives a new publication.
+    A str is one id, a collection means "one of these". The same Select applies to any
+    catalogue (`Catalogue.select`), so it survives a new publication.
 
     Args:
         metric_ids: metric ids.
-        scope_combinations: complete scope paths, or a single one: of `ScopeRef`, of pairs of str, or
-            in the text form ``group=scope|group=scope``. The path without scopes is ``""``, or ``()`` within
-            a collection.
+        scope_combinations: complete scope paths, or a single one: of `ScopeRef`, of
+            pairs of str, or in the text form ``group=scope|group=scope``. The path
+            without scopes is ``""``, or ``()`` within a collection.
         reporting_group_ids: reporting group ids.
         scope_group_ids: paths that use exactly these scope groups, in any order.
         basis: bases of the series, such as ``"segment"``.
         cadence: cadences of the series' reporting group, such as ``"annual"``.
         period_meaning: period meanings of the series.
         label: a substring of the series' label, compared without case.
-        series_ids: series ids. They are those of one publication; use `Select.of` to keep a choice longer.
-        where: a function that takes a `CatalogueSeries` and returns whether to include it.
+        series_ids: series ids. They are those of one publication; use `Select.of` to
+            keep a choice longer.
+        where: a function that takes a `CatalogueSeries` and returns whether to include
+            it.
         name: represents `where` where the Select is written down.
 
     Raises:
-        SelectionError: a field is an empty collection, or contains a value of the wrong type.
+        SelectionError: a field is an empty collection, or contains a value of the wrong
+            type.
 
     >>> Select(metric_ids="Revenue", basis=["segment", "product"])
     Select(metric_ids=('Revenue',), basis=('segment', 'product'))
@@ -116,8 +143,12 @@ class Select:
 
     # `asyncfin.model.judge.CRITERIA` defines what a field means in a catalogue.
     metric_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
-    scope_combinations: tuple[ScopePath, ...] | None = field(default=None, converter=_paths)
-    reporting_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    scope_combinations: tuple[ScopePath, ...] | None = field(
+        default=None, converter=_paths
+    )
+    reporting_group_ids: Ids = field(
+        default=None, converter=_one_of, validator=_check_ids
+    )
     scope_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     basis: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     cadence: Ids = field(default=None, converter=_one_of, validator=_check_ids)
@@ -126,47 +157,70 @@ class Select:
     series_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
     where: Callable[[CatalogueSeries], bool] | None = None
     name: str | None = field(default=None, validator=_text_or_none)
-    _picked: tuple[Wanted, ...] | None = field(default=None, kw_only=True, alias="_picked")
+    _picked: tuple[Wanted, ...] | None = field(
+        default=None, kw_only=True, alias="_picked"
+    )
 
     def __attrs_post_init__(self) -> None:
         for attribute in fields(type(self)):
-            # An empty choice is mostly a filter that found nothing; read as "no choice" it would request
-            # everything.
+            # An empty choice is mostly a filter that found nothing; read as "no choice"
+            # it would request everything.
             if getattr(self, attribute.name) == ():
                 # As `of` and the written form call it.
                 picked = attribute.name == "_picked"
-                name, hint = ("series", "write Select()") if picked else (attribute.name, "leave it out")
-                raise SelectionError(f"{name} must not be empty; {hint} to take every one")
+                name, hint = (
+                    ("series", "write Select()")
+                    if picked
+                    else (attribute.name, "leave it out")
+                )
+                raise SelectionError(
+                    f"{name} must not be empty; {hint} to take every one"
+                )
         if self.where is not None and not callable(self.where):
-            raise SelectionError(f"where must be a predicate on a CatalogueSeries, not {self.where!r}")
+            raise SelectionError(
+                f"where must be a predicate on a CatalogueSeries, not {self.where!r}"
+            )
 
     @classmethod
-    def of(cls, series: CatalogueSeries | Series | Iterable[CatalogueSeries | Series]) -> Select:
+    def of(
+        cls, series: CatalogueSeries | Series | Iterable[CatalogueSeries | Series]
+    ) -> Select:
         """Return the Select of just these series, from a catalogue or a panel.
 
-        Kept are each one's metric, reporting group and scope path, and its id, which decides only
-        where a catalogue has several series of one such triple.
+        Kept are each one's metric, reporting group and scope path, and its id, which
+        decides only where a catalogue has several series of one such triple.
         """
         several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
         if not isinstance(several, Iterable):
-            raise SelectionError(f"series must be of a catalogue or a panel, not {checks.short_repr(series)}")
+            raise SelectionError(
+                "series must be of a catalogue or a panel, not "
+                f"{checks.short_repr(series)}"
+            )
         wanted: dict[Wanted, None] = {}
         for each in several:
             if not isinstance(each, (CatalogueSeries, Series)):
                 raise SelectionError(
-                    f"series must be of a catalogue or a panel, not {checks.short_repr(each)}"
+                    "series must be of a catalogue or a panel, not "
+                    f"{checks.short_repr(each)}"
                 )
             # A dict for its order: the same choice is the same Select.
-            wanted[Wanted(each.metric_id, each.reporting_group_id, each.scopes, each.series_id)] = None
+            wanted[
+                Wanted(
+                    each.metric_id, each.reporting_group_id, each.scopes, each.series_id
+                )
+            ] = None
         return cls(_picked=tuple(wanted))
 
     @property
     def picked(self) -> tuple[Wanted, ...] | None:
-        """The series given to `Select.of`: the triple and the id of each. None: none were given."""
+        """The series given to `Select.of`: the triple and the id of each. None: none
+        were given.
+        """
         return self._picked
 
     def to_json(self) -> str:
-        """Return the Select as JSON: an object of the given fields, paths in their text form.
+        """Return the Select as JSON: an object of the given fields, paths in their text
+        form.
 
         `from_json` reads it. A `where` is written as its `name`, and cannot be read.
 
@@ -176,7 +230,9 @@ class Select:
         written: dict[str, Any] = _converter().unstructure(self)
         if self.where is not None:
             if not self.name:
-                raise SelectionError("a Select with `where` needs a `name` to be written down by")
+                raise SelectionError(
+                    "a Select with `where` needs a `name` to be written down by"
+                )
             written["where"] = written.pop("name")
         return json.dumps(written, ensure_ascii=False)
 
@@ -184,8 +240,9 @@ class Select:
     def from_json(cls, text: str | bytes) -> Select:
         """Return the Select that `to_json` wrote.
 
-        The rows of ``series`` are metric, reporting group, scope path (in its text form) and series id; the
-        id may be left out. A row that then matches several series is refused when it is selected.
+        The rows of ``series`` are metric, reporting group, scope path (in its text
+        form) and series id; the id may be left out. A row that then matches several
+        series is refused when it is selected.
 
         Raises:
             SelectionError: the text is not such JSON, or its Select had a `where`.
@@ -195,7 +252,9 @@ class Select:
         written = _read_object(text)
         if "where" in written:
             name = checks.short_repr(written["where"])
-            raise SelectionError(f"where must be a predicate; a written Select has only its name, {name}")
+            raise SelectionError(
+                f"where must be a predicate; a written Select has only its name, {name}"
+            )
         try:
             return _converter().structure(written, cls)
         except ForbiddenExtraKeysError as error:
@@ -230,7 +289,9 @@ def _read_object(text: str | bytes) -> dict[str, Any]:
             f"a Select must be written as JSON, not {checks.short_repr(text)}: {error}"
         ) from None
     if not isinstance(written, dict):
-        raise SelectionError(f"a Select must be written as a JSON object, not {checks.short_repr(text)}")
+        raise SelectionError(
+            f"a Select must be written as a JSON object, not {checks.short_repr(text)}"
+        )
     return written
 
 
@@ -244,7 +305,9 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @cache
 def _converter() -> Converter:
-    """Return a converter that writes only the given fields, and reads with the checks of Select."""
+    """Return a converter that writes only the given fields, and reads with the checks
+    of Select.
+    """
     from cattrs import Converter  # slow to import, and rarely needed
     from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
@@ -256,7 +319,9 @@ def _converter() -> Converter:
             converter,
             _cattrs_omit_if_default=True,
             where=override(omit=True),
-            scope_combinations=override(unstruct_hook=lambda paths: [*map(format_path, paths)]),
+            scope_combinations=override(
+                unstruct_hook=lambda paths: [*map(format_path, paths)]
+            ),
             _picked=override(
                 rename="series",
                 unstruct_hook=lambda picked: [
@@ -288,11 +353,14 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
     if rows is None:
         return None
     if not isinstance(rows, list) or not all(
-        isinstance(row, list) and len(row) in (3, 4) and all(isinstance(each, str) for each in row)
+        isinstance(row, list)
+        and len(row) in (3, 4)
+        and all(isinstance(each, str) for each in row)
         for row in rows
     ):
         raise SelectionError(
-            "series must be rows of metric, reporting group and scope path, with or without a series id,"
+            "series must be rows of metric, reporting group and scope path, with or "
+            "without a series id,"
             f" not {checks.short_repr(rows)}"
         )
     return tuple(
@@ -302,12 +370,20 @@ def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
 
 
 def _select_hint(value: object) -> str:
-    """Return ``; write Select('Revenue')`` for what is probably a metric id, or several, or is the class."""
+    """Return ``; write Select('Revenue')`` for what is probably a metric id, or
+    several, or is the class.
+    """
     if value is Select:
         return "; write Select()"
     if isinstance(value, str):
         return f"; write Select({checks.short_repr(value)})"
-    return "; write Select(metric_ids)" if isinstance(value, (list, tuple, set, frozenset)) else ""
+    return (
+        "; write Select(metric_ids)"
+        if isinstance(value, (list, tuple, set, frozenset))
+        else ""
+    )
 
 
-check_select = partial(evolve(checks.instance_of(Select).as_selection_error(), hint=_select_hint), "select")
+check_select = partial(
+    evolve(checks.instance_of(Select).as_selection_error(), hint=_select_hint), "select"
+)

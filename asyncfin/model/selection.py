@@ -1,4 +1,6 @@
-"""Period selections (spec 4.3): which periods a question means, in the words of code and of people."""
+"""Period selections (spec 4.3): which periods a question means, in the words of code
+and of people.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,24 @@ from asyncfin.model.period import (
 )
 from asyncfin.model.words import counted, either, listed, spanned
 
-# How many periods of another kind, and how many of the given labels, an error proposes at most.
+# How many periods of another kind, and how many of the given labels, an error proposes
+# at most.
 _FEW = 3
 _MOST_LABELS = 20
-# Month 1 of year 1, counted as in `Period.fiscal_end`: a long period can start before it.
+# Month 1 of year 1, counted as in `Period.fiscal_end`: a long period can start before
+# it.
 _FIRST_MONTH = 13
 
 
 Bound: TypeAlias = Period | str | tuple[int, int] | int
 
 
-def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = False) -> Period | None:
-    """Return one end of a range as a point in time: of a period, its first month or its last."""
+def _bound(
+    name: str, value: Bound | None, *, start: bool, whole_years: bool = False
+) -> Period | None:
+    """Return one end of a range as a point in time: of a period, its first month or its
+    last.
+    """
     match value:
         case None:
             return None
@@ -43,15 +51,19 @@ def _bound(name: str, value: Bound | None, *, start: bool, whole_years: bool = F
         case int() if type(value) is int:
             if 0 < value < LEAST_BARE_YEAR:
                 latest = f"Annual(last={value}) or Quarterly(last={value})"
-                raise SelectionError(f"{name} is the year {value}; for the latest {value} write {latest}")
+                raise SelectionError(
+                    f"{name} is the year {value}; for the latest {value} write {latest}"
+                )
             return Period(value, 1 if start else 12, 0)
     if not isinstance(value, Period):
         raise SelectionError(
-            f"{name} must be a Period or its label (FY2024, FY2024-Q3), a pair (year, end_month) of fiscal"
+            f"{name} must be a Period or its label (FY2024, FY2024-Q3), a pair (year, "
+            "end_month) of fiscal"
             f" months or a year, not {checks.short_repr(value)}{period_hint(value)}"
         )
-    # Fiscal years end in month 12, so the month of the start makes no difference. The period's end month is
-    # kept: it is what the written questions of existing extractions contain.
+    # Fiscal years end in month 12, so the month of the start makes no difference. The
+    # period's end month is kept: it is what the written questions of existing
+    # extractions contain.
     if not start or (whole_years and value.duration_months <= value.end_month):
         return Period(value.year, value.end_month, 0)
     return period_ending(max(value.fiscal_start, _FIRST_MONTH))
@@ -62,7 +74,9 @@ def _start(value: Bound | None, self_: Any) -> Period | None:
 
 
 # Annotated, since pyright takes a Converter for one of Periods only.
-_as_start: Callable[[Bound | None], Period | None] = cast(Any, Converter(_start, takes_self=True))
+_as_start: Callable[[Bound | None], Period | None] = cast(
+    Any, Converter(_start, takes_self=True)
+)
 
 
 def _end(value: Bound | None) -> Period | None:
@@ -79,11 +93,14 @@ class Listing(Protocol):
 def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     if not isinstance(value, (Period, str, Iterable)):
         raise SelectionError(
-            f"periods must be Periods or their labels, not {checks.short_repr(value)}{period_hint(value)}"
+            "periods must be Periods or their labels, not "
+            f"{checks.short_repr(value)}{period_hint(value)}"
         )
     # A label is a str, which is iterable too.
     given = (value,) if isinstance(value, (Period, str)) else tuple(value)
-    periods = tuple(Period.parse(each) if isinstance(each, str) else each for each in given)
+    periods = tuple(
+        Period.parse(each) if isinstance(each, str) else each for each in given
+    )
     for period in periods:
         if not isinstance(period, Period):
             raise SelectionError(
@@ -108,7 +125,9 @@ def _shortened(labels: Sequence[object]) -> str:
 def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     if kwargs or not args:
         return f'{name}(["FY2023", "FY2024"])'
-    labels = [period.label if (period := intended_period(each)) else each for each in args]
+    labels = [
+        period.label if (period := intended_period(each)) else each for each in args
+    ]
     return f"{name}({_shortened(labels)})"
 
 
@@ -117,8 +136,8 @@ def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) 
 class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
 
-    A panel has all of them, without values where the catalogue does not list the period. If the catalogue
-    lists none of them, planning raises SelectionError.
+    A panel has all of them, without values where the catalogue does not list the
+    period. If the catalogue lists none of them, planning raises SelectionError.
 
     Raises:
         SelectionError: no period is named, or one is named twice.
@@ -137,7 +156,8 @@ class Exact:
         return f"Exact({labels if len(labels) > 1 else repr(labels[0])})"
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
-        """Return these periods, so that every selection but `Trailing` can be resolved. No request.
+        """Return these periods, so that every selection but `Trailing` can be resolved.
+        No request.
 
         Raises:
             SelectionError: none of the catalogues lists any of them.
@@ -158,7 +178,9 @@ def _latest(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
 
 
 def _start_and_end(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    return f"{name}(2023, 2024), or Annual(last=...) or Quarterly(last=...) for the latest"
+    return (
+        f"{name}(2023, 2024), or Annual(last=...) or Quarterly(last=...) for the latest"
+    )
 
 
 @checks.explained(_start_and_end)
@@ -173,7 +195,8 @@ class _Bounded:
         start, end = self.start, self.end
         if start is not None and end is not None and end < start:
             raise SelectionError(
-                f"end must not be before start: {fiscal_month(end)} is before {fiscal_month(start)}"
+                f"end must not be before start: {fiscal_month(end)} is before "
+                f"{fiscal_month(start)}"
             )
 
     def admits(self, period: Period) -> bool:
@@ -186,7 +209,9 @@ class _Bounded:
 
     def _arguments(self) -> list[str]:
         start, end = _bound_code(self.start, 1), _bound_code(self.end, 12)
-        return [each for each in (start, end if start or not end else f"end={end}") if each]
+        return [
+            each for each in (start, end if start or not end else f"end={end}") if each
+        ]
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         """Return those of the periods that are selected, oldest first."""
@@ -201,13 +226,15 @@ class _Bounded:
         )
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
-        """Return the selected periods of one or several catalogues as `Exact`, oldest first. No request.
+        """Return the selected periods of one or several catalogues as `Exact`, oldest
+        first. No request.
 
-        Resolve once to compare entities: left as a rule, ``last=2`` selects different years for entities
-        whose latest years differ.
+        Resolve once to compare entities: left as a rule, ``last=2`` selects different
+        years for entities whose latest years differ.
 
         Args:
-            catalogues: a Catalogue or several; the periods of all of them together count.
+            catalogues: a Catalogue or several; the periods of all of them together
+                count.
 
         Raises:
             SelectionError: none of the catalogues has such a period.
@@ -218,7 +245,9 @@ class _Bounded:
 
 
 def _bound_code(bound: Period | None, month: int) -> str:
-    """Return one end of a range as Python; a year, if its month is the one that a year means. "": none."""
+    """Return one end of a range as Python; a year, if its month is the one that a year
+    means. "": none.
+    """
     if bound is None:
         return ""
     is_year = bound.end_month == month and bound.year >= LEAST_BARE_YEAR
@@ -228,10 +257,15 @@ def _bound_code(bound: Period | None, month: int) -> str:
 def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
     # A Catalogue is iterable too, over its series.
     several = (catalogues,) if hasattr(catalogues, "periods") else catalogues
-    given = tuple(several) if isinstance(several, Iterable) and not isinstance(several, str) else ()
+    given = (
+        tuple(several)
+        if isinstance(several, Iterable) and not isinstance(several, str)
+        else ()
+    )
     if not given or not all(hasattr(each, "periods") for each in given):
         raise SelectionError(
-            f"catalogues must be a Catalogue or several, not {checks.short_repr(catalogues)};"
+            "catalogues must be a Catalogue or several, not "
+            f"{checks.short_repr(catalogues)};"
             " write await client.catalogue(entity_id)"
         )
     return {period for each in given for period in each.periods}
@@ -239,25 +273,28 @@ def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
 
 def _unresolved(selection: Exact | _Bounded, union: Iterable[Period]) -> SelectionError:
     return nothing_selected(
-        f"periods: no catalogue has any of {describe(selection)}; there are", union, selection
+        f"periods: no catalogue has any of {describe(selection)}; there are",
+        union,
+        selection,
     )
 
 
 class FiscalRange(_Bounded):
-    """All periods whose fiscal end lies between two ends, both included (spec 4.3, mode ``fiscal_range``).
+    """All periods whose fiscal end lies between two ends, both included (spec 4.3, mode
+    ``fiscal_range``).
 
     Every duration counts: quarters, half years and years side by side.
 
     Args:
-        start: a Period or its label, meaning its first month (``"FY2024"`` is month 1 of 2024); a pair
-            ``(year, end_month)``, meaning that fiscal end; or a year, meaning its first month. None: the
-            first fiscal end of the catalogue.
-        end: likewise; a Period or a year means its last month, so ``"FY2024"`` to ``"FY2024"`` is the
-            whole year. None: the last fiscal end of the catalogue.
+        start: a Period or its label, meaning its first month (``"FY2024"`` is month 1
+            of 2024); a pair ``(year, end_month)``, meaning that fiscal end; or a year,
+            meaning its first month. None: the first fiscal end of the catalogue.
+        end: likewise; a Period or a year means its last month, so ``"FY2024"`` to
+            ``"FY2024"`` is the whole year. None: the last fiscal end of the catalogue.
 
     Raises:
-        SelectionError: the end is before the start, or one is neither a period nor a year; a bare year
-            below 1000 is refused.
+        SelectionError: the end is before the start, or one is neither a period nor a
+            year; a bare year below 1000 is refused.
     """
 
     __slots__ = ()
@@ -280,7 +317,8 @@ def is_ttm(value: object) -> bool:
 
 
 def intended_count(value: object, *, months: bool = False) -> int | None:
-    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y"; None for others.
+    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y";
+    None for others.
 
     With `months`, years and quarters are converted: "1Y" is 12, and so is "TTM".
     """
@@ -297,7 +335,9 @@ def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
     (unit,) = kwargs if len(kwargs) == 1 else ("",)
     count = _count(kwargs)
     in_months = _IN_MONTHS.get(unit)
-    return f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
+    return (
+        f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
+    )
 
 
 _window = checks.whole_number(1, 120_000).as_selection_error()
@@ -307,19 +347,27 @@ def _check_window(_: object, attribute: Attribute[int], value: object) -> None:
     if _window.holds(value):
         return
     count = intended_count(value, months=True)
-    problem = f"{attribute.name} must be {_window.wanted}, not {checks.short_repr(value)}"
+    problem = (
+        f"{attribute.name} must be {_window.wanted}, not {checks.short_repr(value)}"
+    )
     if is_ttm(value):
-        problem += "; a window lists periods and adds nothing up (`last_twelve_months`, --ttm, does)"
-    raise SelectionError(problem, instead=Trailing(count) if count and _window.holds(count) else None)
+        problem += (
+            "; a window lists periods and adds nothing up (`last_twelve_months`, "
+            "--ttm, does)"
+        )
+    raise SelectionError(
+        problem, instead=Trailing(count) if count and _window.holds(count) else None
+    )
 
 
 @checks.explained(_months)
 @frozen
 class Trailing:
-    """The last months up to the latest period with a value in a selected series (spec 4.3, ``trailing``).
+    """The last months up to the latest period with a value in a selected series (spec
+    4.3, ``trailing``).
 
-    A period is in the window if anchor - months < its fiscal end <= anchor, whatever its duration; the
-    anchor is that latest period, in the requested value version.
+    A period is in the window if anchor - months < its fiscal end <= anchor, whatever
+    its duration; the anchor is that latest period, in the requested value version.
 
     Args:
         months: the length of the window, 1 to 120,000.
@@ -337,14 +385,20 @@ class Trailing:
         return f"Trailing({self.months})"
 
     def contains(self, period: Period, anchor: Period) -> bool:
-        """Return whether a period is in the window that ends at the anchor, whatever its duration."""
+        """Return whether a period is in the window that ends at the anchor, whatever
+        its duration.
+        """
         return anchor.fiscal_end - self.months < period.fiscal_end <= anchor.fiscal_end
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> NoReturn:
-        """Raise SelectionError: the window ends at an entity's latest value, which no catalogue contains."""
+        """Raise SelectionError: the window ends at an entity's latest value, which no
+        catalogue contains.
+        """
         raise SelectionError(
-            f"Trailing({self.months}) ends at the latest value of one entity and cannot be resolved over"
-            " catalogues; write Quarterly(last=...), Annual(last=...) or FiscalRange(start, end)"
+            f"Trailing({self.months}) ends at the latest value of one entity and "
+            "cannot be resolved over"
+            " catalogues; write Quarterly(last=...), Annual(last=...) or "
+            "FiscalRange(start, end)"
         )
 
 
@@ -359,7 +413,8 @@ def _last_hint(value: object) -> str:
 @checks.explained(_latest)
 @frozen
 class Rule(_Bounded):
-    """Periods of one length, found in the catalogue at every planning: the base of the rules.
+    """Periods of one length, found in the catalogue at every planning: the base of the
+    rules.
 
     A new publication can have other periods, so a restart finds them again.
 
@@ -369,16 +424,19 @@ class Rule(_Bounded):
         last: how many of the latest ones to keep. None: all.
     """
 
-    # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that for annual values).
+    # Not a type of the spec: the client turns it into `Exact` (spec 4.3 advises that
+    # for annual values).
 
-    # The length of the periods; the month in which they must end, None: any; what they are called, and the
-    # rule's name in the words of commands, forms and assistants.
+    # The length of the periods; the month in which they must end, None: any; what they
+    # are called, and the rule's name in the words of commands, forms and assistants.
     months: ClassVar[int]
     end_month: ClassVar[int | None] = None
     kind: ClassVar[str]
     name: ClassVar[str]
 
-    last: int | None = field(default=None, validator=evolve(_how_many.optional(), hint=_last_hint).field)
+    last: int | None = field(
+        default=None, validator=evolve(_how_many.optional(), hint=_last_hint).field
+    )
 
     @property
     def moves(self) -> bool:
@@ -386,7 +444,10 @@ class Rule(_Bounded):
         return self.last is not None
 
     def admits(self, period: Period) -> bool:
-        return period.duration_months == self.months and self.end_month in (None, period.end_month)
+        return period.duration_months == self.months and self.end_month in (
+            None,
+            period.end_month,
+        )
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         meant = super().among(periods)
@@ -413,7 +474,9 @@ class Annual(Rule):
 
 
 class Quarterly(Rule):
-    """The catalogue's periods of 3 months, whatever their end month. Arguments as for `Annual`."""
+    """The catalogue's periods of 3 months, whatever their end month. Arguments as for
+    `Annual`.
+    """
 
     __slots__ = ()
     months = 3
@@ -422,7 +485,9 @@ class Quarterly(Rule):
 
 
 class HalfYearly(Rule):
-    """The catalogue's periods of 6 months, whatever their end month. Arguments as for `Annual`."""
+    """The catalogue's periods of 6 months, whatever their end month. Arguments as for
+    `Annual`.
+    """
 
     __slots__ = ()
     months = 6
@@ -436,7 +501,12 @@ Resolved: TypeAlias = Exact | FiscalRange | Trailing
 PeriodSelection: TypeAlias = Resolved | Rule
 
 
-def rule_of(name: str, start: Bound | None = None, end: Bound | None = None, last: int | None = None) -> Rule:
+def rule_of(
+    name: str,
+    start: Bound | None = None,
+    end: Bound | None = None,
+    last: int | None = None,
+) -> Rule:
     """Return the rule with a name, such as ``"annual"``.
 
     Raises:
@@ -446,28 +516,39 @@ def rule_of(name: str, start: Bound | None = None, end: Bound | None = None, las
         if rule.name == name:
             return rule(start, end, last)
     names = either([repr(rule.name) for rule in RULES])
-    raise SelectionError(f"the name of a rule must be {names}, not {checks.short_repr(name)}")
+    raise SelectionError(
+        f"the name of a rule must be {names}, not {checks.short_repr(name)}"
+    )
 
 
 def class_names(*kinds: type, word: str = "or") -> str:
-    """Return selections and the rules as a list for messages: ``Exact, Annual, Quarterly or HalfYearly``."""
+    """Return selections and the rules as a list for messages: ``Exact, Annual,
+    Quarterly or HalfYearly``.
+    """
     return either([kind.__name__ for kind in (*kinds, *RULES)], word)
 
 
 def check_period_selection(selection: object) -> None:
-    """Refuse anything but a selection; `instead` is what labels, words and classes probably mean."""
+    """Refuse anything but a selection; `instead` is what labels, words and classes
+    probably mean.
+    """
     if isinstance(selection, (Exact, FiscalRange, Trailing, Rule)):
         return
     shown = checks.short_repr(selection)
     if is_ttm(selection):
         raise SelectionError(
-            f"periods must be a period selection, not {shown}; write FiscalRange(), from which"
+            f"periods must be a period selection, not {shown}; write FiscalRange(), "
+            "from which"
             " `last_twelve_months` adds up"
         )
     if (instead := intended_selection(selection)) is not None:
         shown = "a class" if isinstance(selection, type) else shown
-        raise SelectionError(f"periods must be a period selection, not {shown}", instead=instead)
-    raise SelectionError(f"periods must be {class_names(Exact, FiscalRange, Trailing)}, not {shown}")
+        raise SelectionError(
+            f"periods must be a period selection, not {shown}", instead=instead
+        )
+    raise SelectionError(
+        f"periods must be {class_names(Exact, FiscalRange, Trailing)}, not {shown}"
+    )
 
 
 # What people call the periods of a rule, in the singular.
@@ -477,7 +558,8 @@ _WORDS = {
     **dict.fromkeys(("h", "half", "half year", "half yearly", "semester"), HalfYearly),
 }
 _IN_WORDS = re.compile(
-    r"(?:the )?(?:(?P<latest>last|latest|past|previous)|all)?(?: ?(?P<count>\d{1,4}))? ?(?P<word>[a-z ]*?)s?",
+    r"(?:the )?(?:(?P<latest>last|latest|past|previous)|all)?(?: ?(?P<count>\d{1,4}))? "
+    r"?(?P<word>[a-z ]*?)s?",
     re.ASCII,
 )
 
@@ -485,8 +567,8 @@ _IN_WORDS = re.compile(
 def intended_selection(value: object) -> PeriodSelection | None:
     """Return the selection that a value probably means; None for others.
 
-    Values are labels or periods without a selection, words such as "last 4 quarters" or "5y", or the class in
-    place of an object.
+    Values are labels or periods without a selection, words such as "last 4 quarters" or
+    "5y", or the class in place of an object.
     """
     kinds: tuple[type[FiscalRange | Rule], ...] = (*RULES, FiscalRange)
     if (kind := next((each for each in kinds if each is value), None)) is not None:
@@ -495,7 +577,11 @@ def intended_selection(value: object) -> PeriodSelection | None:
     periods = [intended_period(each) for each in given]
     if periods and None not in periods:
         labels = cast("list[Period]", periods)
-        return Exact(dict.fromkeys(sorted(labels) if isinstance(value, (set, frozenset)) else labels))
+        return Exact(
+            dict.fromkeys(
+                sorted(labels) if isinstance(value, (set, frozenset)) else labels
+            )
+        )
     return _in_words(value) if isinstance(value, str) else None
 
 
@@ -517,16 +603,20 @@ def _in_words(text: str) -> PeriodSelection | None:
 
 
 def without_last(selection: PeriodSelection) -> PeriodSelection:
-    """Return the selection of all periods of that kind, old ones too: it does not move."""
+    """Return the selection of all periods of that kind, old ones too: it does not
+    move.
+    """
     if isinstance(selection, Trailing):
         return FiscalRange()
     return evolve(selection, last=None) if isinstance(selection, Rule) else selection
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
-    """Return what to request, given the periods of a catalogue; None where none of them is selected.
+    """Return what to request, given the periods of a catalogue; None where none of them
+    is selected.
 
-    A rule becomes `Exact`; the open ends of a range become the first and last fiscal ends of the catalogue.
+    A rule becomes `Exact`; the open ends of a range become the first and last fiscal
+    ends of the catalogue.
     """
     check_period_selection(selection)
     match selection:
@@ -536,36 +626,55 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             meant = selection.among(periods)
             return Exact(meant) if meant else None
         case FiscalRange(start=start, end=end):
-            # The spec requires both ends of a range (spec 4.3), so open ones are filled in.
+            # The spec requires both ends of a range (spec 4.3), so open ones are filled
+            # in.
             known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None
             first, last = period_ending(known[0]), period_ending(known[-1])
             start, end = start or first, end or last
-            # A range outside the catalogue's periods would cost a request and contain nothing.
+            # A range outside the catalogue's periods would cost a request and contain
+            # nothing.
             return FiscalRange(start, end) if start <= last and first <= end else None
     return selection
 
 
 def is_open(selection: PeriodSelection) -> bool:
-    """Return whether a selection names no period and no end: of a catalogue without periods it is none."""
-    bounded = isinstance(selection, _Bounded) and selection.start is None and selection.end is None
+    """Return whether a selection names no period and no end: of a catalogue without
+    periods it is none.
+    """
+    bounded = (
+        isinstance(selection, _Bounded)
+        and selection.start is None
+        and selection.end is None
+    )
     return bounded or isinstance(selection, Trailing)
 
 
-# The months of fiscal years whose end was moved, or that an entity reports as longer or shorter ones.
+# The months of fiscal years whose end was moved, or that an entity reports as longer or
+# shorter ones.
 _UNUSUAL_YEARS = (11, 13, 14)
 
 
 def unusual_years(wanted: Iterable[Period], listed: Iterable[Period]) -> list[Period]:
-    """Return the listed periods of 11, 13 or 14 months that end with a wanted year, oldest first."""
-    ends = {period.fiscal_end for period in wanted if period.duration_months == Annual.months}
+    """Return the listed periods of 11, 13 or 14 months that end with a wanted year,
+    oldest first.
+    """
+    ends = {
+        period.fiscal_end
+        for period in wanted
+        if period.duration_months == Annual.months
+    }
     return sorted(
-        period for period in listed if period.fiscal_end in ends and period.duration_months in _UNUSUAL_YEARS
+        period
+        for period in listed
+        if period.fiscal_end in ends and period.duration_months in _UNUSUAL_YEARS
     )
 
 
-def nothing_selected(has: str, periods: Iterable[Period], selection: object) -> SelectionError:
+def nothing_selected(
+    has: str, periods: Iterable[Period], selection: object
+) -> SelectionError:
     """Return the error about a selection that selects none of the periods.
 
     Args:
@@ -575,13 +684,25 @@ def nothing_selected(has: str, periods: Iterable[Period], selection: object) -> 
     if not known:
         return SelectionError(f"{has} no periods")
     other, instead = _other_kind(selection, known)
-    return SelectionError(f"{has} {counted(len(known), 'period')}, {spanned(known)}{other}", instead=instead)
+    return SelectionError(
+        f"{has} {counted(len(known), 'period')}, {spanned(known)}{other}",
+        instead=instead,
+    )
 
 
-def _other_kind(selection: object, known: Sequence[Period]) -> tuple[str, PeriodSelection | None]:
-    """Return a clause about periods of another kind than a rule's or a year, and what selects them."""
-    if isinstance(selection, Exact) and (years := unusual_years(selection.periods, known)):
-        return f"; the same fiscal end has {listed([each.label for each in years])}", Exact(years)
+def _other_kind(
+    selection: object, known: Sequence[Period]
+) -> tuple[str, PeriodSelection | None]:
+    """Return a clause about periods of another kind than a rule's or a year, and what
+    selects them.
+    """
+    if isinstance(selection, Exact) and (
+        years := unusual_years(selection.periods, known)
+    ):
+        return (
+            f"; the same fiscal end has {listed([each.label for each in years])}",
+            Exact(years),
+        )
     if not isinstance(selection, Rule) or any(map(selection.admits, known)):
         return "", None
     if not any(period.duration_months for period in known):
@@ -589,10 +710,13 @@ def _other_kind(selection: object, known: Sequence[Period]) -> tuple[str, Period
     others = [period for period in known if period.duration_months == selection.months]
     if not others:
         return f"; none of them has {selection.months} months", None
-    months = " and ".join(str(month) for month in sorted({period.end_month for period in others}))
+    months = " and ".join(
+        str(month) for month in sorted({period.end_month for period in others})
+    )
     meant = FiscalRange(selection.start, selection.end).among(others)
     clause = (
-        f"; {selection.kind}s end in month {selection.end_month}, and these end in month {months}:"
+        f"; {selection.kind}s end in month {selection.end_month}, and these end in "
+        f"month {months}:"
         f" {spanned(others)}"
     )
     return clause, Exact(meant[-(selection.last or _FEW) :]) if meant else None
@@ -620,4 +744,10 @@ def _that_end(start: Period | None, end: Period | None) -> str:
     first, last = (point and fiscal_month(point) for point in (start, end))
     if first and last:
         return f" that end from {first} to {last}"
-    return f" that end in {first} or later" if first else f" that end in {last} or earlier" if last else ""
+    return (
+        f" that end in {first} or later"
+        if first
+        else f" that end in {last} or earlier"
+        if last
+        else ""
+    )

@@ -17,7 +17,8 @@ from asyncfin.model.words import counted, spanned
 
 
 class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):
-    """A series of a catalogue, which queries can select (spec 2.3). A text that is not sent is ``""``.
+    """A series of a catalogue, which queries can select (spec 2.3). A text that is not
+    sent is ``""``.
 
     Attributes:
         series_id: its id, which belongs to this publication.
@@ -44,13 +45,16 @@ class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):
     def __repr__(self) -> str:
         path = format_path(self.scopes)
         return printable(
-            f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), {path or 'no scopes'},"
+            f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), "
+            f"{path or 'no scopes'},"
             f" {self.reporting_group_id}>"
         )
 
 
 class SeriesHead(Struct, frozen=True, gc=False, kw_only=True):
-    """A series of a page without its values (spec 2.4). None is a text that the page does not have."""
+    """A series of a page without its values (spec 2.4). None is a text that the page
+    does not have.
+    """
 
     series_id: str
     reporting_group_id: str
@@ -63,27 +67,42 @@ class SeriesHead(Struct, frozen=True, gc=False, kw_only=True):
 
 
 SERIES_FIELDS = CatalogueSeries.__struct_fields__
-# What a form of a series does not have, and why. A further field is in all forms that it is not named for.
+# What a form of a series does not have, and why. A further field is in all forms that
+# it is not named for.
 LEFT_OUT: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "json": {"description": "the catalogue states it (spec 2.3), a query does not (spec 2.4)"},
-        "csv": {"period_meaning": "a line has all periods of a series; JSON and the long table state it"},
+        "json": {
+            "description": "the catalogue states it (spec 2.3), a query does not (spec "
+            "2.4)"
+        },
+        "csv": {
+            "period_meaning": "a line has all periods of a series; JSON and the long "
+            "table state it"
+        },
     }
 )
-# The fields of a series in the response to a query, and the names that tables have for fields.
+# The fields of a series in the response to a query, and the names that tables have for
+# fields.
 PAGE_FIELDS = tuple(name for name in SERIES_FIELDS if name not in LEFT_OUT["json"])
 COLUMN_OF: Mapping[str, str] = MappingProxyType(
     dict(zip(SERIES_FIELDS, SERIES_FIELDS, strict=True))
-    | {"label": "series_label", "scopes": "scope_path", "number_format": "series_number_format"}
+    | {
+        "label": "series_label",
+        "scopes": "scope_path",
+        "number_format": "series_number_format",
+    }
 )
-# Those that identify a series, besides its id, and what a client keeps of it in order to query it (spec 4.2
-# rule 4): ids belong to one publication. The others only describe it.
+# Those that identify a series, besides its id, and what a client keeps of it in order
+# to query it (spec 4.2 rule 4): ids belong to one publication. The others only describe
+# it.
 IDENTITY = ("metric_id", "reporting_group_id", "scopes")
 triple = attrgetter(*IDENTITY)
 
 
 def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
-    """Return a field of a series as the text of a cell, a scope path in its text form; None without one."""
+    """Return a field of a series as the text of a cell, a scope path in its text form;
+    None without one.
+    """
     found = getattr(series, name)
     return format_path(found) if name == "scopes" else found
 
@@ -98,12 +117,15 @@ def further_description(series: CatalogueSeries) -> str:
     return "" if series.description == series.label else series.description
 
 
-# Not slotted: `values` are kept in the dictionary of an object that is otherwise frozen.
+# Not slotted: `values` are kept in the dictionary of an object that is otherwise
+# frozen.
 @frozen(slots=False, kw_only=True)
 class Series:
-    """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a period, or None.
+    """A series with its values (spec 2.4). ``series["FY2024"]`` is the value at a
+    period, or None.
 
-    ``str(series)`` is one line: label, id, how many values of which version there are, and the latest.
+    ``str(series)`` is one line: label, id, how many values of which version there are,
+    and the latest.
 
     Attributes:
         series_id: its id, which belongs to this publication.
@@ -115,9 +137,9 @@ class Series:
         number_format: a display pattern, not a scale.
         period_meaning: how the period of a value is to be read; an open set of words.
         periods: the periods that `values` is aligned with.
-        values: one entry a period: a Value, or None without an observation (a reported zero is
-            a Value). They are decoded on first access, and kept as long as this object.
-            MalformedAnswerError is raised then if the response broke the spec.
+        values: one entry a period: a Value, or None without an observation (a reported
+            zero is a Value). They are decoded on first access, and kept as long as this
+            object. MalformedAnswerError is raised then if the response broke the spec.
 
     Comparing two series decodes and compares their values too.
     """
@@ -131,35 +153,49 @@ class Series:
     number_format: str
     period_meaning: str
     periods: tuple[Period, ...] = field(repr=False)
-    # Compared by what it returns: two results with the same values are equal, however they were read.
-    _decode: Callable[[], tuple[Value | None, ...]] = field(repr=False, eq=call, hash=False)
-    _version: str = field(default="", repr=False, eq=False)  # of a panel, the requested value version
+    # Compared by what it returns: two results with the same values are equal, however
+    # they were read.
+    _decode: Callable[[], tuple[Value | None, ...]] = field(
+        repr=False, eq=call, hash=False
+    )
+    _version: str = field(
+        default="", repr=False, eq=False
+    )  # of a panel, the requested value version
 
     @property
     def values(self) -> tuple[Value | None, ...]:
-        # By hand: cached_property takes a lock in Python 3.11, a microsecond for each of thousands of series.
+        # By hand: cached_property takes a lock in Python 3.11, a microsecond for each
+        # of thousands of series.
         if (kept := self.__dict__.get("_values")) is None:
             kept = self.__dict__["_values"] = self._decode()
         return kept
 
     def __getitem__(self, period: Period | str) -> Value | None:
-        """Return the value at a period, given as a `Period` or its label; None where there is none.
+        """Return the value at a period, given as a `Period` or its label; None where
+        there is none.
 
         Raises:
             SelectionError: the panel does not have this period, or it is neither.
             MalformedAnswerError: the values, which are decoded now, break the spec.
         """
         wanted = Period.parse(period) if isinstance(period, str) else period
-        # None would claim that the service has no observation there, which was not requested.
+        # None would claim that the service has no observation there, which was not
+        # requested.
         if wanted not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
             hint = "" if isinstance(wanted, Period) else period_hint(wanted)
-            raise SelectionError(f"period must be one of the panel's, not {short_repr(period)}: {have}{hint}")
+            raise SelectionError(
+                f"period must be one of the panel's, not {short_repr(period)}: "
+                f"{have}{hint}"
+            )
         return self.values[self.periods.index(wanted)]
 
     def __str__(self) -> str:
         found = list(self.observations())
-        head = f"{self.label} ({self.series_id}): {counted(len(found), f'{self._version} value'.lstrip())}"
+        head = (
+            f"{self.label} ({self.series_id}): "
+            f"{counted(len(found), f'{self._version} value'.lstrip())}"
+        )
         if not found:
             return printable(head)
         period, latest = found[-1]
@@ -169,12 +205,19 @@ class Series:
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        rows = [(period.label, shown_text(value), value.fill_type) for period, value in self.observations()]
-        return document([str(self)], [Table(("period", "value", "fill type"), rows)] if rows else [])
+        rows = [
+            (period.label, shown_text(value), value.fill_type)
+            for period, value in self.observations()
+        ]
+        return document(
+            [str(self)], [Table(("period", "value", "fill type"), rows)] if rows else []
+        )
 
     def observations(self) -> Iterator[tuple[Period, Value]]:
-        """Return the pairs (Period, Value) where there is a value, in the order of `periods`."""
-        # In C, and pairs only where there is a value: of a sparse series most periods have none, and an
-        # entity has thousands.
+        """Return the pairs (Period, Value) where there is a value, in the order of
+        `periods`.
+        """
+        # In C, and pairs only where there is a value: of a sparse series most periods
+        # have none, and an entity has thousands.
         values = self.values
         return zip(compress(self.periods, values), filter(None, values), strict=True)

@@ -13,7 +13,8 @@ class UsageWindow:
     Attributes:
         start_date: the first day, included.
         end_date: the last day, included.
-        body: the response's JSON value, unchanged; spec 4.4 does not show its structure.
+        body: the response's JSON value, unchanged; spec 4.4 does not show its
+            structure.
     """
 
     start_date: date

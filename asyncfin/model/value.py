@@ -20,19 +20,23 @@ class Source(Struct, frozen=True, gc=False):
     column_index: int | None = None
 
 
-# gc=False: an answer has millions, none in a cycle, and each collection would walk through them.
+# gc=False: an answer has millions, none in a cycle, and each collection would walk
+# through them.
 class Value(Struct, frozen=True, gc=False, kw_only=True):
-    """One observation (spec 2.4). ``str(value)`` is its text, or its number if the text is blank.
+    """One observation (spec 2.4). ``str(value)`` is its text, or its number if the text
+    is blank.
 
     Attributes:
-        number: the value. A reported zero is 0. Whole numbers stay exact; one that a float can't
-            represent (10**400, or 1e-400, which would read as zero) is refused as malformed.
+        number: the value. A reported zero is 0. Whole numbers stay exact; one that a
+            float can't represent (10**400, or 1e-400, which would read as zero) is
+            refused as malformed.
         text: the value as the service formats it.
         number_format: its display pattern, not a scale: `number` is complete as it is.
         fill_type: how it was obtained; an open set of words.
-        value_version: ``"original"`` or ``"latest_restated"``, as the service labels it.
-        report_period: the period in which it was reported, of duration 0; None if the service does not
-            state one.
+        value_version: ``"original"`` or ``"latest_restated"``, as the service labels
+            it.
+        report_period: the period in which it was reported, of duration 0; None if the
+            service does not state one.
         sources: where it comes from, in the service's order.
 
     Texts and sources that the service does not send are ``""`` and ``()``.
@@ -51,5 +55,7 @@ class Value(Struct, frozen=True, gc=False, kw_only=True):
 
 
 def shown_text(value: Value) -> str:
-    """Return the text of a value; its number if the text is blank, which would read as a gap."""
+    """Return the text of a value; its number if the text is blank, which would read as
+    a gap.
+    """
     return value.text if value.text.strip() else str(value.number)

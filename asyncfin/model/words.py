@@ -14,7 +14,9 @@ _CENTURY = 100 * 365.25 * 86_400
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number of things: ``1 request``, ``2,000 requests``; `many`: the plural, if not just an s."""
+    """Return a number of things: ``1 request``, ``2,000 requests``; `many`: the plural,
+    if not just an s.
+    """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
@@ -40,22 +42,32 @@ class _Entity(Protocol):
 
 
 def named_entity(entity: _Entity) -> str:
-    """Return the name and the id of an entity, safe to print; a long name ends in an ellipsis."""
+    """Return the name and the id of an entity, safe to print; a long name ends in an
+    ellipsis.
+    """
     return printable(f"{shorten(entity.name, _LONGEST_NAME)} ({entity.entity_id})")
 
 
 def either(names: Sequence[str], word: str = "or") -> str:
-    """Return names as a choice: ``a, b or c``; or with another word in place of "or"."""
+    """Return names as a choice: ``a, b or c``; or with another word in place of
+    "or".
+    """
     return f" {word} ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def spanned(ordered: Sequence[object]) -> str:
-    """Return the first and the last as a span; the only one as itself; nothing for none."""
-    return " to ".join(str(each) for each in dict.fromkeys([*ordered[:1], *ordered[-1:]]))
+    """Return the first and the last as a span; the only one as itself; nothing for
+    none.
+    """
+    return " to ".join(
+        str(each) for each in dict.fromkeys([*ordered[:1], *ordered[-1:]])
+    )
 
 
 def lasting(seconds: float) -> str:
-    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``; no more than a century."""
+    """Return a duration: ``350 ms``, ``12 s``, ``2 min 5 s`` or ``1 h 10 min``; no more
+    than a century.
+    """
     if seconds > _CENTURY:  # infinity is a number of seconds too
         return "more than 100 years"
     # Below what rounds to 1,000 ms.

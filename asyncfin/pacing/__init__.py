@@ -1,1 +1,3 @@
-"""The rate of requests: one bucket, and the buckets that processes and machines share."""
+"""The rate of requests: one bucket, and the buckets that processes and machines
+share.
+"""

@@ -1,7 +1,9 @@
-"""When a request may be sent: the protocol of buckets, and the bucket of one event loop.
+"""When a request may be sent: the protocol of buckets, and the bucket of one event
+loop.
 
-Decided here: which waiter is next, what a pause and a used-up allowance mean to the waiters, and what a
-cancelled wait gives back. The arithmetic is in `asyncfin.pacing.pace` and `asyncfin.pacing.learned`.
+Decided here: which waiter is next, what a pause and a used-up allowance mean to the
+waiters, and what a cancelled wait gives back. The arithmetic is in
+`asyncfin.pacing.pace` and `asyncfin.pacing.learned`.
 """
 
 from __future__ import annotations
@@ -24,9 +26,11 @@ from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import GCRA, Allowance
 from asyncfin.tasks import check_closed, running_loop
 
-# A grant may come this much early: what float arithmetic loses, not what a service could notice.
+# A grant may come this much early: what float arithmetic loses, not what a service
+# could notice.
 _EPSILON = 1e-9
-# While requests wait in both lanes, bulk gets one grant after this many to interactive: it is never starved.
+# While requests wait in both lanes, bulk gets one grant after this many to interactive:
+# it is never starved.
 _BULK_TURN = 9
 
 check_rate = checks.above(0).optional("to learn it")
@@ -42,23 +46,32 @@ class Parameters(NamedTuple):
     daily_budget: float | None
 
     @classmethod
-    def checked(cls, rate: float | None, burst: float, daily_budget: float | None) -> Self:
+    def checked(
+        cls, rate: float | None, burst: float, daily_budget: float | None
+    ) -> Self:
         """Return them, or raise ArgumentError if one is not a number in its range."""
         return cls(
-            check_rate("rate", rate), check_size("burst", burst), _check_budget("daily_budget", daily_budget)
+            check_rate("rate", rate),
+            check_size("burst", burst),
+            _check_budget("daily_budget", daily_budget),
         )
 
     def __str__(self) -> str:
         rate = "None" if self.rate is None else f"{self.rate:g}"
-        budget = "" if self.daily_budget is None else f", daily_budget={self.daily_budget:g}"
+        budget = (
+            "" if self.daily_budget is None else f", daily_budget={self.daily_budget:g}"
+        )
         return f"rate={rate}, burst={self.burst:g}{budget}"
 
 
 def check_weight(weight: float, burst: float) -> None:
-    """Raise ArgumentError for a weight that a bucket of this burst could never grant."""
+    """Raise ArgumentError for a weight that a bucket of this burst could never
+    grant.
+    """
     if not checks.is_finite(weight) or not 0 < weight <= burst:
         raise ArgumentError(
-            f"weight must be above 0 and at most the burst, {burst:g}, not {checks.short_repr(weight)}"
+            f"weight must be above 0 and at most the burst, {burst:g}, not "
+            f"{checks.short_repr(weight)}"
         )
 
 
@@ -66,36 +79,46 @@ def check_weight(weight: float, burst: float) -> None:
 class Bucket(Protocol):
     """What paces the requests of the clients that share it.
 
-    `asyncfin.TokenBucket` is one for a single process. Any object with these methods is a bucket.
+    `asyncfin.TokenBucket` is one for a single process. Any object with these methods is
+    a bucket.
     """
 
-    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
-        """Wait for permission to send one request, and return the loop time at which it was given.
+    async def acquire(
+        self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True
+    ) -> float:
+        """Wait for permission to send one request, and return the loop time at which it
+        was given.
 
         Args:
             weight: what the request counts, above 0 and at most the burst.
-            lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant while both wait.
-            counts: whether the request counts for the account's allowance (spec 8). False (usage and
-                limits): it is exempt from a used-up allowance and the daily budget, not from pace and pauses.
+            lane: ``"interactive"`` goes before ``"bulk"``, which gets every tenth grant
+                while both wait.
+            counts: whether the request counts for the account's allowance (spec 8).
+                False (usage and limits): it is exempt from a used-up allowance and the
+                daily budget, not from pace and pauses.
 
         Raises:
             ArgumentError: the lane is unknown, or the weight could never be granted.
-            AllowanceExhaustedError: the allowance or the budget is used up, also if that happens during
-                the wait.
-            BucketUnavailableError: the state is shared and can't be reached, and has no fallback.
-            RuntimeError: the bucket is closed, or in use by another event loop, which is not closed.
+            AllowanceExhaustedError: the allowance or the budget is used up, also if
+                that happens during the wait.
+            BucketUnavailableError: the state is shared and can't be reached, and has no
+                fallback.
+            RuntimeError: the bucket is closed, or in use by another event loop, which
+                is not closed.
         """
         ...
 
     async def give_back(self, weight: float = 1) -> None:
-        """Undo a grant that counts and on which nothing was sent. A learned rate stays as it is.
+        """Undo a grant that counts and on which nothing was sent. A learned rate stays
+        as it is.
 
         A shared bucket does so in the background.
         """
         ...
 
     async def unspend(self, *, sent_at: float) -> None:
-        """Take a request that never reached the service off the day's spending; its grant stays used.
+        """Take a request that never reached the service off the day's spending; its
+        grant stays used.
 
         Args:
             sent_at: what `acquire` returned for it.
@@ -103,19 +126,23 @@ class Bucket(Protocol):
         ...
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
-        """Record a 429: pause for `retry_after` seconds, in all processes, and lower a learned rate.
+        """Record a 429: pause for `retry_after` seconds, in all processes, and lower a
+        learned rate.
 
-        A refusal of a request that was granted before the last reduction is part of the same event, and
-        lowers nothing.
+        A refusal of a request that was granted before the last reduction is part of the
+        same event, and lowers nothing.
 
         Args:
             sent_at: what `acquire` returned for the request that was refused.
-            retry_after: seconds; a longer wait than `Retry.max_retry_after` is for `exhaust`.
+            retry_after: seconds; a longer wait than `Retry.max_retry_after` is for
+                `exhaust`.
         """
         ...
 
     async def exhaust(self, seconds: float) -> None:
-        """Refuse every request that counts, waiting ones included, in all processes for `seconds`."""
+        """Refuse every request that counts, waiting ones included, in all processes for
+        `seconds`.
+        """
         ...
 
     def stats(self) -> BucketStats:
@@ -123,13 +150,17 @@ class Bucket(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close files and connections. A shared bucket rejects its waiters, and can't be used again."""
+        """Close files and connections. A shared bucket rejects its waiters, and can't
+        be used again.
+        """
         ...
 
 
 @define(eq=False)
 class Waiter:
-    """One call of `acquire`; `outcome` is the loop time of the grant, or the error that rejects it."""
+    """One call of `acquire`; `outcome` is the loop time of the grant, or the error that
+    rejects it.
+    """
 
     weight: float
     counts: bool
@@ -137,12 +168,17 @@ class Waiter:
 
 
 class Lanes:
-    """The queues of a bucket: first come, first served within a lane, and the lanes take turns."""
+    """The queues of a bucket: first come, first served within a lane, and the lanes
+    take turns.
+    """
 
     def __init__(self) -> None:
         self._interactive: deque[Waiter] = deque()
         self._bulk: deque[Waiter] = deque()
-        self.queues: dict[Lane, deque[Waiter]] = {"interactive": self._interactive, "bulk": self._bulk}
+        self.queues: dict[Lane, deque[Waiter]] = {
+            "interactive": self._interactive,
+            "bulk": self._bulk,
+        }
         self._passed = 0  # grants to interactive while bulk waited
 
     @property
@@ -157,10 +193,11 @@ class Lanes:
         serve: Callable[[], None],
         give_back: Callable[[float, bool], None],
     ) -> float:
-        """Queue until there is a grant, and return its loop time; `serve` grants what can be granted now.
+        """Queue until there is a grant, and return its loop time; `serve` grants what
+        can be granted now.
 
-        A grant that was given in the turn of the loop that cancels the wait is undone by `give_back`, which
-        gets the waiter's weight, and whether it counts.
+        A grant that was given in the turn of the loop that cancels the wait is undone
+        by `give_back`, which gets the waiter's weight, and whether it counts.
         """
         queue = self.queues[lane]
         queue.append(waiter)
@@ -171,11 +208,16 @@ class Lanes:
             future = waiter.outcome
             if waiter in queue:
                 queue.remove(waiter)
-            elif future.done() and not future.cancelled() and isinstance(future.result(), float):
+            elif (
+                future.done()
+                and not future.cancelled()
+                and isinstance(future.result(), float)
+            ):
                 give_back(waiter.weight, waiter.counts)
             serve()
             raise
-        # A result, not the future's exception: if it is never awaited, the loop would log that as an error.
+        # A result, not the future's exception: if it is never awaited, the loop would
+        # log that as an error.
         if isinstance(outcome, BaseException):
             raise outcome
         return outcome
@@ -183,7 +225,8 @@ class Lanes:
     def next(self) -> deque[Waiter] | None:
         """Return the queue whose head is next, or None if no request waits."""
         for queue in self.queues.values():
-            # A waiter whose task was cancelled in this turn of the loop leaves its queue when the task runs.
+            # A waiter whose task was cancelled in this turn of the loop leaves its
+            # queue when the task runs.
             while queue and queue[0].outcome.cancelled():
                 queue.popleft()
         if self._bulk and (not self._interactive or self._passed >= _BULK_TURN):
@@ -193,17 +236,22 @@ class Lanes:
     def pop(self, queue: deque[Waiter]) -> None:
         """Remove the head of the queue that `next` returned."""
         queue.popleft()
-        self._passed = self._passed + 1 if self._bulk and queue is self._interactive else 0
+        self._passed = (
+            self._passed + 1 if self._bulk and queue is self._interactive else 0
+        )
 
     def alike(self, queue: deque[Waiter], most: int) -> int:
-        """Return how many requests at the head of the queue that `next` returned are alike, at most `most`.
+        """Return how many requests at the head of the queue that `next` returned are
+        alike, at most `most`.
 
         One if both lanes wait, for they take turns.
         """
         if self._interactive and self._bulk:
             return 1
         head = queue[0]
-        run = takewhile(lambda each: (each.weight, each.counts) == (head.weight, head.counts), queue)
+        run = takewhile(
+            lambda each: (each.weight, each.counts) == (head.weight, head.counts), queue
+        )
         return len(list(islice(run, most)))
 
     def reject(self, error_for: Callable[[Waiter], BaseException | None]) -> None:
@@ -219,15 +267,18 @@ class Lanes:
 class TokenBucket(Bucket):
     """Paces the requests of any number of tasks and clients of one event loop.
 
-    Over any period it grants at most ``burst + rate * seconds``. Every attempt of a request takes a grant.
+    Over any period it grants at most ``burst + rate * seconds``. Every attempt of a
+    request takes a grant.
 
     Args:
-        rate: weight per second. None: no pace until the service first refuses (429); from then on
-            the rate is learned from its refusals.
+        rate: weight per second. None: no pace until the service first refuses (429);
+            from then on the rate is learned from its refusals.
         burst: how much may be granted at once after a rest, at least 1.
-        daily_budget: how much this bucket may grant between two midnights UTC (spec 8), at least 1.
-            Requests that never reached the service are not counted. None: no limit except the service's.
-        clock: returns the wall time, aware UTC; for tests. Everything else uses the event loop's clock.
+        daily_budget: how much this bucket may grant between two midnights UTC (spec 8),
+            at least 1. Requests that never reached the service are not counted. None:
+            no limit except the service's.
+        clock: returns the wall time, aware UTC; for tests. Everything else uses the
+            event loop's clock.
 
     Raises:
         ArgumentError: `rate`, `burst` or `daily_budget` is not a number in its range.
@@ -257,7 +308,9 @@ class TokenBucket(Bucket):
 
     @property
     def rate(self) -> float | None:
-        """Weight per second, in force at once when set; None: unpaced until a rate is learned."""
+        """Weight per second, in force at once when set; None: unpaced until a rate is
+        learned.
+        """
         return self._pace.rate
 
     @rate.setter
@@ -268,14 +321,18 @@ class TokenBucket(Bucket):
 
     @property
     def burst(self) -> float:
-        """How much the bucket can hold. Waiters of a greater weight are granted when it is full."""
+        """How much the bucket can hold. Waiters of a greater weight are granted when it
+        is full.
+        """
         return self._pace.gcra.burst
 
     @burst.setter
     def burst(self, burst: float) -> None:
         self._change(self.rate, check_size("burst", burst))
 
-    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
+    async def acquire(
+        self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True
+    ) -> float:
         check_lane(lane)
         check_weight(weight, self.burst)
         loop = self._bind()
@@ -298,7 +355,8 @@ class TokenBucket(Bucket):
         self._allowance.unspend(1, self._unix_time(), self._bind().time() - sent_at)
 
     def pause_until(self, loop_time: float) -> None:
-        """Grant nothing before `loop_time`, in any lane; afterwards requests restart one by one.
+        """Grant nothing before `loop_time`, in any lane; afterwards requests restart
+        one by one.
 
         A pause is only ever lengthened, and the bucket does not fill during it.
 
@@ -322,9 +380,11 @@ class TokenBucket(Bucket):
         self._serve()
 
     async def resume(self) -> None:
-        """End a pause and a used-up allowance at once. The day's spending and the rate stay.
+        """End a pause and a used-up allowance at once. The day's spending and the rate
+        stay.
 
-        For an operator who knows better than the service's Retry-After. A daily budget still applies.
+        For an operator who knows better than the service's Retry-After. A daily budget
+        still applies.
         """
         self._pace.gcra.resume(self._bind().time())
         self._allowance.exhausted_until = 0.0
@@ -334,7 +394,9 @@ class TokenBucket(Bucket):
         """Do nothing: a bucket of one process has no files or connections."""
 
     async def inspect(self) -> BucketStats:
-        """Return what `stats` returns: a bucket of one process knows its whole state."""
+        """Return what `stats` returns: a bucket of one process knows its whole
+        state.
+        """
         return self.stats()
 
     def stats(self) -> BucketStats:
@@ -356,7 +418,9 @@ class TokenBucket(Bucket):
         )
 
     def _bind(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop, after moving the bucket there if its last loop is closed."""
+        """Return the running loop, after moving the bucket there if its last loop is
+        closed.
+        """
         loop = running_loop()
         if self._loop is not None and self._loop is not loop:
             check_closed(self._loop, "TokenBucket", "bucket")
@@ -378,12 +442,15 @@ class TokenBucket(Bucket):
             self._pace.gcra.change(self._loop.time(), rate, burst)
             self._serve()
 
-    def _grant(self, weight: float, counts: bool, now: float, unix: float, *, waited: bool) -> None:
+    def _grant(
+        self, weight: float, counts: bool, now: float, unix: float, *, waited: bool
+    ) -> None:
         self._pace.grant(weight, now, waited=waited)
         self._granted += 1
         if counts:
             self._allowance.spend(weight, unix)
-            # The waiters fail as soon as the day's budget is used up, not when they are next.
+            # The waiters fail as soon as the day's budget is used up, not when they are
+            # next.
             if self._allowance.budget is not None:
                 self._reject_waiting(unix)
 
@@ -395,14 +462,16 @@ class TokenBucket(Bucket):
         self._serve()
 
     def _serve(self) -> None:
-        """Grant what can be granted now, and set the timer for the head of the remaining waiters."""
+        """Grant what can be granted now, and set the timer for the head of the
+        remaining waiters.
+        """
         if self._loop is None or self._loop.is_closed():
             return
         now, unix = self._loop.time(), self._unix_time()
         while (queue := self._lanes.next()) is not None:
             waiter = queue[0]
-            # Only the head has a moment, computed each time: nothing is reserved ahead, so that a new
-            # rate, burst or pause takes effect at once.
+            # Only the head has a moment, computed each time: nothing is reserved ahead,
+            # so that a new rate, burst or pause takes effect at once.
             moment = self._pace.gcra.moment(waiter.weight)
             if moment > now + _EPSILON:
                 self._arm(moment)
@@ -429,5 +498,7 @@ class TokenBucket(Bucket):
     def _reject_waiting(self, unix: float) -> None:
         """Fail the waiters that the allowance has no room for."""
         self._lanes.reject(
-            lambda waiter: self._allowance.error(waiter.weight, unix) if waiter.counts else None
+            lambda waiter: (
+                self._allowance.error(waiter.weight, unix) if waiter.counts else None
+            )
         )

@@ -69,9 +69,12 @@ class FileBucket(SharedBucket):
     ) -> None:
         if not local.SUPPORTED:
             raise ArgumentError(
-                "a FileBucket needs a POSIX system, not Windows: use a TokenBucket or a RedisBucket"
+                "a FileBucket needs a POSIX system, not Windows: use a TokenBucket or "
+                "a RedisBucket"
             )
-        text = checks.local_path("path", "file", path, "a Redis server is for a RedisBucket")
+        text = checks.local_path(
+            "path", "file", path, "a Redis server is for a RedisBucket"
+        )
         super().__init__(Parameters.checked(rate, burst, daily_budget))
         self._path = os.path.abspath(text)
         self._clock = clock
@@ -89,7 +92,9 @@ class FileBucket(SharedBucket):
             await asyncio.sleep(_LOCK_POLL)
         raise self._unavailable("another process has locked it for too long")
 
-    def _run_now(self, operation: str, *arguments: float) -> tuple[int, SharedState] | None:
+    def _run_now(
+        self, operation: str, *arguments: float
+    ) -> tuple[int, SharedState] | None:
         """Apply an operation, or return None if another process has the file locked."""
         creates = operation != "look"
         try:
@@ -112,14 +117,18 @@ class FileBucket(SharedBucket):
         finally:
             os.close(descriptor)
 
-    def _apply(self, descriptor: int, operation: str, arguments: Sequence[float]) -> tuple[int, SharedState]:
+    def _apply(
+        self, descriptor: int, operation: str, arguments: Sequence[float]
+    ) -> tuple[int, SharedState]:
         numbers = self._read(descriptor, is_kept=operation != "look")
         state = SharedState(numbers, self._parameters, self._clock().timestamp())
         if operation == "look":
             return 0, SharedState(numbers, state.stored or self._parameters, state.now)
         granted = state.run(operation, arguments)
         # Also where nothing was granted: what was clipped would be clipped for ever.
-        self._write(descriptor, state.numbers(self._parameters if granted else state.stored))
+        self._write(
+            descriptor, state.numbers(self._parameters if granted else state.stored)
+        )
         return granted, state
 
     def _read(self, descriptor: int, *, is_kept: bool) -> Sequence[float]:
@@ -131,13 +140,18 @@ class FileBucket(SharedBucket):
             return _BODY.unpack(body)[1:]
         if any(block) and not (block.startswith(_MAGIC) or _MAGIC.startswith(block)):
             raise self._unavailable(
-                "it is not a bucket's file of this version: use another path, or delete it"
+                "it is not a bucket's file of this version: use another path, or "
+                "delete it"
             )
         if block or self._stored != _UNUSED:
             if not is_kept:
                 raise self._unavailable("it is damaged")
             if self._is_first("damaged"):
-                _log.warning("%r was damaged: it continues from what this process last stored there", self)
+                _log.warning(
+                    "%r was damaged: it continues from what this process last stored "
+                    "there",
+                    self,
+                )
         return self._stored
 
     def _write(self, descriptor: int, numbers: Sequence[float]) -> None:

@@ -1,4 +1,5 @@
-"""The rate that a service allows, learned from its refusals (429) where no rate was given.
+"""The rate that a service allows, learned from its refusals (429) where no rate was
+given.
 
 `Pace` is what a bucket of one process uses: a given rate, or a learned one. Arithmetic
 only: times are seconds of one clock, rates are weight per second.
@@ -21,38 +22,77 @@ _FOLLOWS = 2.0
 
 @frozen(kw_only=True)
 class Tuning:
-    """How fast a learned rate moves. Simulation set the values: docs/pacing.md has the goals."""
+    """How fast a learned rate moves. Simulation set the values: docs/pacing.md has the
+    goals.
+    """
 
-    climb_grants: float = 100.0  # grants of a climb back to the rate that failed: bounds the share refused
-    climb_seconds: float = 25.0  # its least duration: bounds the share of time spent in pauses
-    climb_at_most: float = 600.0  # its longest duration, or a rate far too low would stay so for hours
-    pull: float = 2.0  # per climb, the speed at which the distance to the failed rate shrinks below it
-    push: float = 5.0  # the speed at which it grows above, where each refusal costs the same
-    drift: float = 0.03  # carries the rate across the failed one, where pull and push are zero
-    step: float = 0.5  # the most that one grant adds, also at most a tenth of the rate: no leap on old news
-    long_wait: float = 10.0  # service waits above this lengthen a climb in proportion: each costs more
-    start: float = 0.35  # doubles the rate in about 2 s, or two waits: the slow start's search
-    starts: int = 6  # the refusals that end the slow start: six searches narrow the limit down enough
-    back: float = 0.8  # a refusal in the slow start keeps this much: the rate before was not refused
-    recent: float = 1 / 8  # refusals over about 8 grants: are they becoming more frequent?
+    # grants of a climb back to the rate that failed: bounds the share refused
+    climb_grants: float = 100.0
+    climb_seconds: float = (
+        25.0  # its least duration: bounds the share of time spent in pauses
+    )
+    climb_at_most: float = (
+        600.0  # its longest duration, or a rate far too low would stay so for hours
+    )
+    # per climb, the speed at which the distance to the failed rate shrinks below it
+    pull: float = 2.0
+    push: float = (
+        5.0  # the speed at which it grows above, where each refusal costs the same
+    )
+    drift: float = (
+        0.03  # carries the rate across the failed one, where pull and push are zero
+    )
+    # the most that one grant adds, also at most a tenth of the rate: no leap on old
+    # news
+    step: float = 0.5
+    long_wait: float = (
+        10.0  # service waits above this lengthen a climb in proportion: each costs more
+    )
+    start: float = (
+        0.35  # doubles the rate in about 2 s, or two waits: the slow start's search
+    )
+    # the refusals that end the slow start: six searches narrow the limit down enough
+    starts: int = 6
+    # a refusal in the slow start keeps this much: the rate before was not refused
+    back: float = 0.8
+    recent: float = (
+        1 / 8
+    )  # refusals over about 8 grants: are they becoming more frequent?
     memory: float = 1 / 150  # refusals over about 150 grants: how many are there?
-    weight: float = 2.0  # times the square of the recent share: an isolated refusal lowers the rate by 3 %
-    most: float = 0.3  # the most that one refusal takes away, so that a cluster does not stop everything
+    # times the square of the recent share: an isolated refusal lowers the rate by 3 %
+    weight: float = 2.0
+    # the most that one refusal takes away, so that a cluster does not stop everything
+    most: float = 0.3
     same: float = 0.96  # a failure within 4 % of the last one is the same one
     tolerated: float = 0.05  # a smaller share of refusals need not depend on the rate
     below: float = 0.92  # nor do refusals this far below the rate that failed
-    irregular: float = 0.45  # nor where the gaps deviate by more than this from their mean
-    little: float = 0.97  # what such a refusal leaves: almost all, or random refusals would lower it for ever
-    raised: float = 1.1  # and the failed rate is taken to be higher, so that the climb is not slowed by it
+    irregular: float = (
+        0.45  # nor where the gaps deviate by more than this from their mean
+    )
+    # what such a refusal leaves: almost all, or random refusals would lower it for ever
+    little: float = 0.97
+    # and the failed rate is taken to be higher, so that the climb is not slowed by it
+    raised: float = 1.1
     regular: float = 0.25  # gaps that deviate less than this are a limit's
-    half: float = 0.7  # then the rate is what got through, but keeps this much: one interval may be short
-    top: float = 1.1  # and the failed rate is at most this above it, so that the climb is short
+    # then the rate is what got through, but keeps this much: one interval may be short
+    half: float = 0.7
+    top: float = (
+        1.1  # and the failed rate is at most this above it, so that the climb is short
+    )
     gaps: float = 1 / 8  # the mean gap is over about 8 refusals
-    hope: float = 1.05  # then each refusal raises the rate: a client that gets nothing can't learn otherwise
-    starved: int = 50  # how many do, so that a day without service does not leave an absurd rate
-    doublings: int = 4  # how often the wait doubles while the first request after each pause is refused
-    longest_wait: float = 60.0  # and to how many seconds: an outage that ends is noticed within a minute
-    slowest: float = 0.35  # requests per service wait that can't be too fast: the service itself asks for one
+    # then each refusal raises the rate: a client that gets nothing can't learn
+    # otherwise
+    hope: float = 1.05
+    starved: int = (
+        50  # how many do, so that a day without service does not leave an absurd rate
+    )
+    # how often the wait doubles while the first request after each pause is refused
+    doublings: int = 4
+    longest_wait: float = (
+        60.0  # and to how many seconds: an outage that ends is noticed within a minute
+    )
+    # requests per service wait that can't be too fast: the service itself asks for one
+    slowest: float = 0.35
 
 
 TUNING = Tuning()
@@ -71,7 +111,9 @@ class Measure:
         """Count a grant."""
         if now - self.second >= 1.0:
             recent = now - self.second < 2.0
-            self.began, self.before = (self.second, self.lately) if recent else (now, 0.0)
+            self.began, self.before = (
+                (self.second, self.lately) if recent else (now, 0.0)
+            )
             self.second, self.lately = now, 0.0
         self.lately += weight
 
@@ -82,7 +124,8 @@ class Measure:
 
 
 class Search:
-    """The first rate: what got through before a refusal, over the time it took and the wait that it cost.
+    """The first rate: what got through before a refusal, over the time it took and the
+    wait that it cost.
 
     Until two requests have got through, nothing is measured. Refusals that follow one
     another add up, since a limit without a burst serves one request after each wait.
@@ -98,7 +141,9 @@ class Search:
         self._began_before = -inf
 
     def refused(self, now: float, wait: float) -> float | None:
-        """Record a refusal after earlier ones have measured nothing; return the rate, or None."""
+        """Record a refusal after earlier ones have measured nothing; return the rate,
+        or None.
+        """
         follows = now - self._refused_at <= 2 * self._wait + _FOLLOWS
         if follows and not self._served_before:
             self._began_before = self._began
@@ -111,7 +156,9 @@ class Search:
         return self._rate()
 
     def refused_too(self) -> float | None:
-        """Record a further refusal of what was sent before the last one; return the rate, or None."""
+        """Record a further refusal of what was sent before the last one; return the
+        rate, or None.
+        """
         self._served = max(self._served - 1.0, 0.0)
         return self._rate()
 
@@ -171,7 +218,9 @@ class AdaptiveRate:
         self._search: Search | None = Search()  # None: it has ended
 
     def granted(self, weight: float, now: float, *, waited: bool) -> None:
-        """Count a grant, and raise the rate if a request waited for it. Unused speed is never gained."""
+        """Count a grant, and raise the rate if a request waited for it. Unused speed is
+        never gained.
+        """
         tuning = self._tuning
         resumes = self._resumed_at is None and self._refused_at > -inf
         if resumes:
@@ -188,7 +237,9 @@ class AdaptiveRate:
         self._share *= 1 - tuning.memory
         self._grants += 1
         if waited:
-            self.rate += weight * min(self._gain(self.rate), tuning.step, self.rate / 10)
+            self.rate += weight * min(
+                self._gain(self.rate), tuning.step, self.rate / 10
+            )
 
     def _gain(self, rate: float) -> float:
         tuning = self._tuning
@@ -197,12 +248,20 @@ class AdaptiveRate:
         # Cubic congestion control has the same shape: slow near the rate that failed,
         # faster on both sides of it.
         above = rate - self._failed
-        gain = (tuning.push * above if above > 0 else -tuning.pull * above) + tuning.drift * self._failed
-        shortest = tuning.climb_seconds * max(1.0, self._longest / tuning.long_wait) * rate
-        return gain / max(min(tuning.climb_grants, tuning.climb_at_most * rate), shortest)
+        gain = (
+            tuning.push * above if above > 0 else -tuning.pull * above
+        ) + tuning.drift * self._failed
+        shortest = (
+            tuning.climb_seconds * max(1.0, self._longest / tuning.long_wait) * rate
+        )
+        return gain / max(
+            min(tuning.climb_grants, tuning.climb_at_most * rate), shortest
+        )
 
     def refused(self, sent_at: float, now: float, retry_after: float) -> float:
-        """Record a refusal of what was granted at `sent_at`, and return for how many seconds to pause."""
+        """Record a refusal of what was granted at `sent_at`, and return for how many
+        seconds to pause.
+        """
         tuning, search = self._tuning, self._search
         if search is None:
             self._recent += tuning.recent * (1 - self._recent)
@@ -239,11 +298,15 @@ class AdaptiveRate:
             self._longest = max(self._longest, wait)
 
     def _lower(self, rate: float, served: float) -> None:
-        """Set the rate after a refusal at `rate`; `served` is what got through per second until then."""
+        """Set the rate after a refusal at `rate`; `served` is what got through per
+        second until then.
+        """
         tuning = self._tuning
         self._gap = self._gap or self._grants
         self._deviation = self._deviation or self._grants
-        self._deviation += tuning.gaps * (abs(self._grants - self._gap) - self._deviation)
+        self._deviation += tuning.gaps * (
+            abs(self._grants - self._gap) - self._deviation
+        )
         self._gap += tuning.gaps * (self._grants - self._gap)
         lower = rate * (1 - min(tuning.most, tuning.weight * self._recent**2))
         few = self._share < tuning.tolerated

@@ -40,7 +40,10 @@ class GCRA:
         """Return what the bucket holds; it is below zero in debt."""
         if self.rate is None:
             return self.burst
-        return self.burst - max(0.0, self.full_at - max(now, self.paused_until)) * self.rate
+        return (
+            self.burst
+            - max(0.0, self.full_at - max(now, self.paused_until)) * self.rate
+        )
 
     def moment(self, weight: float) -> float:
         """Return the earliest time at which `weight` may be granted.
@@ -61,7 +64,9 @@ class GCRA:
             return
         # The whole bucket is this one number: what is spent moves the moment at which
         # it is full again.
-        self.full_at = (self.full_at if self.full_at > now else now) + weight / self.rate
+        self.full_at = (
+            self.full_at if self.full_at > now else now
+        ) + weight / self.rate
         if self._restarting:
             self.rate *= _RESTART_GROWTH
             if self.rate > _RESTARTED:
@@ -78,9 +83,13 @@ class GCRA:
         self.full_at = max(self.full_at - weight / self.rate, after_pause)
 
     def change(self, now: float, rate: float | None, burst: float) -> None:
-        """Continue with another rate and burst; what is held is cut to the new burst."""
+        """Continue with another rate and burst; what is held is cut to the new
+        burst.
+        """
         if self.paused_until <= now:
-            self.paused_until = -inf  # the new rate does not start from what the pause left of the old one
+            self.paused_until = (
+                -inf
+            )  # the new rate does not start from what the pause left of the old one
         at = max(now, self.paused_until)
         # What is held stays the same number of requests, which at another rate is
         # another time.
@@ -172,7 +181,9 @@ class Allowance:
             self.spent = max(0.0, self.spent - weight)
 
     def exhaust(self, now: float, seconds: float) -> None:
-        """Let nothing through for `seconds`, at most a day. It is only ever extended."""
+        """Let nothing through for `seconds`, at most a day. It is only ever
+        extended.
+        """
         self.exhausted_until = max(self.exhausted_until, now + min(seconds, DAY))
 
     def resume_at(self, weight: float, now: float) -> float | None:

@@ -187,7 +187,9 @@ class RedisBucket(SharedBucket):
         return f"RedisBucket(account={self._account!r}, {self._parameters})"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a RedisBucket cannot be pickled: its URL may contain a password")
+        raise TypeError(
+            "a RedisBucket cannot be pickled: its URL may contain a password"
+        )
 
     async def _run(self, operation: str, *arguments: float) -> Outcome:
         if self._fallback is not None and operation == "change":
@@ -198,15 +200,21 @@ class RedisBucket(SharedBucket):
             except BucketUnavailableError as error:
                 self._begin_outage(error)
         if self._fallback is not None and operation == "take":
-            return await self._take_from(self._fallback, arguments[0], bool(arguments[1]))
+            return await self._take_from(
+                self._fallback, arguments[0], bool(arguments[1])
+            )
         return 0, None
 
-    async def _take_from(self, fallback: Bucket, weight: float, counts: bool) -> Outcome:
+    async def _take_from(
+        self, fallback: Bucket, weight: float, counts: bool
+    ) -> Outcome:
         try:
             await fallback.acquire(weight, counts=counts)
         except AllowanceExhaustedError as error:
             rejection = error
-            self._lanes.reject(lambda waiter: copy(rejection) if waiter.counts else None)
+            self._lanes.reject(
+                lambda waiter: copy(rejection) if waiter.counts else None
+            )
             return 0, None
         if counts:
             self._owed.spend(weight, utc_now().timestamp())
@@ -238,7 +246,9 @@ class RedisBucket(SharedBucket):
     def stats(self) -> BucketStats:
         stats = super().stats()
         self._owed.begin_day(utc_now().timestamp())
-        spent = None if stats.spent_today is None else stats.spent_today + self._owed.spent
+        spent = (
+            None if stats.spent_today is None else stats.spent_today + self._owed.spent
+        )
         return evolve(stats, spent_today=spent, fallback=self._away_since is not None)
 
     async def aclose(self) -> None:
@@ -251,7 +261,11 @@ class RedisBucket(SharedBucket):
         """Return whether the server was there last; if not, contact it now and then."""
         loop = asyncio.get_running_loop()
         is_pending = self._retry is not None and not self._retry.done()
-        if self._away_since is not None and loop.time() >= self._retry_at and not is_pending:
+        if (
+            self._away_since is not None
+            and loop.time() >= self._retry_at
+            and not is_pending
+        ):
             # In the background: no request waits for it.
             self._retry = loop.create_task(self._return_to_server())
         return self._away_since is None
@@ -283,11 +297,18 @@ class RedisBucket(SharedBucket):
         )
         self._away_since = None
 
-    async def _evaluate(self, operation: str, *arguments: float) -> tuple[int, SharedState]:
+    async def _evaluate(
+        self, operation: str, *arguments: float
+    ) -> tuple[int, SharedState]:
         """Run the script, and return how many requests were granted, and the state."""
         clock = "" if self._microseconds is None else repr(self._microseconds() / 1e6)
         numbers = (*(number or 0.0 for number in self._parameters), *arguments)
-        texts = [operation, repr(EPSILON), clock, *(repr(float(number)) for number in numbers)]
+        texts = [
+            operation,
+            repr(EPSILON),
+            clock,
+            *(repr(float(number)) for number in numbers),
+        ]
         granted, jumped, now, *values = map(float, await self._reply(texts))
         state = SharedState(values, self._parameters, now)
         if operation == "look":
@@ -300,7 +321,9 @@ class RedisBucket(SharedBucket):
 
         client = await self._clients.get()
         # Connecting takes several round trips. In the background it has the time.
-        is_patient = self._away_since is not None or (self._fallback is None and not self._has_connected)
+        is_patient = self._away_since is not None or (
+            self._fallback is None and not self._has_connected
+        )
         limit = max(_CONNECTION, self._silent) if is_patient else self._silent
         script = client.register_script(_SCRIPT)
         try:
@@ -314,7 +337,9 @@ class RedisBucket(SharedBucket):
         return cast("list[bytes]", reply)
 
     def _unavailable(self, reason: str) -> BucketUnavailableError:
-        return BucketUnavailableError(f"the Redis server of {self._key} can't be used: {reason}")
+        return BucketUnavailableError(
+            f"the Redis server of {self._key} can't be used: {reason}"
+        )
 
 
 def _reason(error: Exception) -> str:

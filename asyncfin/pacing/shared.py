@@ -64,8 +64,12 @@ class SharedState:
     three are the parameters of the process that was granted something last.
     """
 
-    def __init__(self, numbers: Sequence[float], parameters: Parameters, now: float) -> None:
-        full_at, paused_until, exhausted_until, day, spent, rate, burst, budget = numbers
+    def __init__(
+        self, numbers: Sequence[float], parameters: Parameters, now: float
+    ) -> None:
+        full_at, paused_until, exhausted_until, day, spent, rate, burst, budget = (
+            numbers
+        )
         self.now = now
         self.parameters = parameters
         self.stored = Parameters(rate or None, burst, budget or None) if burst else None
@@ -97,7 +101,9 @@ class SharedState:
     def take(self, weight: float, counts: bool, most: int) -> int:
         """Grant up to `most` requests of this weight now, and return how many."""
         for granted in range(most):
-            has_no_room = counts and self.allowance.resume_at(weight, self.now) is not None
+            has_no_room = (
+                counts and self.allowance.resume_at(weight, self.now) is not None
+            )
             if has_no_room or self.gcra.moment(weight) > self.now + EPSILON:
                 return granted
             self.gcra.spend(weight, self.now)
@@ -149,7 +155,9 @@ class SharedBucket(Bucket):
         self._lanes = Lanes()
         # Serves the waiters; None while no request waits.
         self._driver: asyncio.Task[None] | None = None
-        self._has_waited = False  # whether the head of the lanes has waited for the learned rate
+        self._has_waited = (
+            False  # whether the head of the lanes has waited for the learned rate
+        )
         self._lost = 0  # how often it has asked in vain
         # Grants that no request took, which return to the shared state: weight, and
         # whether it counts.
@@ -162,7 +170,9 @@ class SharedBucket(Bucket):
         "look" reads it with the stored parameters.
         """
 
-    def _run_now(self, operation: str, *arguments: float) -> tuple[int, SharedState] | None:
+    def _run_now(
+        self, operation: str, *arguments: float
+    ) -> tuple[int, SharedState] | None:
         """Do what `_run` does if that needs no waiting, or return None."""
         return None
 
@@ -171,7 +181,9 @@ class SharedBucket(Bucket):
         self._see(state)
         return state
 
-    async def acquire(self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True) -> float:
+    async def acquire(
+        self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True
+    ) -> float:
         check_lane(lane)
         check_weight(weight, self._parameters.burst)
         loop = self._bind()
@@ -238,8 +250,11 @@ class SharedBucket(Bucket):
         self._closed = True
         if self._loop is not asyncio.get_running_loop():
             return
-        # Not by the driver: a task that is cancelled before its first step runs no code.
-        self._lanes.reject(lambda _: RuntimeError(f"this {type(self).__name__} is closed"))
+        # Not by the driver: a task that is cancelled before its first step runs no
+        # code.
+        self._lanes.reject(
+            lambda _: RuntimeError(f"this {type(self).__name__} is closed")
+        )
         if self._driver is not None:
             await cancel_and_wait([self._driver])
         with suppress(BucketUnavailableError):
@@ -253,7 +268,9 @@ class SharedBucket(Bucket):
         `exhausted_until` are None if it never did.
         """
         seen = self._seen
-        rate, burst, daily_budget = self._parameters if seen is None else seen.parameters
+        rate, burst, daily_budget = (
+            self._parameters if seen is None else seen.parameters
+        )
         paused_until = resume_at = None
         if seen is not None and self._loop is not None:
             since = self._loop.time() - self._seen_at
@@ -306,12 +323,18 @@ class SharedBucket(Bucket):
                 gcra.pause(now, now + remaining)
         if state.clock_jumped and self._is_first("clock"):
             _log.warning(
-                "%r: the clock was set back: waits end within a day, and what was spent is today's",
+                "%r: the clock was set back: waits end within a day, and what was "
+                "spent is today's",
                 self,
             )
-        if takes and state.stored not in (None, self._parameters) and self._is_first("parameters"):
+        if (
+            takes
+            and state.stored not in (None, self._parameters)
+            and self._is_first("parameters")
+        ):
             _log.warning(
-                "%r: another process uses (%s): give all processes of an account the same parameters",
+                "%r: another process uses (%s): give all processes of an account the "
+                "same parameters",
                 *(self, state.stored),
             )
 
@@ -387,7 +410,9 @@ class SharedBucket(Bucket):
             self._driver = None
 
     async def _advance(self, queue: deque[Waiter]) -> float:
-        """Grant what the head of the lanes can have now, and return how long to wait."""
+        """Grant what the head of the lanes can have now, and return how long to
+        wait.
+        """
         assert self._loop is not None
         weight, counts = queue[0].weight, queue[0].counts
         most = self._lanes.alike(queue, _TOGETHER)
@@ -445,5 +470,9 @@ class SharedBucket(Bucket):
     def _reject_waiting(self, state: SharedState) -> None:
         """Reject the waiters whose requests the allowance has no room for."""
         self._lanes.reject(
-            lambda waiter: state.allowance.error(waiter.weight, state.now) if waiter.counts else None
+            lambda waiter: (
+                state.allowance.error(waiter.weight, state.now)
+                if waiter.counts
+                else None
+            )
         )

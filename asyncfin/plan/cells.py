@@ -1,8 +1,9 @@
 """The catalogue as a table of metrics and scope paths, and what queries match in it.
 
-A cell is one metric on one path, with a series for each reporting group that has one there. A line is a
-metric (side 0) or a path (side 1). Metrics and paths are represented by their numbers in the catalogue's
-order, which are cheap to compare and make equal plans of equal questions, in whatever order series are given.
+A cell is one metric on one path, with a series for each reporting group that has one
+there. A line is a metric (side 0) or a path (side 1). Metrics and paths are represented
+by their numbers in the catalogue's order, which are cheap to compare and make equal
+plans of equal questions, in whatever order series are given.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class CrossProduct(NamedTuple):
     home: Sequence[CatalogueSeries]  # the wanted series that the query is sent for
     metric_ids: tuple[str, ...]
     paths: tuple[ScopePath, ...]
-    groups: tuple[str, ...] | None  # None: naming them makes no difference, or they are too many
+    groups: (
+        tuple[str, ...] | None
+    )  # None: naming them makes no difference, or they are too many
     # All series of the catalogue that the query matches, at home here or not.
     matched: Sequence[CatalogueSeries]
 
@@ -52,27 +55,34 @@ class CrossProduct(NamedTuple):
 class View(NamedTuple):
     """The table as queries that name certain reporting groups match it."""
 
-    matched: CountsByLine  # how many series each cell has, by metric and path, and by path and metric
+    # how many series each cell has, by metric and path, and by path and metric
+    matched: CountsByLine
     wanted: SeriesByCell  # the wanted series of each cell
 
 
 class Cells:
-    """The cells that queries for the wanted series can match: `wanted`, and all `known` on their lines."""
+    """The cells that queries for the wanted series can match: `wanted`, and all `known`
+    on their lines.
+    """
 
     def __init__(self, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> None:
         metrics = {series.metric_id for series in wanted}
-        # In the catalogue's order, not in that of the wanted series: equal questions have equal plans.
+        # In the catalogue's order, not in that of the wanted series: equal questions
+        # have equal plans.
         rows = [row for metric, row in catalogue.by_metric.items() if metric in metrics]
         path_of = {path: at for at, path in enumerate(catalogue.by_path)}
         self._cell_of = {
-            series.series_id: (at, path_of[series.scopes]) for at, row in enumerate(rows) for series in row
+            series.series_id: (at, path_of[series.scopes])
+            for at, row in enumerate(rows)
+            for series in row
         }
         self._metric_ids = [row[0].metric_id for row in rows]
         self._paths = list(catalogue.by_path)
         self.wanted: SeriesByCell = {}
         for series in wanted:
             self.wanted.setdefault(self._cell_of[series.series_id], []).append(series)
-        # A query matches only series on its metrics and paths, so no others are examined.
+        # A query matches only series on its metrics and paths, so no others are
+        # examined.
         paths = {path for _, path in self.wanted}
         self.known: SeriesByCell = {}
         for row in rows:
@@ -94,7 +104,9 @@ class Cells:
         return len(metrics), len(paths)
 
     def cross_product(self, home: Sequence[CatalogueSeries]) -> CrossProduct:
-        """Return the query for these series: their metrics, paths and groups, and no others."""
+        """Return the query for these series: their metrics, paths and groups, and no
+        others.
+        """
         cells = [self._cell_of[series.series_id] for series in home]
         metrics = dict.fromkeys(metric for metric, _ in cells)
         paths = dict.fromkeys(path for _, path in cells)
@@ -117,24 +129,29 @@ class Cells:
         )
 
     def single_query(self) -> CrossProduct | None:
-        """Return a single query for all wanted series; None if the caps do not allow it."""
+        """Return a single query for all wanted series; None if the caps do not allow
+        it.
+        """
         metrics, paths = self._wanted_lines
         if metrics > MAX_METRIC_IDS or paths > MAX_SCOPE_COMBINATIONS:
             return None
-        return self.cross_product([series for several in self.wanted.values() for series in several])
+        return self.cross_product(
+            [series for several in self.wanted.values() for series in several]
+        )
 
     def oversized_cells(self) -> list[CrossProduct]:
         """Return the queries for the cells that have more than a page of series.
 
-        Groups are named a page at a time, or all together where following their cursor takes fewer requests.
+        Groups are named a page at a time, or all together where following their cursor
+        takes fewer requests.
         """
         products: list[CrossProduct] = []
         for cell, wanted in self.wanted.items():
             known = self._known_to_named[cell]
             if len(known) <= MAX_PAGE_SIZE:
                 continue
-            # A page takes groups while it has room for all series that naming them would match, wanted or
-            # not.
+            # A page takes groups while it has room for all series that naming them
+            # would match, wanted or not.
             counts = Counter(series.reporting_group_id for series in known)
             pages: list[set[str]] = []
             room = 0
@@ -145,7 +162,9 @@ class Cells:
                     room = MAX_PAGE_SIZE - counts[group]
                 pages[-1].add(group)
             each = [
-                self.cross_product([series for series in wanted if series.reporting_group_id in groups])
+                self.cross_product(
+                    [series for series in wanted if series.reporting_group_id in groups]
+                )
                 for groups in pages
             ]
             together = self.cross_product(wanted)
@@ -154,28 +173,34 @@ class Cells:
         return products
 
     def views(self, wanted: SeriesByCell) -> Iterator[View]:
-        """Yield the views of queries that name all wanted groups, and of queries that name some of them.
+        """Yield the views of queries that name all wanted groups, and of queries that
+        name some of them.
 
-        The first view is of all wanted groups. The others, if any, are of sets of groups that share no cell,
-        where naming the groups excludes the series of other groups; each wanted group is in one set. They are
-        made lazily, from what `wanted` contains then.
+        The first view is of all wanted groups. The others, if any, are of sets of
+        groups that share no cell, where naming the groups excludes the series of other
+        groups; each wanted group is in one set. They are made lazily, from what
+        `wanted` contains then.
         """
         yield View(self._matched, wanted)
         if self._groups_apart:
-            for matched, some in zip(self._matched_apart, self._apart(wanted), strict=True):
+            for matched, some in zip(
+                self._matched_apart, self._apart(wanted), strict=True
+            ):
                 if some:
                     yield View(matched, some)
 
     def views_by_groups(self, wanted: SeriesByCell) -> list[View]:
-        """Return a view for each set of groups that fill pages of a few cells; none if all fill one page.
+        """Return a view for each set of groups that fill pages of a few cells; none if
+        all fill one page.
 
-        A cell with more groups than half a page leaves the rest of its page empty. A query that names only
-        some groups excludes the others of its cells: 60 groups are 50, two cells a page, and 10, ten cells a
-        page.
+        A cell with more groups than half a page leaves the rest of its page empty. A
+        query that names only some groups excludes the others of its cells: 60 groups
+        are 50, two cells a page, and 10, ten cells a page.
         """
         sets: list[set[str]] = []
         named: set[str] = set()
-        # The cells with the most groups first: those of others are among theirs, or begin sets of their size.
+        # The cells with the most groups first: those of others are among theirs, or
+        # begin sets of their size.
         for several in sorted(wanted.values(), key=len, reverse=True):
             groups = [group for group in _groups([several]) if group not in named]
             named.update(groups)
@@ -184,7 +209,10 @@ class Cells:
                 del groups[:size]
         if len(sets) < 2:
             return []
-        views = ((_of_groups(self.known, groups), _of_groups(wanted, groups)) for groups in sets)
+        views = (
+            (_of_groups(self.known, groups), _of_groups(wanted, groups))
+            for groups in sets
+        )
         return [View(by_line(known), some) for known, some in views]
 
     @cached_property
@@ -201,7 +229,9 @@ class Cells:
 
     @cached_property
     def _known_to_named(self) -> SeriesByCell:
-        """The series that a query which names the wanted groups can match; too many groups are not named."""
+        """The series that a query which names the wanted groups can match; too many
+        groups are not named.
+        """
         if len(self._named) > MAX_REPORTING_GROUP_IDS or len(self._named) == len(
             _groups(self.known.values())
         ):
@@ -220,7 +250,11 @@ class Cells:
 
     def _apart(self, cells: SeriesByCell) -> list[SeriesByCell]:
         """Return the cells of each set of groups separately."""
-        set_of = {group: at for at, groups in enumerate(self._groups_apart) for group in groups}
+        set_of = {
+            group: at
+            for at, groups in enumerate(self._groups_apart)
+            for group in groups
+        }
         apart: list[SeriesByCell] = [{} for _ in self._groups_apart]
         for cell, several in cells.items():
             for series in several:
@@ -230,8 +264,11 @@ class Cells:
 
     @cached_property
     def _groups_apart(self) -> list[set[str]]:
-        """The wanted groups in few sets without two groups that share a cell; empty if one set suffices."""
-        # Colour the graph whose edges are shared cells: a group goes into the first set without a neighbour.
+        """The wanted groups in few sets without two groups that share a cell; empty if
+        one set suffices.
+        """
+        # Colour the graph whose edges are shared cells: a group goes into the first set
+        # without a neighbour.
         sharing: dict[str, set[str]] = {group: set() for group in self._named}
         for several in self.known.values():
             if len(several) > 1:
@@ -240,7 +277,11 @@ class Cells:
                     sharing[group] |= groups - {group}
         sets: list[set[str]] = []
         for group in self._named:
-            free = (s for s in sets if len(s) < MAX_REPORTING_GROUP_IDS and not s & sharing[group])
+            free = (
+                s
+                for s in sets
+                if len(s) < MAX_REPORTING_GROUP_IDS and not s & sharing[group]
+            )
             if (found := next(free, None)) is None:
                 sets.append(found := set())
             found.add(group)
@@ -249,15 +290,24 @@ class Cells:
 
 @cache
 def _sizes(count: int) -> tuple[int, ...]:
-    """Return the sizes of the sets into which that many groups of a cell are cut, the largest first.
+    """Return the sizes of the sets into which that many groups of a cell are cut, the
+    largest first.
 
-    A page has room for `page // size` cells with a set of that size. The sizes are those that take the least
-    of a page in all; one set more must save something.
+    A page has room for `page // size` cells with a set of that size. The sizes are
+    those that take the least of a page in all; one set more must save something.
     """
     if not count:
         return ()
-    ways = ((*_sizes(count - size), size) for size in range(1, min(count, MAX_REPORTING_GROUP_IDS) + 1))
-    best = min(ways, key=lambda sizes: sum(1 / (MAX_PAGE_SIZE // size) + _FURTHER_SET for size in sizes))
+    ways = (
+        (*_sizes(count - size), size)
+        for size in range(1, min(count, MAX_REPORTING_GROUP_IDS) + 1)
+    )
+    best = min(
+        ways,
+        key=lambda sizes: sum(
+            1 / (MAX_PAGE_SIZE // size) + _FURTHER_SET for size in sizes
+        ),
+    )
     return tuple(sorted(best, reverse=True))
 
 
@@ -280,10 +330,11 @@ def by_line(cells: SeriesByCell) -> CountsByLine:
 
 
 def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> int:
-    """Return how many requests the caps of spec 8 make necessary for so many series at these crossings.
+    """Return how many requests the caps of spec 8 make necessary for so many series at
+    these crossings.
 
-    A response has at most 100 series of at most 50 metrics and 50 paths, and so has each further page of a
-    cursor.
+    A response has at most 100 series of at most 50 metrics and 50 paths, and so has
+    each further page of a cursor.
     """
     paths_of = Counter(metric for metric, _ in crossings)
     metrics_of = Counter(path for _, path in crossings)
@@ -295,4 +346,6 @@ def lower_bound(series: int, crossings: Collection[tuple[object, object]]) -> in
 
 
 def _groups(cells: Iterable[Iterable[CatalogueSeries]]) -> dict[str, None]:
-    return dict.fromkeys(series.reporting_group_id for several in cells for series in several)
+    return dict.fromkeys(
+        series.reporting_group_id for several in cells for series in several
+    )

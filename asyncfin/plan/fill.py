@@ -1,8 +1,9 @@
-"""Widen the batches of a plan to full pages, for a cache: a page costs one request, whatever is on it.
+"""Widen the batches of a plan to full pages, for a cache: a page costs one request,
+whatever is on it.
 
-A batch is widened by the series nearest to it: the same metrics and paths in other groups, then further
-metrics on the same paths, further paths of these metrics, and so on; then by the path with the most
-uncached series.
+A batch is widened by the series nearest to it: the same metrics and paths in other
+groups, then further metrics on the same paths, further paths of these metrics, and so
+on; then by the path with the most uncached series.
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from typing import TypeVar
 from attrs import evolve
 
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.query import MAX_METRIC_IDS, MAX_PAGE_SIZE, MAX_PATH_ENTRIES, MAX_SCOPE_COMBINATIONS
+from asyncfin.model.query import (
+    MAX_METRIC_IDS,
+    MAX_PAGE_SIZE,
+    MAX_PATH_ENTRIES,
+    MAX_SCOPE_COMBINATIONS,
+)
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
@@ -27,10 +33,14 @@ _metric = attrgetter("metric_id")
 _path = attrgetter("scopes")
 
 
-def for_cache(plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = True) -> Plan:
-    """Return a plan that requests only what is not cached, and what is not known to be unlisted.
+def for_cache(
+    plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = True
+) -> Plan:
+    """Return a plan that requests only what is not cached, and what is not known to be
+    unlisted.
 
-    With `fill` it requests all periods, and pages as full as possible, for later questions.
+    With `fill` it requests all periods, and pages as full as possible, for later
+    questions.
     """
     # An unlisted series is known to be empty.
     known = cached | unlisted
@@ -38,7 +48,9 @@ def for_cache(plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = 
     periods = plan.periods
     if periods is not None:
         periods = (
-            plan.catalogue.resolve(FiscalRange()) if fill else requested_periods(plan.catalogue, periods)
+            plan.catalogue.resolve(FiscalRange())
+            if fill
+            else requested_periods(plan.catalogue, periods)
         )
     if plan.batches and all(batch.periods == periods for batch in plan.batches):
         home = set().union(*(batch.home for batch in plan.batches))
@@ -48,11 +60,15 @@ def for_cache(plan: Plan, cached: Set[str], unlisted: Set[str], *, fill: bool = 
     if fill:
         batches = _filled(batches, plan.catalogue, known)
     return evolve(
-        plan, batches=batches, cached=tuple(series for series in plan.series if series.series_id in cached)
+        plan,
+        batches=batches,
+        cached=tuple(series for series in plan.series if series.series_id in cached),
     )
 
 
-def _filled(batches: Sequence[Batch], catalogue: Catalogue, known: Set[str]) -> tuple[Batch, ...]:
+def _filled(
+    batches: Sequence[Batch], catalogue: Catalogue, known: Set[str]
+) -> tuple[Batch, ...]:
     """Widen batches with uncached series, at no extra request."""
     uncached = {series.series_id for series in catalogue.series}.difference(
         known, *(batch.matched for batch in batches)
@@ -70,26 +86,51 @@ def _filled(batches: Sequence[Batch], catalogue: Catalogue, known: Set[str]) -> 
 
 
 def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> Batch:
-    metrics, paths = dict.fromkeys(batch.metric_ids), dict.fromkeys(batch.scope_combinations)
+    metrics, paths = (
+        dict.fromkeys(batch.metric_ids),
+        dict.fromkeys(batch.scope_combinations),
+    )
     groups = batch.reporting_group_ids
-    # The nearest are the same metrics and paths in the other groups, if all of them fit.
-    if groups is not None and len(_matched(catalogue, metrics, paths, None)) <= MAX_PAGE_SIZE:
+    # The nearest are the same metrics and paths in the other groups, if all of them
+    # fit.
+    if (
+        groups is not None
+        and len(_matched(catalogue, metrics, paths, None)) <= MAX_PAGE_SIZE
+    ):
         groups = None
     room = MAX_PAGE_SIZE - len(_matched(catalogue, metrics, paths, groups))
     grows = True
-    while grows and room:  # each round chooses a metric or a path, and there are few of either
-        on_paths = _matchable(chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups)
+    while (
+        grows and room
+    ):  # each round chooses a metric or a path, and there are few of either
+        on_paths = _matchable(
+            chain.from_iterable(map(catalogue.by_path.__getitem__, paths)), groups
+        )
         taken = _add(metrics, MAX_METRIC_IDS, on_paths, _metric, uncached, room)
-        of_metrics = _matchable(chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups)
-        taken += _add(paths, MAX_SCOPE_COMBINATIONS, of_metrics, _path, uncached, room - taken)
+        of_metrics = _matchable(
+            chain.from_iterable(map(catalogue.by_metric.__getitem__, metrics)), groups
+        )
+        taken += _add(
+            paths, MAX_SCOPE_COMBINATIONS, of_metrics, _path, uncached, room - taken
+        )
         grows, room = taken > 0, room - taken
-        if not grows and len(metrics) < MAX_METRIC_IDS and len(paths) < MAX_SCOPE_COMBINATIONS:
-            # Nothing near is left: continue with the path that has the most uncached series.
+        if (
+            not grows
+            and len(metrics) < MAX_METRIC_IDS
+            and len(paths) < MAX_SCOPE_COMBINATIONS
+        ):
+            # Nothing near is left: continue with the path that has the most uncached
+            # series.
             counts = Counter(
-                s.scopes for s in _matchable(catalogue.series, groups) if s.series_id in uncached
+                s.scopes
+                for s in _matchable(catalogue.series, groups)
+                if s.series_id in uncached
             )
             for path in [path for path, _ in counts.most_common() if path not in paths]:
-                cost = sum(s.metric_id in metrics for s in _matchable(catalogue.by_path[path], groups))
+                cost = sum(
+                    s.metric_id in metrics
+                    for s in _matchable(catalogue.by_path[path], groups)
+                )
                 if cost < room:
                     paths[path] = None
                     grows, room = True, room - cost
@@ -99,7 +140,9 @@ def _widened(batch: Batch, catalogue: Catalogue, uncached: Collection[str]) -> B
         metric_ids=tuple(metrics),
         scope_combinations=tuple(paths),
         reporting_group_ids=groups,
-        matched=frozenset(series.series_id for series in _matched(catalogue, metrics, paths, groups)),
+        matched=frozenset(
+            series.series_id for series in _matched(catalogue, metrics, paths, groups)
+        ),
     )
 
 
@@ -111,15 +154,21 @@ def _add(
     uncached: Collection[str],
     room: int,
 ) -> int:
-    """Choose more metrics or paths, those with the largest uncached share first; return the room taken."""
+    """Choose more metrics or paths, those with the largest uncached share first; return
+    the room taken.
+    """
     lines: dict[L, list[CatalogueSeries]] = {}
     for each in series:
         if (line := line_of(each)) not in chosen:
             lines.setdefault(line, []).append(each)
     # By the share and not by the number: cached series would be read a second time.
-    share = {line: sum(s.series_id in uncached for s in found) / len(found) for line, found in lines.items()}
+    share = {
+        line: sum(s.series_id in uncached for s in found) / len(found)
+        for line, found in lines.items()
+    }
     taken = 0
-    # The sort keeps the catalogue's order among equals, so that equal questions have equal plans.
+    # The sort keeps the catalogue's order among equals, so that equal questions have
+    # equal plans.
     for line in sorted(lines, key=lambda line: -share[line]):
         if share[line] and len(chosen) < most and taken + len(lines[line]) <= room:
             chosen[line] = None
@@ -130,18 +179,26 @@ def _add(
 def _matchable(
     series: Iterable[CatalogueSeries], groups: Collection[str] | None
 ) -> Iterator[CatalogueSeries]:
-    """Yield the series that a query of these groups can match within the caps of spec 8."""
+    """Yield the series that a query of these groups can match within the caps of spec
+    8.
+    """
     for each in series:
-        if len(each.scopes) <= MAX_PATH_ENTRIES and (groups is None or each.reporting_group_id in groups):
+        if len(each.scopes) <= MAX_PATH_ENTRIES and (
+            groups is None or each.reporting_group_id in groups
+        ):
             yield each
 
 
 def _matched(
-    catalogue: Catalogue, metrics: Iterable[str], paths: Collection[ScopePath], groups: Collection[str] | None
+    catalogue: Catalogue,
+    metrics: Iterable[str],
+    paths: Collection[ScopePath],
+    groups: Collection[str] | None,
 ) -> list[CatalogueSeries]:
     return [
         series
         for metric in metrics
         for series in catalogue.by_metric[metric]
-        if series.scopes in paths and (groups is None or series.reporting_group_id in groups)
+        if series.scopes in paths
+        and (groups is None or series.reporting_group_id in groups)
     ]

@@ -1,9 +1,10 @@
 """Grow batches of one page over a sparse table of metrics and scope paths.
 
-A batch is grown from a hub, the line that most unassigned cells share. If a hub has more partners than the
-caps allow, those are taken whose unassigned series come closest to what each free line still has to add to
-fill the page, so that partners with few and with many series are used up together. Then the batch takes the
-lines that waste least of the page and add most. When nothing near fits any more, the next hub starts in the
+A batch is grown from a hub, the line that most unassigned cells share. If a hub has
+more partners than the caps allow, those are taken whose unassigned series come closest
+to what each free line still has to add to fill the page, so that partners with few and
+with many series are used up together. Then the batch takes the lines that waste least
+of the page and add most. When nothing near fits any more, the next hub starts in the
 same batch, on the side with fewer lines left.
 
 Batches are grown in several views of the table (see `Cells.views`).
@@ -19,25 +20,41 @@ from math import inf
 
 from asyncfin.model.query import MAX_PAGE_SIZE
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.cells import MAX_LINES, Cell, Cells, CountsByLine, SeriesByCell, View, by_line
+from asyncfin.plan.cells import (
+    MAX_LINES,
+    Cell,
+    Cells,
+    CountsByLine,
+    SeriesByCell,
+    View,
+    by_line,
+)
 
-# Bounds on the time that one batch takes to plan; more of each changed no plan of a real catalogue.
+# Bounds on the time that one batch takes to plan; more of each changed no plan of a
+# real catalogue.
 _HUBS_TRIED = 60
 _PARTNERS_TRIED = 10
 _PARTNERS_WEIGHED = 1000
 
 
 def grow(
-    cells: Cells, wanted: SeriesByCell, *, enough: int, limit: float = inf, spare: int = 0
+    cells: Cells,
+    wanted: SeriesByCell,
+    *,
+    enough: int,
+    limit: float = inf,
+    spare: int = 0,
 ) -> list[Sequence[CatalogueSeries]] | None:
-    """Return the home series of batches of a page each that together hold the wanted series.
+    """Return the home series of batches of a page each that together hold the wanted
+    series.
 
-    A batch with `enough` home series is not grown in further views. The partners of its first hub leave
-    `spare` lines of each side free, so that a hub of the other side can cross it. None: more than `limit`
-    batches would be needed, if the next ones are like the last two. No cell of the wanted series is larger
-    than a page.
+    A batch with `enough` home series is not grown in further views. The partners of its
+    first hub leave `spare` lines of each side free, so that a hub of the other side can
+    cross it. None: more than `limit` batches would be needed, if the next ones are like
+    the last two. No cell of the wanted series is larger than a page.
     """
-    # A copy, from which assigned series are removed: the caller continues with the original.
+    # A copy, from which assigned series are removed: the caller continues with the
+    # original.
     unassigned = dict(wanted)
     left = sum(map(len, unassigned.values()))
     views = (_Growth(view, spare) for view in cells.views(unassigned))
@@ -45,13 +62,17 @@ def grow(
     homes: list[Sequence[CatalogueSeries]] = []
     most = MAX_PAGE_SIZE
     while 0 < left <= most * (limit - len(homes)):
-        # The first view, of all groups, is usually the best; the others are made only if it leaves room.
+        # The first view, of all groups, is usually the best; the others are made only
+        # if it leaves room.
         best, batch = growths[0].series(), growths[0].batch()
         if len(best) < enough:
             growths += views
             for growth in growths[1:]:
-                # Most sets of groups have fewer series left than the best batch: none of theirs is better.
-                if growth.left > len(best) and len(series := growth.series()) > len(best):
+                # Most sets of groups have fewer series left than the best batch: none
+                # of theirs is better.
+                if growth.left > len(best) and len(series := growth.series()) > len(
+                    best
+                ):
                     best, batch = series, growth.batch()
                 if len(best) >= enough:
                     break
@@ -62,7 +83,8 @@ def grow(
             growth.assign(batch, assigned)
         left -= len(best)
         homes.append(best)
-        # Batches rarely become larger, so the rest needs at least about as many of this size.
+        # Batches rarely become larger, so the rest needs at least about as many of this
+        # size.
         most = max(map(len, homes[-2:]))
     return None if left else homes
 
@@ -73,7 +95,8 @@ class _Growth:
     def __init__(self, view: View, spare: int) -> None:
         self._unassigned, self._spare = view.wanted, spare
         self.left = sum(map(len, view.wanted.values()))
-        # A cell with more series than a page fits into no batch of one page, so it must not attract one.
+        # A cell with more series than a page fits into no batch of one page, so it must
+        # not attract one.
         fitting = {
             (metric, path): series
             for (metric, path), series in view.wanted.items()
@@ -109,21 +132,28 @@ class _Growth:
 class _Counts:
     """How many series each cell matches, and how many of them are unassigned.
 
-    `total` counts the unassigned series of each line. Every unassigned cell fits on a page by itself.
+    `total` counts the unassigned series of each line. Every unassigned cell fits on a
+    page by itself.
     """
 
     def __init__(self, matched: CountsByLine, unassigned: SeriesByCell) -> None:
         self.matched = matched
         self.unassigned = by_line(unassigned)
         self.total = tuple(
-            {line: sum(cells.values()) for line, cells in side.items()} for side in self.unassigned
+            {line: sum(cells.values()) for line, cells in side.items()}
+            for side in self.unassigned
         )
-        self._hubs = [[(-len(cells), line) for line, cells in side.items()] for side in self.unassigned]
+        self._hubs = [
+            [(-len(cells), line) for line, cells in side.items()]
+            for side in self.unassigned
+        ]
         for hubs in self._hubs:
             heapify(hubs)
 
     def assign(self, cell: Cell, count: int) -> None:
-        """Subtract assigned series from a cell; one that does not fit on a page is not in the table."""
+        """Subtract assigned series from a cell; one that does not fit on a page is not
+        in the table.
+        """
         metric, path = cell
         if path not in self.unassigned[0].get(metric, ()):
             return
@@ -145,7 +175,9 @@ class _Counts:
         return (min(tops)[2], min(tops)[1]) if tops else None
 
     def _hub(self, side: int) -> tuple[int, int] | None:
-        """Return the line of a side with the most partners left, as (-partners, line)."""
+        """Return the line of a side with the most partners left, as (-partners,
+        line).
+        """
         hubs = self._hubs[side]
         while hubs:
             partners = len(self.unassigned[side].get(hubs[0][1], ()))
@@ -171,18 +203,22 @@ class _Counts:
 
 
 class _GrowingBatch:
-    """A batch while it grows: the lines chosen so far, and the room left on its page."""
+    """A batch while it grows: the lines chosen so far, and the room left on its
+    page.
+    """
 
     def __init__(self, table: _Counts, spare: int) -> None:
         self._table = table
         self._spare = spare  # the lines of each side that are left free for now
         self._chosen: tuple[dict[int, None], dict[int, None]] = ({}, {})
-        # What a line that is not chosen would add, and the same as a heap of (waste, -gain, side, line).
+        # What a line that is not chosen would add, and the same as a heap of (waste,
+        # -gain, side, line).
         self._gain: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self._near: list[tuple[float, int, int, int]] = []
         self._room = MAX_PAGE_SIZE
         self._hubs = (table.hubs(0), table.hubs(1))
-        # Several hubs in the same batch: lines without neighbours would otherwise leave pages half empty.
+        # Several hubs in the same batch: lines without neighbours would otherwise leave
+        # pages half empty.
         hub = table.largest_hub()
         while hub is not None:
             self.start(*hub)
@@ -195,14 +231,17 @@ class _GrowingBatch:
     def cells(self) -> list[Cell]:
         """Return the unassigned cells of the chosen lines."""
         unassigned, paths = self._table.unassigned[0], self._chosen[1]
-        return [(m, p) for m in self._chosen[0] for p in unassigned.get(m, ()) if p in paths]
+        return [
+            (m, p) for m in self._chosen[0] for p in unassigned.get(m, ()) if p in paths
+        ]
 
     def _free(self, side: int) -> int:
         return MAX_LINES[side] - len(self._chosen[side]) - self._spare
 
     def _cost(self, side: int, line: int) -> int:
         """Return how many more series the batch would match with this line."""
-        # Planning spends most of its time here: walk along whichever of the two is shorter.
+        # Planning spends most of its time here: walk along whichever of the two is
+        # shorter.
         cells, others = self._table.matched[side][line], self._chosen[1 - side]
         if len(others) < len(cells):
             return sum([cells[other] for other in others if other in cells])
@@ -219,7 +258,9 @@ class _GrowingBatch:
                 heappush(near, (0, -count, other_side, other))
 
     def start(self, side: int, hub: int) -> None:
-        """Choose a hub and, where its partners are too many, the ones that fill the page evenly."""
+        """Choose a hub and, where its partners are too many, the ones that fill the
+        page evenly.
+        """
         partners = self._table.unassigned[side][hub]
         if len(partners) <= self._free(1 - side):
             self.choose(side, hub, self._cost(side, hub))
@@ -245,17 +286,25 @@ class _GrowingBatch:
                 missing -= total
 
     def _fill(self) -> None:
-        """Choose lines next to the chosen ones: the least waste first, then the most unassigned series."""
+        """Choose lines next to the chosen ones: the least waste first, then the most
+        unassigned series.
+        """
         near = self._near
         while near and self._room:
             waste, gain, side, line = heappop(near)
-            # When the gain of a line changes, its old entry stays in the heap next to a newer one.
-            if line in self._chosen[side] or self._gain[side][line] != -gain or not self._free(side):
+            # When the gain of a line changes, its old entry stays in the heap next to a
+            # newer one.
+            if (
+                line in self._chosen[side]
+                or self._gain[side][line] != -gain
+                or not self._free(side)
+            ):
                 continue
             cost = self._cost(side, line)
             if cost > self._room:
                 continue
-            # An entry's waste may be outdated, and waste only grows: examine it again when it is the least.
+            # An entry's waste may be outdated, and waste only grows: examine it again
+            # when it is the least.
             now = cost / -gain - 1
             if now > waste:
                 heappush(near, (now, gain, side, line))
@@ -263,10 +312,13 @@ class _GrowingBatch:
                 self.choose(side, line, cost)
 
     def next_hub(self) -> tuple[int, int] | None:
-        """Return the side and line of the next hub that fits; one that does not fit now never will."""
+        """Return the side and line of the next hub that fits; one that does not fit now
+        never will.
+        """
         if not self._room or not self._free(0) or not self._free(1):
             return None
-        # A hub takes one line of its side and many of the other, so the scarcer side is the hub's.
+        # A hub takes one line of its side and many of the other, so the scarcer side is
+        # the hub's.
         short = 0 if self._free(0) <= self._free(1) else 1
         for side in (short, 1 - short):
             for line in self.fitting(side):
@@ -281,7 +333,9 @@ class _GrowingBatch:
             room = self._room - self._cost(side, line)
             cells = self._table.matched[side][line]
             partners = islice(self._table.unassigned[side][line], _PARTNERS_TRIED)
-            if any(self._cost(1 - side, other) + cells[other] <= room for other in partners):
+            if any(
+                self._cost(1 - side, other) + cells[other] <= room for other in partners
+            ):
                 yield line
 
 
@@ -289,4 +343,8 @@ def _closest(ascending: list[int], number: float) -> int:
     """Return the entry closest to a number, the larger one of two."""
     at = bisect_left(ascending, number)
     around = ascending[max(at - 1, 0) : at + 1]
-    return around[0] if len(around) == 1 or number - around[0] < around[1] - number else around[1]
+    return (
+        around[0]
+        if len(around) == 1 or number - around[0] < around[1] - number
+        else around[1]
+    )

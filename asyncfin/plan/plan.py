@@ -1,13 +1,15 @@
-"""Plan a question: batches that together return every wanted series, in nearly the fewest requests.
+"""Plan a question: batches that together return every wanted series, in nearly the
+fewest requests.
 
-A batch is a cross product of metrics, paths and groups. Each is one page, so that all of them can be in
-flight at once: dense tables are cut in `strips`, sparse ones are filled by `grow`, and where neither comes
-close to the lower bound, both are tried. Only a single metric and path of more than a page of series, if its
-groups do not take fewer requests a page at a time, and a question that is one query of two pages, follow a
+A batch is a cross product of metrics, paths and groups. Each is one page, so that all
+of them can be in flight at once: dense tables are cut in `strips`, sparse ones are
+filled by `grow`, and where neither comes close to the lower bound, both are tried. Only
+a single metric and path of more than a page of series, if its groups do not take fewer
+requests a page at a time, and a question that is one query of two pages, follow a
 cursor.
 
-Trailing months are requested as the catalogue's whole span, and the client cuts the window: the service would
-anchor it at each batch, and a foreign series can move it.
+Trailing months are requested as the catalogue's whole span, and the client cuts the
+window: the service would anchor it at each batch, and a foreign series can move it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,13 +28,15 @@ from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
 
-# With fewer of its cells wanted, a table is grown first: most of a page of a strip would be foreign series,
-# unless the cells lie in blocks.
+# With fewer of its cells wanted, a table is grown first: most of a page of a strip
+# would be foreign series, unless the cells lie in blocks.
 _DENSE = 0.05
-# Another way to plan takes as long as the first: it is not tried where so little can be gained.
+# Another way to plan takes as long as the first: it is not tried where so little can be
+# gained.
 _CLOSE = 1.1
-# Cutting strips another way takes as long as sending a few requests. So the first way is taken that needs at
-# most one request in this many above the bound; below this many, none above it.
+# Cutting strips another way takes as long as sending a few requests. So the first way
+# is taken that needs at most one request in this many above the bound; below this many,
+# none above it.
 _FEW = 100
 
 # Batches that a notebook shows.
@@ -43,17 +47,19 @@ _SHOWN_BATCHES = 20
 class Batch(Query):
     """One query of a plan (spec 4.3)."""
 
-    # The ids of the series that it is sent for; every wanted series is at home in one batch.
+    # The ids of the series that it is sent for; every wanted series is at home in one
+    # batch.
     home: frozenset[str] = field(kw_only=True, repr=False)
-    # The ids of all series that it matches: those not at home are foreign here, and dropped.
+    # The ids of all series that it matches: those not at home are foreign here, and
+    # dropped.
     matched: frozenset[str] = field(kw_only=True, repr=False)
 
     @property
     def requests(self) -> int:
         """How many pages it takes.
 
-        One, unless a single metric, path and group has more than 100 series, or this is the only batch and
-        takes two where batches of a page each would take three.
+        One, unless a single metric, path and group has more than 100 series, or this is
+        the only batch and takes two where batches of a page each would take three.
         """
         return ceil(len(self.matched) / MAX_PAGE_SIZE)
 
@@ -65,8 +71,9 @@ class Plan:
     Attributes:
         question: the question.
         catalogue: the catalogue of the publication that is read.
-        periods: the question's periods, resolved against this catalogue. None: the catalogue has no series
-            or no periods or, where several entities are asked, nothing of the question; there are no batches.
+        periods: the question's periods, resolved against this catalogue. None: the
+            catalogue has no series or no periods or, where several entities are asked,
+            nothing of the question; there are no batches.
         series: the wanted series, in catalogue order.
         batches: the queries to send by the documented caps, each with its home series.
         cached: the wanted series that are cached, which no batch requests.
@@ -81,18 +88,24 @@ class Plan:
 
     @property
     def requests(self) -> int:
-        """How many requests the batches take by the documented caps, if none has to be repeated.
+        """How many requests the batches take by the documented caps, if none has to be
+        repeated.
 
-        Without batches, as everything is cached, one for the metadata may be needed (`Client`, `max_age`).
+        Without batches, as everything is cached, one for the metadata may be needed
+        (`Client`, `max_age`).
         """
         return sum(batch.requests for batch in self.batches)
 
     @cached_property
     def lower_bound(self) -> int:
-        """The requests that the caps make necessary, whatever the batches; some plans need more."""
+        """The requests that the caps make necessary, whatever the batches; some plans
+        need more.
+        """
         requested = set[str]().union(*(batch.home for batch in self.batches))
         crossings = {
-            (series.metric_id, series.scopes) for series in self.series if series.series_id in requested
+            (series.metric_id, series.scopes)
+            for series in self.series
+            if series.series_id in requested
         }
         return lower_bound(len(requested), crossings)
 
@@ -104,23 +117,39 @@ class Plan:
             return "" if has_some else ", of which the catalogue has none"
         if all(batch.periods == self.periods for batch in self.batches):
             return ""
-        why = "and the window is cut from them" if isinstance(self.periods, Trailing) else "for the cache"
+        why = (
+            "and the window is cut from them"
+            if isinstance(self.periods, Trailing)
+            else "for the cache"
+        )
         return f"; all periods are requested, {why}"
 
     def __str__(self) -> str:
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
         periods = describe(self.question.periods)
-        batches, requests = counted(len(self.batches), "batch", "batches"), counted(self.requests, "request")
+        batches, requests = (
+            counted(len(self.batches), "batch", "batches"),
+            counted(self.requests, "request"),
+        )
         return "\n".join(
             [
                 named_entity(self.catalogue),
                 f"publication {self.catalogue.dataset_id}",
                 f"{len(self.series):,} series selected",
-                *([f"{len(self.cached):,} of them are cached, and are not requested"] if self.cached else []),
-                f"{batches}, {requests}: a batch is a query, with a request for each {MAX_PAGE_SIZE} series",
-                f"lower bound: {counted(self.lower_bound, 'request')}; the limits of a query allow no fewer",
                 *(
-                    [f"{foreign:,} other series match these queries; only a cache keeps them"]
+                    [f"{len(self.cached):,} of them are cached, and are not requested"]
+                    if self.cached
+                    else []
+                ),
+                f"{batches}, {requests}: a batch is a query, with a request for each "
+                f"{MAX_PAGE_SIZE} series",
+                f"lower bound: {counted(self.lower_bound, 'request')}; the limits of a "
+                "query allow no fewer",
+                *(
+                    [
+                        f"{foreign:,} other series match these queries; only a cache "
+                        "keeps them"
+                    ]
                     if foreign
                     else []
                 ),
@@ -131,32 +160,54 @@ class Plan:
 
     def __repr__(self) -> str:
         requests = counted(self.requests, "request")
-        return f"<Plan for {named_entity(self.catalogue)}: {len(self.series):,} series in {requests}>"
+        return (
+            f"<Plan for {named_entity(self.catalogue)}: {len(self.series):,} series in "
+            f"{requests}>"
+        )
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        heads = ("batch", "metrics", "scope paths", "reporting groups", "series", "requests")
+        heads = (
+            "batch",
+            "metrics",
+            "scope paths",
+            "reporting groups",
+            "series",
+            "requests",
+        )
         rows = []
         for number, batch in enumerate(self.batches[:_SHOWN_BATCHES], 1):
-            groups = len(batch.reporting_group_ids) if batch.reporting_group_ids else "all"
+            groups = (
+                len(batch.reporting_group_ids) if batch.reporting_group_ids else "all"
+            )
             counts = (len(batch.metric_ids), len(batch.scope_combinations), groups)
-            rows.append(tuple(map(str, (number, *counts, len(batch.home), batch.requests))))
+            rows.append(
+                tuple(map(str, (number, *counts, len(batch.home), batch.requests)))
+            )
         more = len(self.batches) - len(rows)
         notes = [f"{more:,} more batches not shown"] if more else []
-        return document(str(self).split("\n"), [Table(heads, rows)] if rows else [], notes)
+        return document(
+            str(self).split("\n"), [Table(heads, rows)] if rows else [], notes
+        )
 
 
 def without_batches(question: Question, catalogue: Catalogue) -> Plan:
-    """Return which series and periods of a catalogue a question means, with no batches yet."""
+    """Return which series and periods of a catalogue a question means, with no batches
+    yet.
+    """
     series, periods = question.wanted(catalogue)
     return Plan(question, catalogue, periods, series)
 
 
-def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:
-    """Return the plan for wanted series of a catalogue, the same in whatever order they are given.
+def plan(
+    question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]
+) -> Plan:
+    """Return the plan for wanted series of a catalogue, the same in whatever order they
+    are given.
 
-    A series whose scope path has more than 20 entries cannot be queried: SelectionError.
+    A series whose scope path has more than 20 entries cannot be queried:
+    SelectionError.
     """
     places = sorted({catalogue.places[each.series_id] for each in wanted})
     series = tuple(catalogue.series[place] for place in places)
@@ -191,8 +242,12 @@ def batches_of(
 
 
 def requested_periods(catalogue: Catalogue, periods: Resolved) -> Resolved:
-    """Return what batches request for the resolved periods of a question: all periods for trailing months."""
-    return catalogue.resolve(FiscalRange()) if isinstance(periods, Trailing) else periods
+    """Return what batches request for the resolved periods of a question: all periods
+    for trailing months.
+    """
+    return (
+        catalogue.resolve(FiscalRange()) if isinstance(periods, Trailing) else periods
+    )
 
 
 def _cross_products(cells: Cells) -> list[CrossProduct]:
@@ -200,22 +255,37 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
     single = cells.single_query()
     if single and single.requests == 1:
         return [single]
-    # What follows a cursor is planned first: neither strips nor grown batches can contain it.
+    # What follows a cursor is planned first: neither strips nor grown batches can
+    # contain it.
     oversized = cells.oversized_cells()
     rest = cells.wanted
     if apart := {series.series_id for product in oversized for series in product.home}:
-        left = ((cell, [s for s in several if s.series_id not in apart]) for cell, several in rest.items())
+        left = (
+            (cell, [s for s in several if s.series_id not in apart])
+            for cell, several in rest.items()
+        )
         rest = {cell: several for cell, several in left if several}
-    bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(oversized)
+    bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(
+        oversized
+    )
     # A single batch would be the single query, which is not one page.
     fewest = 1 if oversized else 2
-    products = [*oversized, *map(cells.cross_product, _homes(cells, rest, bound, fewest))]
-    # Two pages in a row take twice as long as batches at once: worth it where it saves one request of three.
-    return [single] if single and single.requests <= 2 < _requests(products) else products
+    products = [
+        *oversized,
+        *map(cells.cross_product, _homes(cells, rest, bound, fewest)),
+    ]
+    # Two pages in a row take twice as long as batches at once: worth it where it saves
+    # one request of three.
+    return (
+        [single] if single and single.requests <= 2 < _requests(products) else products
+    )
 
 
-def _homes(cells: Cells, wanted: SeriesByCell, bound: int, fewest: int) -> list[Sequence[CatalogueSeries]]:
-    """Return the home series of batches of a page each: the fewest of several ways, until they are close.
+def _homes(
+    cells: Cells, wanted: SeriesByCell, bound: int, fewest: int
+) -> list[Sequence[CatalogueSeries]]:
+    """Return the home series of batches of a page each: the fewest of several ways,
+    until they are close.
 
     None of them has less than `fewest`.
     """
@@ -224,15 +294,19 @@ def _homes(cells: Cells, wanted: SeriesByCell, bound: int, fewest: int) -> list[
     if wanted and cells.density > _DENSE:
         homes = strips(cells, wanted, enough=few)
     if homes is None or len(homes) > _CLOSE * bound:
-        # Quickly first, by the first view alone; with all views, which takes longer, only if it may pay.
+        # Quickly first, by the first view alone; with all views, which takes longer,
+        # only if it may pay.
         grown = grow(cells, wanted, enough=1)
         assert grown is not None  # no limit is set
         if len(grown) > _CLOSE * bound:
             grown = grow(cells, wanted, enough=MAX_PAGE_SIZE, limit=len(grown)) or grown
         homes = grown if homes is None else min(homes, grown, key=len)
-    # What is left are tables of small dense blocks, of cells with many groups, and of hubs that cross.
+    # What is left are tables of small dense blocks, of cells with many groups, and of
+    # hubs that cross.
     if len(homes) > max(_CLOSE * bound, fewest):
-        homes = strips(cells, wanted, enough=few, limit=len(homes), sparse=True) or homes
+        homes = (
+            strips(cells, wanted, enough=few, limit=len(homes), sparse=True) or homes
+        )
     if len(homes) > max(_CLOSE * bound, fewest):
         homes = grow(cells, wanted, enough=1, limit=len(homes) - 1, spare=1) or homes
     return homes

@@ -1,4 +1,6 @@
-"""The question about one entity, as one value that is checked once and passed from the client to the plan."""
+"""The question about one entity, as one value that is checked once and passed from the
+client to the plan.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,25 @@ from asyncfin.model.series import CatalogueSeries
 
 @frozen
 class Question:
-    """Which series, over which periods, in which version; SelectionError: a field is wrong."""
+    """Which series, over which periods, in which version; SelectionError: a field is
+    wrong.
+    """
 
-    source: str | Catalogue  # an entity id, or a Catalogue: then no other publication will do
+    source: (
+        str | Catalogue
+    )  # an entity id, or a Catalogue: then no other publication will do
     select: Select
     periods: PeriodSelection
     value_version: ValueVersion = "original"
-    # For how many seconds a publication counts as the current one after it was confirmed; None: the client's.
+    # For how many seconds a publication counts as the current one after it was
+    # confirmed; None: the client's.
     max_age: float | None = None
-    fill_cache: bool = True  # whether the client's cache may keep what is read; what it has is used anyway
-    known_only: bool = False  # whether ids, words and periods that are not there are ignored; else errors
-    # Kept for the catalogue that it was judged in last: planning and the answer read the same judgement.
+    # whether the client's cache may keep what is read; what it has is used anyway
+    fill_cache: bool = True
+    # whether ids, words and periods that are not there are ignored; else errors
+    known_only: bool = False
+    # Kept for the catalogue that it was judged in last: planning and the answer read
+    # the same judgement.
     _judged: Judged | None = field(default=None, init=False, repr=False, eq=False)
 
     def __attrs_post_init__(self) -> None:
@@ -49,12 +59,15 @@ class Question:
     @property
     def entity_id(self) -> str:
         """The id of the entity."""
-        return self.source.entity_id if isinstance(self.source, Catalogue) else self.source
+        return (
+            self.source.entity_id if isinstance(self.source, Catalogue) else self.source
+        )
 
     @property
     def key(self) -> Hashable:
         """A key that two questions share if one answer serves both."""
-        # By identity: a Catalogue has thousands of series, and hashing them would take longer than a request.
+        # By identity: a Catalogue has thousands of series, and hashing them would take
+        # longer than a request.
         source = id(self.source) if isinstance(self.source, Catalogue) else self.source
         key = (
             source,
@@ -71,11 +84,14 @@ class Question:
             return id(self)
         return key
 
-    def wanted(self, catalogue: Catalogue) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
-        """Return the series and periods that the question means in a catalogue, or raise SelectionError.
+    def wanted(
+        self, catalogue: Catalogue
+    ) -> tuple[tuple[CatalogueSeries, ...], Resolved | None]:
+        """Return the series and periods that the question means in a catalogue, or
+        raise SelectionError.
 
-        The periods are None if nothing is to be requested: as `resolved` says or, with `known_only`, if the
-        catalogue has nothing of the question.
+        The periods are None if nothing is to be requested: as `resolved` says or, with
+        `known_only`, if the catalogue has nothing of the question.
         """
         judged = self.judged(catalogue)
         error = judged.error() if judged.is_ambiguous or not self.known_only else None
@@ -90,7 +106,8 @@ class Question:
     def resolved(self, catalogue: Catalogue) -> Resolved | None:
         """Return the periods to request in a catalogue, or raise SelectionError.
 
-        None: the catalogue has no series, or it has no periods and the question names none.
+        None: the catalogue has no series, or it has no periods and the question names
+        none.
         """
         if not catalogue.series or (not catalogue.periods and is_open(self.periods)):
             return None
@@ -104,10 +121,11 @@ class Question:
         return self._judged
 
     def missing(self, catalogue: Catalogue) -> Missing:
-        """Return the ids, words and periods of the question that a catalogue does not have, by field.
+        """Return the ids, words and periods of the question that a catalogue does not
+        have, by field.
 
-        As `Catalogue.missing`, and ``periods``: the labels of an `Exact`, or one text for a rule that selects
-        no period.
+        As `Catalogue.missing`, and ``periods``: the labels of an `Exact`, or one text
+        for a rule that selects no period.
         """
         missing = dict(self.judged(catalogue).missing)
         if periods := _missing_periods(catalogue, self.periods):

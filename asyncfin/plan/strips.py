@@ -1,8 +1,9 @@
 """Cut a dense table of metrics and scope paths into strips, and strips into pages.
 
-A strip is a run of lines of one side. The lines of the other side that have a wanted cell in it are packed
-into pages, and a strip is as wide as fills its pages best. Growing batches one by one (see `grow`) makes
-squares of a dense table, which leave ragged remainders: up to two fifths more requests.
+A strip is a run of lines of one side. The lines of the other side that have a wanted
+cell in it are packed into pages, and a strip is as wide as fills its pages best.
+Growing batches one by one (see `grow`) makes squares of a dense table, which leave
+ragged remainders: up to two fifths more requests.
 """
 
 from __future__ import annotations
@@ -21,17 +22,26 @@ CountsOfLines: TypeAlias = Mapping[int, Mapping[int, int]]
 
 
 def strips(
-    cells: Cells, wanted: SeriesByCell, *, enough: int, limit: int = maxsize, sparse: bool = False
+    cells: Cells,
+    wanted: SeriesByCell,
+    *,
+    enough: int,
+    limit: int = maxsize,
+    sparse: bool = False,
 ) -> list[Sequence[CatalogueSeries]] | None:
-    """Return the home series of batches of a page each that together hold the wanted series.
+    """Return the home series of batches of a page each that together hold the wanted
+    series.
 
-    Either side is cut, over all groups at once and over sets of groups that share no cell; of a `sparse`
-    table also over sets of groups that fill pages, with lines next to each other that share crossing lines.
-    The way with the fewest batches is taken, or the first with at most `enough`. None: no way has fewer than
-    `limit`.
+    Either side is cut, over all groups at once and over sets of groups that share no
+    cell; of a `sparse` table also over sets of groups that fill pages, with lines next
+    to each other that share crossing lines. The way with the fewest batches is taken,
+    or the first with at most `enough`. None: no way has fewer than `limit`.
     """
     views = cells.views(wanted)
-    made = chain(map(list, (islice(views, 1), views)), [cells.views_by_groups(wanted)] if sparse else [])
+    made = chain(
+        map(list, (islice(views, 1), views)),
+        [cells.views_by_groups(wanted)] if sparse else [],
+    )
     ways = (
         (home for view in together for home in _homes(view, side, sparse))
         for together in made
@@ -49,32 +59,53 @@ def strips(
 
 
 def _homes(view: View, side: int, sparse: bool) -> Iterator[Sequence[CatalogueSeries]]:
-    """Yield the home series of each page, with the lines of one side cut into strips."""
+    """Yield the home series of each page, with the lines of one side cut into
+    strips.
+    """
     by_side = by_line(view.wanted)[side]
-    # The lines of a block share their first crossing line, wherever they are in the catalogue.
-    order = sorted(by_side, key=lambda line: (min(by_side[line]), line) if sparse else (0, line))
+    # The lines of a block share their first crossing line, wherever they are in the
+    # catalogue.
+    order = sorted(
+        by_side, key=lambda line: (min(by_side[line]), line) if sparse else (0, line)
+    )
     for lines, pages in _strips(view.matched[side], by_side, order, side):
         for page in pages:
-            cells = [(line, other) for line in lines for other in page if other in by_side[line]]
-            yield [series for cell in cells for series in view.wanted[cell if side == 0 else cell[::-1]]]
+            cells = [
+                (line, other)
+                for line in lines
+                for other in page
+                if other in by_side[line]
+            ]
+            yield [
+                series
+                for cell in cells
+                for series in view.wanted[cell if side == 0 else cell[::-1]]
+            ]
 
 
 def _strips(
     matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int], side: int
 ) -> Iterator[tuple[Sequence[int], list[list[int]]]]:
-    """Yield the lines of each strip, and the lines of the other side on each of its pages."""
+    """Yield the lines of each strip, and the lines of the other side on each of its
+    pages.
+    """
     max_others = MAX_LINES[1 - side]
     start = 0
     while start < len(lines):
         widths = []
-        for width, gain, total, costs in _widths(matched, wanted, lines[start : start + MAX_LINES[side]]):
+        for width, gain, total, costs in _widths(
+            matched, wanted, lines[start : start + MAX_LINES[side]]
+        ):
             fewest = max(ceil(total / MAX_PAGE_SIZE), ceil(len(costs) / max_others))
             widths.append((gain / fewest, width, gain, costs.copy()))
-        # The width with the most wanted series a page, of equals the smallest. Each strip is judged alone:
-        # what is left for the next ones depends little on where it ends. Packing takes longest, so widths
-        # that may have the most come first, and those that can't have it are not packed.
+        # The width with the most wanted series a page, of equals the smallest. Each
+        # strip is judged alone: what is left for the next ones depends little on where
+        # it ends. Packing takes longest, so widths that may have the most come first,
+        # and those that can't have it are not packed.
         best, chosen, pages = 0.0, 0, list[list[int]]()
-        for most, width, gain, costs in sorted(widths, key=lambda each: (-each[0], each[1])):
+        for most, width, gain, costs in sorted(
+            widths, key=lambda each: (-each[0], each[1])
+        ):
             if most < best:
                 break
             if most == best and width > chosen:
@@ -89,12 +120,14 @@ def _strips(
 def _widths(
     matched: CountsOfLines, wanted: CountsOfLines, lines: Sequence[int]
 ) -> Iterator[tuple[int, int, int, dict[int, int]]]:
-    """Yield each possible width of a strip, its wanted series, what it matches, and by crossing line.
+    """Yield each possible width of a strip, its wanted series, what it matches, and by
+    crossing line.
 
     The last is changed when the next width is taken.
     """
-    # A crossing line without a wanted cell in the strip is on none of its pages, and costs nothing. It is
-    # counted nevertheless: a wider strip may contain a wanted cell of it, and then all its cells cost.
+    # A crossing line without a wanted cell in the strip is on none of its pages, and
+    # costs nothing. It is counted nevertheless: a wider strip may contain a wanted cell
+    # of it, and then all its cells cost.
     gain = total = 0
     all_costs: dict[int, int] = {}
     costs: dict[int, int] = {}
@@ -118,14 +151,18 @@ def _widths(
 
 
 def _pages(costs: Mapping[int, int], max_lines: int) -> list[list[int]]:
-    """Pack lines into pages of at most 100 series: the largest first, each on the first page with room."""
+    """Pack lines into pages of at most 100 series: the largest first, each on the first
+    page with room.
+    """
     pages: list[list[int]] = []
     rooms: list[int] = []
     at = last = 0
     # By their costs, and lines of equal costs in order: sorting is stable.
     for line in sorted(sorted(costs), key=costs.__getitem__, reverse=True):
         cost = costs[line]
-        if cost != last:  # a page without room for one of these costs has none for the next
+        if (
+            cost != last
+        ):  # a page without room for one of these costs has none for the next
             at, last = 0, cost
         while at < len(pages) and (rooms[at] < cost or len(pages[at]) == max_lines):
             at += 1

@@ -1,1 +1,3 @@
-"""Everything that awaits for one question: publications, restarts, batches, stitching."""
+"""Everything that awaits for one question: publications, restarts, batches,
+stitching.
+"""

@@ -26,7 +26,12 @@ _CURSOR_REJECTED = "the service rejected a cursor that it had sent; query again"
 
 
 async def read_batch(
-    read: Read, stitch: Stitch, batch: Batch, writer: CacheWriter | None, *, prefetch: bool
+    read: Read,
+    stitch: Stitch,
+    batch: Batch,
+    writer: CacheWriter | None,
+    *,
+    prefetch: bool,
 ) -> AsyncGenerator[Page, None]:
     """Yield each page of a batch that has series which are at home in it.
 
@@ -51,7 +56,9 @@ async def read_batch(
                     if read.sends_ranges:
                         await trial.aclose()
                     else:
-                        await read.check_unchanged(rejection, stitch.plan.catalogue.dataset_id)
+                        await read.check_unchanged(
+                            rejection, stitch.plan.catalogue.dataset_id
+                        )
                 async for wanted, foreign in pages:
                     has_page = True
                     read.sends_ranges |= rejection is not None
@@ -60,9 +67,16 @@ async def read_batch(
                         yield wanted, foreign
             return
         except ServiceError as error:
-            if error.status != _TOO_LARGE and not isinstance(error, ValidationFailedError):
+            if error.status != _TOO_LARGE and not isinstance(
+                error, ValidationFailedError
+            ):
                 raise
-            if has_exact and form is batch and not has_page and error.status != _TOO_LARGE:
+            if (
+                has_exact
+                and form is batch
+                and not has_page
+                and error.status != _TOO_LARGE
+            ):
                 rejection, form = error, as_range
                 continue
             first = error if rejection is None else rejection
@@ -73,7 +87,9 @@ async def read_batch(
 async def _read_pages(
     read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
 ) -> AsyncGenerator[tuple[Block | None, Block | None], None]:
-    """Yield the wanted series of each page, and the foreign ones where they are kept."""
+    """Yield the wanted series of each page, and the foreign ones where they are
+    kept.
+    """
     began = read.publications.clock()
     pages = planned_pages(
         read.send,
@@ -86,16 +102,19 @@ async def _read_pages(
     )
     async with aclosing(pages):
         async for page in pages:
-            # It was pinned and not rejected: its publication was current when it was sent.
+            # It was pinned and not rejected: its publication was current when it was
+            # sent.
             read.record_confirmation(stitch.plan.catalogue.dataset_id, began)
-            # With `prefetch` the next request may have left as soon as this page was there.
+            # With `prefetch` the next request may have left as soon as this page was
+            # there.
             left = page.at if prefetch else None
             read.received_at = page.at
             with error_context("query", page.entity_id, page):
                 blocks = await stitch.add(page, asked=form.periods)
             if writer is not None:
                 await writer.add(filter(None, blocks))
-            # While the blocks wait to be taken, they alone are held, and not the page's bytes.
+            # While the blocks wait to be taken, they alone are held, and not the page's
+            # bytes.
             del page
             yield blocks
             began = left or read.publications.clock()

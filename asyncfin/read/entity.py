@@ -1,4 +1,6 @@
-"""What one entity has of a question that several entities are asked, and what it does not have."""
+"""What one entity has of a question that several entities are asked, and what it does
+not have.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ class EntityAnswer:
 
     Attributes:
         entity_id: the entity.
-        panel: what the entity has of the question, of one publication; without series if it has nothing.
-            None: there was an error.
-        restated: the same with the restated values, where both versions were requested; otherwise None.
-        missing: the ids, words and periods of the question that the entity does not have, by field; paths in
-            their text form.
+        panel: what the entity has of the question, of one publication; without series
+            if it has nothing. None: there was an error.
+        restated: the same with the restated values, where both versions were requested;
+            otherwise None.
+        missing: the ids, words and periods of the question that the entity does not
+            have, by field; paths in their text form.
         error: why `panel` is None. None: it is not.
     """
 
@@ -47,7 +50,8 @@ async def read_versions(
     metadata: Metadata | None = None,
     max_outage: float | None = None,
 ) -> EntityAnswer:
-    """Return what an entity has of a question, in each of the versions, all of one publication.
+    """Return what an entity has of a question, in each of the versions, all of one
+    publication.
 
     The cache is read and not filled: a night's run would evict what other users need.
 
@@ -73,11 +77,15 @@ async def read_versions(
             read.add(panel)
     first, *others = panels
     missing = question.missing(first.catalogue)
-    return EntityAnswer(question.entity_id, first, others[0] if others else None, missing)
+    return EntityAnswer(
+        question.entity_id, first, others[0] if others else None, missing
+    )
 
 
 async def plan_versions(read: Read, versions: Sequence[ValueVersion]) -> list[Plan]:
-    """Return the plans of `read_versions`; its catalogue is read unless it is cached."""
+    """Return the plans of `read_versions`; its catalogue is read unless it is
+    cached.
+    """
     catalogue = await read_current_catalogue(read)
     questions = [evolve(read.question, value_version=version) for version in versions]
     return [await plan_for(read, question, catalogue) for question in questions]
@@ -86,7 +94,9 @@ async def plan_versions(read: Read, versions: Sequence[ValueVersion]) -> list[Pl
 async def _read_panels(read: Read, versions: Sequence[ValueVersion]) -> list[Panel]:
     catalogue, panels, sent = await read.catalogue(), list[Panel](), 0
     for version in versions:
-        plan = await plan_for(read, evolve(read.question, value_version=version), catalogue)
+        plan = await plan_for(
+            read, evolve(read.question, value_version=version), catalogue
+        )
         panel = await read_panel(read, plan)
         # The requests of each, which are counted for the whole read.
         panels.append(evolve(panel, requests=read.requests - sent))

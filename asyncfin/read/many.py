@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from typing import Any
 
@@ -26,13 +33,17 @@ async def read_many(
     *,
     ahead: int | None = None,
 ) -> AsyncIterator[AsyncIterator[EntityAnswer]]:
-    """Read entities and yield an iterator of their answers as they finish, as `Client.query_many` says.
+    """Read entities and yield an iterator of their answers as they finish, as
+    `Client.query_many` says.
 
-    `question_of` returns the question to an entity, with `known_only`. `ahead` bounds the entities begun
-    beyond those that the consumer has received; None: as many as there may be requests in flight.
+    `question_of` returns the question to an entity, with `known_only`. `ahead` bounds
+    the entities begun beyond those that the consumer has received; None: as many as
+    there may be requests in flight.
     """
     running_loop()  # before a coroutine is made
-    answers = _Answers(publications, entity_ids, question_of, ahead or publications.limit)
+    answers = _Answers(
+        publications, entity_ids, question_of, ahead or publications.limit
+    )
     try:
         yield answers
     finally:
@@ -50,7 +61,9 @@ class _Answers:
         self._publications = publications
         self._question_of = question_of
         self._waits = publications.sender.lane == "bulk"
-        self._places = asyncio.Semaphore(ahead)  # one for each entity begun and not yet received
+        self._places = asyncio.Semaphore(
+            ahead
+        )  # one for each entity begun and not yet received
         self._finished: deque[EntityAnswer] = deque()
         self._failure: BaseException | None = None  # what ends the iteration early
         self._changed = asyncio.Event()
@@ -70,7 +83,9 @@ class _Answers:
         return self._finished.popleft()
 
     async def aclose(self) -> None:
-        """Cancel what still runs and wait for its end; answers not yet received are dropped."""
+        """Cancel what still runs and wait for its end; answers not yet received are
+        dropped.
+        """
         self._failure = StopAsyncIteration()
         self._finished.clear()
         await cancel_and_wait(list(self._tasks))
@@ -80,7 +95,9 @@ class _Answers:
         async with aclosing(_distinct(entity_ids)) as ids:
             await self._places.acquire()
             async for entity_id in ids:
-                if self._failure is not None:  # a source of ids may ignore its cancellation
+                if (
+                    self._failure is not None
+                ):  # a source of ids may ignore its cancellation
                     return
                 self._start(self._read(entity_id))
                 await self._places.acquire()
@@ -89,11 +106,14 @@ class _Answers:
         try:
             question = self._question_of(entity_id)
             panel = await read_question(self._publications, question)
-            answer = EntityAnswer(entity_id, panel, missing=question.missing(panel.catalogue))
+            answer = EntityAnswer(
+                entity_id, panel, missing=question.missing(panel.catalogue)
+            )
         except AsyncfinError as error:
             if ends_all(error, waits=self._waits):
                 raise
-            # Without its traceback, whose frames would keep everything that was read of the entity.
+            # Without its traceback, whose frames would keep everything that was read of
+            # the entity.
             answer = EntityAnswer(entity_id, None, error=error.with_traceback(None))
         self._finished.append(answer)
 
@@ -121,7 +141,9 @@ class _Answers:
 
 
 async def _distinct(entity_ids: EntityIds) -> AsyncGenerator[str, None]:
-    """Yield each id once. An async generator is closed at the end: the loop would close it in a task."""
+    """Yield each id once. An async generator is closed at the end: the loop would close
+    it in a task.
+    """
     seen: set[str] = set()
 
     def is_new(entity_id: object) -> bool:

@@ -1,7 +1,8 @@
-"""What a client knows of publications: the last one of each entity in memory, and the cache, if it has one.
+"""What a client knows of publications: the last one of each entity in memory, and the
+cache, if it has one.
 
-A kept catalogue may be stale. The pin makes that harmless: a request that was planned with it is refused with
-`dataset_changed`, and the catalogue is read again.
+A kept catalogue may be stale. The pin makes that harmless: a request that was planned
+with it is refused with `dataset_changed`, and the catalogue is read again.
 """
 
 from __future__ import annotations
@@ -28,40 +29,47 @@ from asyncfin.wire.sender import Sender
 
 MAX_KEPT_SERIES = 200_000
 MAX_PANELS = 256
-# The plans kept with a catalogue contain at most this many series for each series of it: a plan takes a
-# fraction of the memory that its catalogue takes.
+# The plans kept with a catalogue contain at most this many series for each series of
+# it: a plan takes a fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
 
-# Blocks of series with all their periods, and when the latest request was sent that has confirmed the
-# publication; None: none was sent.
+# Blocks of series with all their periods, and when the latest request was sent that has
+# confirmed the publication; None: none was sent.
 Received: TypeAlias = tuple[tuple[Block, ...], datetime | None]
 
 
 def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
-    """Return whether a selection contains all of a catalogue's periods, which are ordered oldest first."""
+    """Return whether a selection contains all of a catalogue's periods, which are
+    ordered oldest first.
+    """
     match selection:
         case Exact(periods=exact):
             return set(known) <= set(exact)
         case FiscalRange(start=Period() as start, end=Period() as end):
             return not known or (
-                start.fiscal_end <= known[0].fiscal_end and known[-1].fiscal_end <= end.fiscal_end
+                start.fiscal_end <= known[0].fiscal_end
+                and known[-1].fiscal_end <= end.fiscal_end
             )
     return False  # the service decides where a trailing window ends
 
 
 @frozen(eq=False)
 class Publication:
-    """A publication, and what its responses have shown: in each value version, since it may list others."""
+    """A publication, and what its responses have shown: in each value version, since it
+    may list others.
+    """
 
     catalogue: Catalogue
-    # A byte for each series of the catalogue: whether a response over all of its periods has listed it.
+    # A byte for each series of the catalogue: whether a response over all of its
+    # periods has listed it.
     _listed: dict[str, bytearray] = field(factory=dict)
     _unlisted: dict[str, set[str]] = field(factory=dict)
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
-    # The series requested and not yet received, so that none is requested a second time: in each value
-    # version, by id. Not shared by the clients of a cache, whose event loops and lifetimes differ: so all
-    # that wait for them are in one lane, the client's.
+    # The series requested and not yet received, so that none is requested a second
+    # time: in each value version, by id. Not shared by the clients of a cache, whose
+    # event loops and lifetimes differ: so all that wait for them are in one lane, the
+    # client's.
     _pending: dict[str, dict[str, SharedCall[Received]]] = field(factory=dict)
 
     @plans.default
@@ -72,21 +80,34 @@ class Publication:
     def unlisted(self, value_version: str) -> set[str]:
         """Return the ids of the series that no response lists, to add to.
 
-        Two responses have left them out, the second one over all periods, and none has listed them since.
+        Two responses have left them out, the second one over all periods, and none has
+        listed them since.
         """
         return self._unlisted.setdefault(value_version, set())
 
     def has_listed(self, value_version: str, series: CatalogueSeries) -> bool:
-        """Return whether a response over all periods of the publication has listed a series."""
+        """Return whether a response over all periods of the publication has listed a
+        series.
+        """
         listed = self._listed.get(value_version)
-        return listed is not None and bool(listed[self.catalogue.places[series.series_id]])
+        return listed is not None and bool(
+            listed[self.catalogue.places[series.series_id]]
+        )
 
-    def record_listed(self, value_version: str, places: Sequence[int], periods: Resolved) -> None:
-        """Record which series a response over these periods has listed, by their places in the catalogue."""
+    def record_listed(
+        self, value_version: str, places: Sequence[int], periods: Resolved
+    ) -> None:
+        """Record which series a response over these periods has listed, by their places
+        in the catalogue.
+        """
         if unlisted := self._unlisted.get(value_version):
-            unlisted.difference_update(self.catalogue.series[place].series_id for place in places)
+            unlisted.difference_update(
+                self.catalogue.series[place].series_id for place in places
+            )
         if _covers_all(periods, self.catalogue.periods):
-            listed = self._listed.setdefault(value_version, bytearray(len(self.catalogue)))
+            listed = self._listed.setdefault(
+                value_version, bytearray(len(self.catalogue))
+            )
             for place in places:
                 listed[place] = True
 
@@ -96,16 +117,22 @@ class Publication:
         series_ids: Collection[str],
         request: Callable[[Collection[str]], Coroutine[Any, Any, Received]],
     ) -> list[Received]:
-        """Return these series: those that are pending, and the others by a request for them.
+        """Return these series: those that are pending, and the others by a request for
+        them.
 
-        If the caller is cancelled, its request continues for the others that wait for it.
+        If the caller is cancelled, its request continues for the others that wait for
+        it.
         """
-        # No wait from here to the calls that are held, or the same series could be requested twice.
+        # No wait from here to the calls that are held, or the same series could be
+        # requested twice.
         pending = self._pending.setdefault(value_version, {})
 
         def remove(call: SharedCall[Received]) -> None:
-            # From now on the series are in the cache, or have to be requested: a failure is not kept.
-            for series_id in [series_id for series_id, other in pending.items() if other is call]:
+            # From now on the series are in the cache, or have to be requested: a
+            # failure is not kept.
+            for series_id in [
+                series_id for series_id, other in pending.items() if other is call
+            ]:
                 del pending[series_id]
             if not pending:
                 pending.clear()  # frees its table, of kilobytes for each company
@@ -119,14 +146,18 @@ class Publication:
             pending.update(dict.fromkeys(others, SharedCall(request(others), remove)))
         calls = dict.fromkeys(pending[series_id] for series_id in series_ids)
         async with AsyncExitStack() as held:
-            for call in calls:  # also those whose job is cancelled before its first step
+            for (
+                call
+            ) in calls:  # also those whose job is cancelled before its first step
                 await held.enter_async_context(call)
             async with bounded([call.result for call in calls], len(calls)) as results:
                 return [received async for received in results]
 
 
 class Publications:
-    """The last publication read of each entity, the most recently used ones, up to 200,000 series in all."""
+    """The last publication read of each entity, the most recently used ones, up to
+    200,000 series in all.
+    """
 
     def __init__(
         self,
@@ -143,17 +174,21 @@ class Publications:
         self.limit = limit  # how many requests may be in flight at once
         # The client's part of its cache; None: it has none.
         self.cache = cache
-        # Which publication of an entity is current: those of the cache, if there is one.
+        # Which publication of an entity is current: those of the cache, if there is
+        # one.
         self.records: Partition | MemoryRecords = (
             MemoryRecords(Memory(0), b"", clock) if self.cache is None else self.cache
         )
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error
-        # The catalogues being read, for all reads that need one: the publication, and when a
-        # request was sent that has confirmed it.
-        self.pending_catalogues: SingleFlight[str, tuple[Publication, datetime | None]] = SingleFlight()
-        # The questions in progress, for all that are equal: the panel, and whether it is stale.
+        # The catalogues being read, for all reads that need one: the publication, and
+        # when a request was sent that has confirmed it.
+        self.pending_catalogues: SingleFlight[
+            str, tuple[Publication, datetime | None]
+        ] = SingleFlight()
+        # The questions in progress, for all that are equal: the panel, and whether it
+        # is stale.
         self.pending_panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
         # The panels last returned without a request, by their question.
         self.panels: LeastRecentlyUsed[Hashable, Panel] = LeastRecentlyUsed(MAX_PANELS)
@@ -163,7 +198,8 @@ class Publications:
             lambda publication: len(publication.catalogue),
             dropped=lambda publication: self._drop_panels(publication.catalogue),
         )
-        # Of catalogues that are not kept, while a question uses them; by the id of the object.
+        # Of catalogues that are not kept, while a question uses them; by the id of the
+        # object.
         self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
 
     async def aclose(self) -> None:
@@ -178,9 +214,12 @@ class Publications:
         self.last_panel = None
 
     def of(self, catalogue: Catalogue) -> Publication:
-        """Return the kept publication of a catalogue, or one that its questions at one time share."""
+        """Return the kept publication of a catalogue, or one that its questions at one
+        time share.
+        """
         kept = self.kept.get(catalogue.entity_id)
-        # The same object: what responses have shown is not mixed with a catalogue that the caller has made.
+        # The same object: what responses have shown is not mixed with a catalogue that
+        # the caller has made.
         if kept is not None and kept.catalogue is catalogue:
             return kept
         return self._unkept.setdefault(id(catalogue), Publication(catalogue))
@@ -188,7 +227,9 @@ class Publications:
     def kept_as(self, entity_id: str, dataset_id: str) -> Publication | None:
         """Return the kept publication of an entity if it is this one."""
         kept = self.kept.get(entity_id)
-        if kept is not None and is_same_publication(kept.catalogue.dataset_id, dataset_id):
+        if kept is not None and is_same_publication(
+            kept.catalogue.dataset_id, dataset_id
+        ):
             return kept
         return None
 

@@ -1,4 +1,6 @@
-"""The answer to a question: its publication, its plan, the pages of its batches, and one panel of them."""
+"""The answer to a question: its publication, its plan, the pages of its batches, and
+one panel of them.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,13 @@ _PLANNED_INLINE = 1000
 MAX_CACHED_VALUES = 2_000
 
 
-async def read_question(publications: Publications, question: Question, begin: Plan | None = None) -> Panel:
+async def read_question(
+    publications: Publications, question: Question, begin: Plan | None = None
+) -> Panel:
     """Return the answer to a question, as `Client.query` says.
 
-    `begin` is the plan of the first attempt; without it, and after a restart, one is made here.
+    `begin` is the plan of the first attempt; without it, and after a restart, one is
+    made here.
     """
     async with Read(publications, question, "query").announced() as read:
         panel = await read_shared(read, begin)
@@ -53,7 +58,9 @@ async def read_question(publications: Publications, question: Question, begin: P
 
 
 async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
-    """Return the answer to the question of a read, which equal pending questions share."""
+    """Return the answer to the question of a read, which equal pending questions
+    share.
+    """
     if begin is None and (panel := await _cached_panel(read)) is not None:
         return panel
     panel = await share(read, read.question.key, partial(_read_whole, read, begin))
@@ -62,7 +69,9 @@ async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
     return panel
 
 
-async def share(read: Read, key: Hashable, lead: Callable[[], Awaitable[Panel]]) -> Panel:
+async def share(
+    read: Read, key: Hashable, lead: Callable[[], Awaitable[Panel]]
+) -> Panel:
     """Return the panel of a pending equal question, or begin to read it."""
     leads = False
 
@@ -110,7 +119,9 @@ async def read_panel(read: Read, current: Plan) -> Panel:
                 blocks += [block async for block, _ in pages]
         blocks += await _retry_missing(read, stitch)
         confirmed = await read.confirm(current.catalogue.dataset_id)
-    return stitch.panel(blocks, current.series, requests=read.requests, confirmed_at=confirmed)
+    return stitch.panel(
+        blocks, current.series, requests=read.requests, confirmed_at=confirmed
+    )
 
 
 # Plans.
@@ -127,7 +138,8 @@ async def plan_restarting(read: Read) -> Plan:
 
 
 async def plan_read(read: Read, *, batches: bool = True) -> Plan:
-    """Return the plan of a read's question, made with a cached catalogue if there is one.
+    """Return the plan of a read's question, made with a cached catalogue if there is
+    one.
 
     That may be stale. What is requested with it is then rejected. Before it leads to a
     SelectionError, or to a plan that requests nothing, one request for the metadata
@@ -149,24 +161,35 @@ async def plan_read(read: Read, *, batches: bool = True) -> Plan:
     return await _plan(read, question, await read.current_publication(), batches)
 
 
-async def plan_for(read: Read, question: Question, catalogue: Catalogue, *, batches: bool = True) -> Plan:
+async def plan_for(
+    read: Read, question: Question, catalogue: Catalogue, *, batches: bool = True
+) -> Plan:
     """Return the plan of a question for a publication. No request."""
     return await _plan(read, question, read.publications.of(catalogue), batches)
 
 
-async def _plan(read: Read, question: Question, publication: Publication, batches: bool) -> Plan:
-    # A predicate may depend on anything, so a Select with one may mean other series the next time.
+async def _plan(
+    read: Read, question: Question, publication: Publication, batches: bool
+) -> Plan:
+    # A predicate may depend on anything, so a Select with one may mean other series the
+    # next time.
     key = question.key if question.select.where is None else None
     made = None if key is None else publication.plans.get(key)
     if made is None:
         make = partial(without_batches, question, publication.catalogue)
         # The error names close matches, which are searched for among all ids.
-        is_rejected = question.judged(publication.catalogue).missing and not question.known_only
+        is_rejected = (
+            question.judged(publication.catalogue).missing and not question.known_only
+        )
         made = await asyncio.to_thread(make) if is_rejected else make()
         # With a cache, what is requested depends on what is cached, which changes.
         if read.cache is None and made.series:
             make = partial(plan, question, publication.catalogue, made.series)
-            made = make() if len(made.series) <= _PLANNED_INLINE else await asyncio.to_thread(make)
+            made = (
+                make()
+                if len(made.series) <= _PLANNED_INLINE
+                else await asyncio.to_thread(make)
+            )
         if key is not None:
             publication.plans.put(key, made)
     if read.cache is None or not batches:
@@ -175,9 +198,13 @@ async def _plan(read: Read, question: Question, publication: Publication, batche
 
 
 async def _plan_missing(read: Read, made: Plan, blocks: tuple[Block, ...]) -> Plan:
-    """Return a plan that requests the series that are not in the cached blocks, and no others."""
+    """Return a plan that requests the series that are not in the cached blocks, and no
+    others.
+    """
     cached: set[str] = set().union(*(block.series_ids for block in blocks))
-    unlisted = read.publications.of(made.catalogue).unlisted(made.question.value_version)
+    unlisted = read.publications.of(made.catalogue).unlisted(
+        made.question.value_version
+    )
     missing = {series.series_id for series in made.series} - cached - unlisted
     make = partial(for_cache, made, cached, unlisted, fill=read.fills_cache)
     # Filling a single batch looks at the whole catalogue.
@@ -198,7 +225,9 @@ async def _cached_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
 
 
 async def read_cached(publications: Publications, question: Question) -> Panel | None:
-    """Return the answer to a question if all of it is cached and counts as current. No request."""
+    """Return the answer to a question if all of it is cached and counts as current. No
+    request.
+    """
     read = Read(publications, question, "query")
     fresh = await read.fresh_publication()
     if fresh is None:
@@ -226,7 +255,8 @@ async def _cached_panel(read: Read) -> Panel | None:
     if panel.confirmed_at != fresh[1]:
         panel = reconfirmed(panel, fresh[1])
         panels.put(key, panel)
-    # Decoded pages may be a hundred times as large as the values: of one panel at a time.
+    # Decoded pages may be a hundred times as large as the values: of one panel at a
+    # time.
     last, read.publications.last_panel = read.publications.last_panel, panel
     if last is not None and last is not panel:
         release_decoded(last)
@@ -238,8 +268,13 @@ async def _cached_panel(read: Read) -> Panel | None:
 def _keep_panel(read: Read, panel: Panel) -> None:
     """Keep a panel that cost no request, for equal questions."""
     question = read.question
-    # A predicate may depend on anything, and another question may list an unlisted series.
-    may_keep = question.select.where is None and not question.known_only and isinstance(question.source, str)
+    # A predicate may depend on anything, and another question may list an unlisted
+    # series.
+    may_keep = (
+        question.select.where is None
+        and not question.known_only
+        and isinstance(question.source, str)
+    )
     if not may_keep or read.cache is None:
         return
     if panel.requests or panel.unlisted or not has_at_most(panel, MAX_CACHED_VALUES):
@@ -251,8 +286,12 @@ def _keep_panel(read: Read, panel: Panel) -> None:
 # Requests.
 
 
-async def _take_cached(read: Read, stitch: Stitch) -> tuple[list[Block], Sequence[Batch]]:
-    """Return what the cache has of the answer, and the batches that request the other series."""
+async def _take_cached(
+    read: Read, stitch: Stitch
+) -> tuple[list[Block], Sequence[Batch]]:
+    """Return what the cache has of the answer, and the batches that request the other
+    series.
+    """
     if read.cache is None:
         return [], stitch.plan.batches
     blocks = await _cached_blocks(read, stitch.plan)
@@ -271,32 +310,46 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
 
 
 async def _gather(read: Read, stitch: Stitch) -> list[Block]:
-    """Return cached series, and the missing ones, which are requested once for all questions."""
+    """Return cached series, and the missing ones, which are requested once for all
+    questions.
+    """
     current = stitch.plan
     taken = stitch.take(await _cached_blocks(read, current))
     missing = [series.series_id for series in stitch.missing]
     _count_cached(read, stitch)
     if missing:
         request = partial(_request_series, read, stitch)
-        for blocks, sent in await stitch.publication.gather(current.question.value_version, missing, request):
+        for blocks, sent in await stitch.publication.gather(
+            current.question.value_version, missing, request
+        ):
             taken += stitch.take(blocks)
-            if sent is not None:  # also by a request of another question, which this one has shared
+            if (
+                sent is not None
+            ):  # also by a request of another question, which this one has shared
                 read.record_confirmation(current.catalogue.dataset_id, sent)
     return taken
 
 
-async def _request_series(read: Read, question: Stitch, series_ids: Collection[str]) -> Received:
+async def _request_series(
+    read: Read, question: Stitch, series_ids: Collection[str]
+) -> Received:
     """Request some series with all their periods, and return all that is received."""
     assert read.cache is not None
     catalogue = question.plan.catalogue
-    wanted = tuple([catalogue.series[catalogue.places[series_id]] for series_id in series_ids])
-    # Within the claim, so that the next holder learns that the publication was replaced.
+    wanted = tuple(
+        [catalogue.series[catalogue.places[series_id]] for series_id in series_ids]
+    )
+    # Within the claim, so that the next holder learns that the publication was
+    # replaced.
     async with read.cache.claim(read.entity_id), read.pinned_to(catalogue.dataset_id):
-        # Another process may have requested them during the wait, or found that the publication is replaced.
+        # Another process may have requested them during the wait, or found that the
+        # publication is replaced.
         stitch = Stitch(evolve(question.plan, series=wanted), question.publication)
         blocks, batches = await _take_cached(read, stitch)
         async with _send_batches(read, stitch, batches, prefetch=True) as pages:
-            blocks += [block async for page in pages for block in page if block is not None]
+            blocks += [
+                block async for page in pages for block in page if block is not None
+            ]
     return tuple(blocks), read.confirmed_at(catalogue.dataset_id) if batches else None
 
 
@@ -304,18 +357,26 @@ async def _request_series(read: Read, question: Stitch, series_ids: Collection[s
 async def _send_batches(
     read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
 ) -> AsyncIterator[AsyncIterator[Page]]:
-    """Yield the pages of all batches in the order in which they are received, and cache them.
+    """Yield the pages of all batches in the order in which they are received, and cache
+    them.
 
-    With `prefetch` a batch's next page is requested while one is read. It does not count as held until then,
-    so a stream, which bounds what it holds, must not prefetch.
+    With `prefetch` a batch's next page is requested while one is read. It does not
+    count as held until then, so a stream, which bounds what it holds, must not
+    prefetch.
     """
     writer = None
     async with AsyncExitStack() as opened:
         if batches and read.cache is not None and read.fills_cache:
-            dataset_id, version = stitch.plan.catalogue.dataset_id, stitch.plan.question.value_version
+            dataset_id, version = (
+                stitch.plan.catalogue.dataset_id,
+                stitch.plan.question.value_version,
+            )
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await opened.enter_async_context(CacheWriter(put))
-        jobs = [partial(read_batch, read, stitch, batch, writer, prefetch=prefetch) for batch in batches]
+        jobs = [
+            partial(read_batch, read, stitch, batch, writer, prefetch=prefetch)
+            for batch in batches
+        ]
         async with merged(jobs, read.publications.limit) as pages:
             yield pages
 
@@ -323,15 +384,19 @@ async def _send_batches(
 async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     """Request the missing series again, together, over all periods of the catalogue.
 
-    The spec leaves open whether a series without values is listed, so one response without a series proves
-    nothing, and a service may list fewer series than a query matches. So rounds follow until one lists none
-    of them. What is missing then is unlisted, and is not requested again. If a response over all periods has
-    listed it, that is an IncompleteResultError.
+    The spec leaves open whether a series without values is listed, so one response
+    without a series proves nothing, and a service may list fewer series than a query
+    matches. So rounds follow until one lists none of them. What is missing then is
+    unlisted, and is not requested again. If a response over all periods has listed it,
+    that is an IncompleteResultError.
     """
     current, blocks = stitch.plan, list[Block]()
     if current.periods is None or not stitch.missing:
         return blocks
-    every_period, version = current.catalogue.resolve(FiscalRange()), current.question.value_version
+    every_period, version = (
+        current.catalogue.resolve(FiscalRange()),
+        current.question.value_version,
+    )
     while missing := stitch.missing:
         batches = batches_of(current.catalogue, missing, every_period, version)
         async with _send_batches(read, stitch, batches) as pages:
@@ -340,10 +405,13 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
             break
         blocks += received
     has_listed = stitch.publication.has_listed
-    lost = [series.series_id for series in stitch.missing if has_listed(version, series)]
+    lost = [
+        series.series_id for series in stitch.missing if has_listed(version, series)
+    ]
     if lost:
         raise IncompleteResultError(
-            f"{len(lost)} of the {len(current.series)} planned series are missing: {listed(lost)}",
+            f"{len(lost)} of the {len(current.series)} planned series are missing: "
+            f"{listed(lost)}",
             series_ids=lost,
             operation="query",
             entity_id=read.entity_id,
@@ -364,8 +432,11 @@ async def stream_question(
     read, context = Read(publications, question, "stream"), copy_context()
     # Not the caller's context: what it does in its block is not a part of the question.
     async with read.announced(context):
-        # Planned out here, so that a wrong question is an error of `async with`, not of the first step.
-        planning = asyncio.get_running_loop().create_task(plan_restarting(read), context=context)
+        # Planned out here, so that a wrong question is an error of `async with`, not of
+        # the first step.
+        planning = asyncio.get_running_loop().create_task(
+            plan_restarting(read), context=context
+        )
         current = await planning
         async with resumable(read_pieces(read, current), context) as panels:
             yield panels
@@ -381,7 +452,9 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
                 aclosing(_pieces_of(read, current)) as panels,
             ):
                 async for panel in panels:
-                    read.is_committed = True  # from here on the consumer has values of this publication
+                    read.is_committed = (
+                        True  # from here on the consumer has values of this publication
+                    )
                     read.add(panel)
                     yield panel
             return
@@ -391,11 +464,14 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
 
 
 async def _pieces_of(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
-    """Yield a panel for each page that has wanted series, and one for the unlisted series."""
+    """Yield a panel for each page that has wanted series, and one for the unlisted
+    series.
+    """
     stitch = Stitch(current, read.publications.of(current.catalogue))
     dataset_id = current.catalogue.dataset_id
 
-    # What is cached waits for the first page, which shows whether the publication is still the current one.
+    # What is cached waits for the first page, which shows whether the publication is
+    # still the current one.
     cached, batches = await _take_cached(read, stitch)
     _count_cached(read, stitch)
     held = deque(cached)
@@ -404,7 +480,9 @@ async def _pieces_of(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
         block, requests = stitch.release(held.popleft()), read.requests
         confirmed = await read.confirm(dataset_id, store=False)
         series = stitch.series_of(block)
-        return stitch.panel([block], series, requests=requests, confirmed_at=confirmed, whole=False)
+        return stitch.panel(
+            [block], series, requests=requests, confirmed_at=confirmed, whole=False
+        )
 
     async with _send_batches(read, stitch, batches) as pages:
         async for block, _ in pages:
@@ -417,14 +495,16 @@ async def _pieces_of(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
     while held:
         yield await piece()
     if missing := stitch.not_received:
-        yield stitch.panel([], missing, requests=read.requests, confirmed_at=confirmed, whole=False)
+        yield stitch.panel(
+            [], missing, requests=read.requests, confirmed_at=confirmed, whole=False
+        )
 
 
 def _is_window_certain(stitch: Stitch) -> bool:
     """Return whether no value that may still come can move the panel's periods.
 
-    The window of a `Trailing` ends at the latest value of all: at the last fiscal end of the catalogue or
-    before.
+    The window of a `Trailing` ends at the latest value of all: at the last fiscal end
+    of the catalogue or before.
     """
     if not isinstance(stitch.plan.periods, Trailing):
         return True

@@ -1,4 +1,6 @@
-"""One whole read of an entity: its requests, the current publication, and what the read has cost."""
+"""One whole read of an entity: its requests, the current publication, and what the read
+has cost.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,19 @@ from asyncfin.errors import (
     ServiceError,
     ValidationFailedError,
 )
-from asyncfin.events import Event, QuestionFinished, QuestionStarted, Restarted, next_serial
-from asyncfin.model.catalogue import Catalogue, Dataset, is_same_publication, publication_id
+from asyncfin.events import (
+    Event,
+    QuestionFinished,
+    QuestionStarted,
+    Restarted,
+    next_serial,
+)
+from asyncfin.model.catalogue import (
+    Catalogue,
+    Dataset,
+    is_same_publication,
+    publication_id,
+)
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
@@ -63,7 +76,8 @@ Confirmed: TypeAlias = tuple[Publication, datetime | None]
 class Read:
     """One whole read of an entity.
 
-    Its work is about one publication. If that changes, `restart` begins the next attempt:
+    Its work is about one publication. If that changes, `restart` begins the next
+    attempt:
 
         while True:
             try:
@@ -98,25 +112,39 @@ class Read:
         self.cache = publications.cache
         self.records = publications.records
         self.fills_cache = self.cache is not None and question.fill_cache
-        self.max_age = publications.max_age if question.max_age is None else question.max_age
+        self.max_age = (
+            publications.max_age if question.max_age is None else question.max_age
+        )
         # Whether it is about one publication, so that a change is an error at once.
         self.is_pinned = isinstance(question.source, Catalogue)
         self.began = publications.clock()  # what was current then may be returned
         self.requests = 0  # attempts, each of which counts against the allowance
         self.restarts = 0
         self.cached = 0  # how many of the wanted series were cached
-        self.is_stale = False  # whether the publication of the result could not be confirmed
-        self.received_at: datetime | None = None  # when the last page was received, aware UTC
-        self.error: AsyncfinError | None = None  # what has failed it, if it is one of several
+        self.is_stale = (
+            False  # whether the publication of the result could not be confirmed
+        )
+        self.received_at: datetime | None = (
+            None  # when the last page was received, aware UTC
+        )
+        self.error: AsyncfinError | None = (
+            None  # what has failed it, if it is one of several
+        )
         self.is_committed = False  # whether the caller has a part of the result
-        self.successor: Metadata | None = None  # of a new publication, for the next attempt
-        self.trial = asyncio.Lock()  # held by the batch that tries a range for exact periods
+        self.successor: Metadata | None = (
+            None  # of a new publication, for the next attempt
+        )
+        self.trial = (
+            asyncio.Lock()
+        )  # held by the batch that tries a range for exact periods
         self.sends_ranges = False  # whether a range was accepted for them
-        # When the last request was sent that has confirmed a publication. By publication,
-        # as requests of an earlier attempt may go on for other questions.
+        # When the last request was sent that has confirmed a publication. By
+        # publication, as requests of an earlier attempt may go on for other questions.
         self._confirmed: dict[str, datetime] = {}
         self._checking = asyncio.Lock()
-        self._unchanged: set[str] = set()  # publications that the metadata named after a 400
+        self._unchanged: set[str] = (
+            set()
+        )  # publications that the metadata named after a 400
         # Of the result, for observers.
         self._series = 0
         self._periods: set[Period] = set()
@@ -124,7 +152,9 @@ class Read:
 
     @property
     def is_unauthorized(self) -> bool:
-        """Whether the service has rejected the client's token and has accepted none since."""
+        """Whether the service has rejected the client's token and has accepted none
+        since.
+        """
         return self.publications.sender.tokens.refused
 
     @asynccontextmanager
@@ -151,7 +181,9 @@ class Read:
         except BaseException as error:
             failure = type(error)
             is_cancelled = not isinstance(error, Exception)
-            if isinstance(error, asyncio.CancelledError) and error.args == (TIME_IS_UP,):
+            if isinstance(error, asyncio.CancelledError) and error.args == (
+                TIME_IS_UP,
+            ):
                 failure = TimeoutError
             raise
         finally:
@@ -180,20 +212,26 @@ class Read:
         self._dataset_id = panel.dataset.dataset_id
 
     async def restart(self, change: DatasetChangedError) -> None:
-        """Wait for the next attempt after a change, or raise it if no attempt is left."""
+        """Wait for the next attempt after a change, or raise it if no attempt is
+        left.
+        """
         if self.is_pinned or self.is_committed or self.restarts == MAX_RESTARTS:
             raise change
         self.restarts += 1
         self._series = self.cached = 0
         self._periods.clear()
         self._dataset_id = None
-        self.publications.sender.announce(Restarted(self.operation, self.entity_id, self.restarts))
+        self.publications.sender.announce(
+            Restarted(self.operation, self.entity_id, self.restarts)
+        )
         await asyncio.sleep(_FIRST_WAIT * _GROWTH ** (self.restarts - 1))
 
     def _count(self) -> None:
         self.requests += 1
 
-    async def send(self, request: Request, *, patience: Patience | None = None) -> Response:
+    async def send(
+        self, request: Request, *, patience: Patience | None = None
+    ) -> Response:
         """Send a request, and record it if the service rejects the entity.
 
         `patience` is that of `Sender.send`.
@@ -202,37 +240,59 @@ class Read:
         held = sender.tokens.digest
         try:
             return await sender.send(
-                request, on_attempt=self._count, max_outage=self._max_outage, patience=patience
+                request,
+                on_attempt=self._count,
+                max_outage=self._max_outage,
+                patience=patience,
             )
         except (NotFoundError, PermissionDeniedError) as rejection:
-            # Without an error object it is of something in front of the service, and one of
-            # a cursor may be about a replaced publication.
+            # Without an error object it is of something in front of the service, and
+            # one of a cursor may be about a replaced publication.
             if rejection.has_error_object and not request.has_cursor:
-                # A 403 is about the token that was sent. It may have been replaced since.
+                # A 403 is about the token that was sent. It may have been replaced
+                # since.
                 is_of_held = held and held == sender.tokens.digest
-                token = "" if rejection.status == 404 else held if is_of_held else _ANOTHER_TOKEN
+                token = (
+                    ""
+                    if rejection.status == 404
+                    else held
+                    if is_of_held
+                    else _ANOTHER_TOKEN
+                )
                 record = EntityRecord(sent, status=rejection.status, token=token)
                 await self.records.observe(self.entity_id, record)
             raise
 
     async def observe(self, dataset_id: str, sent: datetime) -> None:
-        """Record that a request sent at a moment has confirmed a publication as the current one."""
+        """Record that a request sent at a moment has confirmed a publication as the
+        current one.
+        """
         await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
 
     async def check_rejection(self) -> None:
-        """Raise the rejection that the record contains, if it is younger than `max_age`.
+        """Raise the rejection that the record contains, if it is younger than
+        `max_age`.
 
-        A 403 counts for the same token only: it may be the token's permission (spec 5.4).
+        A 403 counts for the same token only: it may be the token's permission (spec
+        5.4).
         """
         record = await self.records.record(self.entity_id) if self.max_age else None
-        if record is None or not record.is_rejection or self.age(record.sent) > self.max_age:
+        if (
+            record is None
+            or not record.is_rejection
+            or self.age(record.sent) > self.max_age
+        ):
             return
-        if record.status == 403 and record.token != self.publications.sender.tokens.digest:
+        if (
+            record.status == 403
+            and record.token != self.publications.sender.tokens.digest
+        ):
             return
         kind = PermissionDeniedError if record.status == 403 else NotFoundError
         raise kind(
             status=record.status,
-            message=f"the service has rejected the entity, and max_age is {self.max_age:g} s",
+            message="the service has rejected the entity, and max_age is "
+            f"{self.max_age:g} s",
             operation=self.operation,
             entity_id=self.entity_id,
             at=record.sent,
@@ -246,7 +306,9 @@ class Read:
         """
         sender = self.publications.sender
         waits = sender.lane == "bulk" or self._max_outage is not None
-        return await (sender.soon(self._metadata) if soon and not waits else self._metadata())
+        return await (
+            sender.soon(self._metadata) if soon and not waits else self._metadata()
+        )
 
     async def _metadata(self, patience: Patience | None = None) -> Metadata:
         sent = self.publications.clock()
@@ -267,7 +329,8 @@ class Read:
 
     @asynccontextmanager
     async def pinned_to(self, dataset_id: str) -> AsyncIterator[None]:
-        """Find out whether a request pinned to a publication was rejected because it was replaced.
+        """Find out whether a request pinned to a publication was rejected because it
+        was replaced.
 
         Rules 5 and 6 of spec 4.3 have no order: a service that checks ids or cursors
         before the pin rejects a stale request with 400. So one request for the metadata
@@ -284,7 +347,8 @@ class Read:
             raise
 
     async def check_unchanged(self, rejection: ServiceError, dataset_id: str) -> None:
-        """Find out whether a 400 was about a replaced publication: then it is a DatasetChangedError.
+        """Find out whether a 400 was about a replaced publication: then it is a
+        DatasetChangedError.
 
         The first one costs a request for the metadata, and the others none.
         """
@@ -301,7 +365,10 @@ class Read:
             self.successor = Metadata(dataset, sent)
             self.publications.drop(self.entity_id, dataset_id)
             facts = rejection.facts()
-            facts["message"] = f"the publication has been replaced; the service said: {rejection.message}"
+            facts["message"] = (
+                "the publication has been replaced; the service said: "
+                f"{rejection.message}"
+            )
             raise DatasetChangedError(**facts) from rejection
 
     async def _drop(self, dataset_id: str) -> None:
@@ -313,7 +380,9 @@ class Read:
     # Which publication is the current one.
 
     async def last_publication(self) -> Confirmed | None:
-        """Return the publication that was last seen as the current one, however long ago. No request."""
+        """Return the publication that was last seen as the current one, however long
+        ago. No request.
+        """
         record = await self.records.record(self.entity_id)
         if record is None or record.current is None:
             return None
@@ -323,16 +392,22 @@ class Read:
     async def fresh_publication(self) -> Confirmed | None:
         """Return the publication if it counts as the current one without a request."""
         last = await self.last_publication()
-        return last if last is not None and self.is_fresh(last[1], self.max_age) else None
+        return (
+            last if last is not None and self.is_fresh(last[1], self.max_age) else None
+        )
 
     def is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
-        """Return whether a publication confirmed at a moment counts as the current one."""
+        """Return whether a publication confirmed at a moment counts as the current
+        one.
+        """
         if confirmed is None or self.is_unauthorized:
             return False
         return self.age(confirmed) <= max_age
 
     def age(self, sent: datetime) -> float:
-        """Return how many seconds before this read a request was sent; clocks of machines differ."""
+        """Return how many seconds before this read a request was sent; clocks of
+        machines differ.
+        """
         if sent > self.publications.clock():  # by a clock that is ahead
             return (sent - self.began).total_seconds()
         return (self.began - sent).total_seconds()
@@ -342,7 +417,9 @@ class Read:
         if self.successor is None and not self.restarts:
             # Here, as reads of another `max_age` share what follows.
             await self.check_rejection()
-        for _ in range(2):  # it may share what was requested before this read, but not twice
+        for _ in range(
+            2
+        ):  # it may share what was requested before this read, but not twice
             publication, sent = await self._shared_publication()
             self.is_stale = sent is None
             if sent is None:
@@ -389,7 +466,9 @@ class Read:
             async with self._claim(), self.pinned_to(dataset_id):
                 cached = await self.cached_publication(dataset_id)
                 if cached is None:  # no other process has read it meanwhile
-                    catalogue = await read_catalogue(self.send, self.entity_id, current.dataset)
+                    catalogue = await read_catalogue(
+                        self.send, self.entity_id, current.dataset
+                    )
                     cached = await self._keep(catalogue)
         return cached, current.sent
 
@@ -402,10 +481,14 @@ class Read:
     async def _is_first(self) -> bool:
         """Return whether no catalogue of the entity is cached.
 
-        Then its first page shows which one is current. A cached one, of whatever age, may
-        still be the current one, which the metadata show.
+        Then its first page shows which one is current. A cached one, of whatever age,
+        may still be the current one, which the metadata show.
         """
-        if self.restarts or self.successor or self.publications.kept.get(self.entity_id):
+        if (
+            self.restarts
+            or self.successor
+            or self.publications.kept.get(self.entity_id)
+        ):
             return False
         record = await self.records.record(self.entity_id)
         if record is None:
@@ -432,7 +515,9 @@ class Read:
             if not pages:
                 raise
             facts = rejection.facts()
-            facts["message"] = f"a page of the catalogue was rejected: {rejection.message}"
+            facts["message"] = (
+                f"a page of the catalogue was rejected: {rejection.message}"
+            )
             raise DatasetChangedError(**facts) from rejection
 
     async def _keep(self, catalogue: Catalogue) -> Publication:
@@ -459,7 +544,9 @@ class Read:
     # Whether values of a publication may be returned.
 
     async def check_not_replaced(self, dataset_id: str) -> None:
-        """Raise DatasetChangedError before a request that would be rejected, if another client knows that."""
+        """Raise DatasetChangedError before a request that would be rejected, if another
+        client knows that.
+        """
         if self.is_pinned:
             return  # only the service decides: publications may return
         record = await self.records.record(self.entity_id)
@@ -467,18 +554,23 @@ class Read:
             raise self._change("another client has found another publication")
 
     async def confirm(self, dataset_id: str, *, store: bool = True) -> datetime | None:
-        """Make sure that values of a publication may be returned. At most one request, in most cases none.
+        """Make sure that values of a publication may be returned. At most one request,
+        in most cases none.
 
         Returns when it was last confirmed as the current one; None: never, which is
-        possible only if the read is pinned. Raises DatasetChangedError if another one is
-        current. `store` says whether to store the confirmations by this read.
+        possible only if the read is pinned. Raises DatasetChangedError if another one
+        is current. `store` says whether to store the confirmations by this read.
         """
-        for _ in range(2):  # a rejection of another request may arrive during the first one
+        for _ in range(
+            2
+        ):  # a rejection of another request may arrive during the first one
             confirmed = self.confirmed_at(dataset_id)
             if store and confirmed is not None:
                 await self.observe(dataset_id, confirmed)
             record = await self.records.record(self.entity_id)
-            last = record.sent if record is not None and record.names(dataset_id) else None
+            last = (
+                record.sent if record is not None and record.names(dataset_id) else None
+            )
             if self._may_return(record, dataset_id):
                 self.is_stale = False
                 return max(filter(None, (last, confirmed)), default=None)
@@ -489,7 +581,11 @@ class Read:
             try:
                 current = await self.metadata(soon=may_be_stale)
             except AsyncfinError as error:
-                if may_be_stale and self._is_stale_usable(last) and _is_inconclusive(error):
+                if (
+                    may_be_stale
+                    and self._is_stale_usable(last)
+                    and _is_inconclusive(error)
+                ):
                     self.is_stale = True
                     return last
                 raise
@@ -502,11 +598,17 @@ class Read:
         return self.confirmed_at(dataset_id)
 
     async def _stale_publication(self) -> Publication | None:
-        """Return the publication that counts as the current one if that can't be found out."""
+        """Return the publication that counts as the current one if that can't be found
+        out.
+        """
         if not self.publications.stale_if_error:
             return None
         record = await self.records.record(self.entity_id)
-        if record is None or record.current is None or not self._is_stale_usable(record.sent):
+        if (
+            record is None
+            or record.current is None
+            or not self._is_stale_usable(record.sent)
+        ):
             return None
         return await self.cached_publication(record.current)
 
@@ -525,7 +627,11 @@ class Read:
             return True
         is_named = record is not None and record.names(dataset_id)
         if confirmed is None:
-            return record is not None and is_named and self.is_fresh(record.sent, self.max_age)
+            return (
+                record is not None
+                and is_named
+                and self.is_fresh(record.sent, self.max_age)
+            )
         return record is None or is_named or confirmed >= record.sent
 
     def _change(self, message: str) -> DatasetChangedError:
@@ -546,5 +652,9 @@ def everything(entity_id: str, max_age: float | None = None) -> Question:
 
 
 def _is_inconclusive(error: AsyncfinError) -> bool:
-    """Return whether an error does not show if the publication is current, unlike a 401, 403 or 404."""
-    return error.concerns == "service" or isinstance(error, (RateLimitedError, BucketUnavailableError))
+    """Return whether an error does not show if the publication is current, unlike a
+    401, 403 or 404.
+    """
+    return error.concerns == "service" or isinstance(
+        error, (RateLimitedError, BucketUnavailableError)
+    )

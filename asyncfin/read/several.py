@@ -1,4 +1,6 @@
-"""One question to several entities, as one comparison, in periods that are the same for all."""
+"""One question to several entities, as one comparison, in periods that are the same for
+all.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,23 @@ from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.judge import complaint, missing_in_all, named, unknown_names
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
-from asyncfin.model.selection import Exact, PeriodSelection, Rule, check_period_selection
+from asyncfin.model.selection import (
+    Exact,
+    PeriodSelection,
+    Rule,
+    check_period_selection,
+)
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
-from asyncfin.read.query import plan_for, read_cached, read_current_catalogue, read_panel, read_shared, share
+from asyncfin.read.query import (
+    plan_for,
+    read_cached,
+    read_current_catalogue,
+    read_panel,
+    read_shared,
+    share,
+)
 from asyncfin.read.read import Read, everything
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
@@ -56,7 +70,12 @@ class SeveralQuestion:
     def of(self, entity_id: str) -> Question:
         """Return the question to one entity; SelectionError: the id is malformed."""
         return Question(
-            entity_id, self.select, self.periods, self.value_version, self.max_age, known_only=True
+            entity_id,
+            self.select,
+            self.periods,
+            self.value_version,
+            self.max_age,
+            known_only=True,
         )
 
 
@@ -76,11 +95,15 @@ class Each(Generic[T]):
 
 
 async def read_each(
-    publications: Publications, entity_ids: Sequence[str], read: Callable[[str], Awaitable[T]]
+    publications: Publications,
+    entity_ids: Sequence[str],
+    read: Callable[[str], Awaitable[T]],
 ) -> Each[T]:
-    """Read something of several distinct entities, as many at once as there may be requests in flight.
+    """Read something of several distinct entities, as many at once as there may be
+    requests in flight.
 
-    What would fail every other entity too ends the reading: those not begun then have this error.
+    What would fail every other entity too ends the reading: those not begun then have
+    this error.
     """
     each, waits = Each[T]({}, {}), publications.sender.lane == "bulk"
 
@@ -90,7 +113,8 @@ async def read_each(
                 raise each.ended
             each.found[entity_id] = await read(entity_id)
         except AsyncfinError as error:
-            # Without its traceback, whose frames would keep everything that was read of the entity.
+            # Without its traceback, whose frames would keep everything that was read of
+            # the entity.
             each.failed[entity_id] = error.with_traceback(None)
             if each.ended is None and ends_all(error, waits=waits):
                 each.ended = error
@@ -99,27 +123,44 @@ async def read_each(
     async with bounded(jobs, publications.limit) as ends:
         async for _ in ends:
             pass
-    each.found = {entity_id: each.found[entity_id] for entity_id in entity_ids if entity_id in each.found}
-    each.failed = {entity_id: each.failed[entity_id] for entity_id in entity_ids if entity_id in each.failed}
+    each.found = {
+        entity_id: each.found[entity_id]
+        for entity_id in entity_ids
+        if entity_id in each.found
+    }
+    each.failed = {
+        entity_id: each.failed[entity_id]
+        for entity_id in entity_ids
+        if entity_id in each.failed
+    }
     return each
 
 
-async def datasets_of(publications: Publications, entity_ids: Sequence[str]) -> Each[Dataset]:
+async def datasets_of(
+    publications: Publications, entity_ids: Sequence[str]
+) -> Each[Dataset]:
     """Return the metadata of several entities."""
 
     async def read(entity_id: str) -> Dataset:
-        return (await Read(publications, everything(entity_id), "dataset").metadata()).dataset
+        return (
+            await Read(publications, everything(entity_id), "dataset").metadata()
+        ).dataset
 
     return await read_each(publications, entity_ids, read)
 
 
 async def catalogues_of(
-    publications: Publications, entity_ids: Sequence[str], *, max_age: float | None = None
+    publications: Publications,
+    entity_ids: Sequence[str],
+    *,
+    max_age: float | None = None,
 ) -> Each[Catalogue]:
     """Return the current catalogues of several entities."""
 
     async def read(entity_id: str) -> Catalogue:
-        return await read_current_catalogue(Read(publications, everything(entity_id, max_age), "catalogue"))
+        return await read_current_catalogue(
+            Read(publications, everything(entity_id, max_age), "catalogue")
+        )
 
     return await read_each(publications, entity_ids, read)
 
@@ -128,7 +169,9 @@ async def read_cached_catalogue(
     publications: Publications, entity_id: str, *, max_age: float | None = None
 ) -> Catalogue | None:
     """Return the catalogue if it is cached, and younger than `max_age`. No request."""
-    fresh = await Read(publications, everything(entity_id, max_age), "catalogue").fresh_publication()
+    fresh = await Read(
+        publications, everything(entity_id, max_age), "catalogue"
+    ).fresh_publication()
     return None if fresh is None else fresh[0].catalogue
 
 
@@ -139,7 +182,9 @@ async def plans_of(
     periods: PeriodSelection,
     versions: Sequence[ValueVersion],
 ) -> list[Plan]:
-    """Return the plans of what each catalogue has of a question, in each version. No request."""
+    """Return the plans of what each catalogue has of a question, in each version. No
+    request.
+    """
     catalogues = tuple(catalogues)
     if isinstance(periods, Rule):
         periods = periods.resolve(catalogues)
@@ -147,12 +192,17 @@ async def plans_of(
     for catalogue in catalogues:
         for version in versions:
             question = Question(catalogue, select, periods, version, known_only=True)
-            plans.append(await plan_for(Read(publications, question, "plan"), question, catalogue))
+            plans.append(
+                await plan_for(
+                    Read(publications, question, "plan"), question, catalogue
+                )
+            )
     return plans
 
 
 async def compare(publications: Publications, question: SeveralQuestion) -> Comparison:
-    """Return what several entities have of a question. It is returned also if all of them failed.
+    """Return what several entities have of a question. It is returned also if all of
+    them failed.
 
     Raises:
         SelectionError: a rule selects no period of any entity.
@@ -172,9 +222,13 @@ async def compare(publications: Publications, question: SeveralQuestion) -> Comp
             else:
                 reads[entity_id] = await announced.enter_async_context(read.announced())
         if is_rule:
-            each, periods = await _read_by_rule(publications, question, reads, catalogues)
+            each, periods = await _read_by_rule(
+                publications, question, reads, catalogues
+            )
         else:
-            each = await read_each(publications, [*reads], lambda entity_id: read_shared(reads[entity_id]))
+            each = await read_each(
+                publications, [*reads], lambda entity_id: read_shared(reads[entity_id])
+            )
         for entity_id in each.failed:
             reads[entity_id].error = each.failed[entity_id]
         for entity_id, panel in each.found.items():
@@ -184,13 +238,20 @@ async def compare(publications: Publications, question: SeveralQuestion) -> Comp
         for entity_id, panel in each.found.items()
     }
     failed |= each.failed
-    each.failed = {entity_id: failed[entity_id] for entity_id in question.entity_ids if entity_id in failed}
+    each.failed = {
+        entity_id: failed[entity_id]
+        for entity_id in question.entity_ids
+        if entity_id in failed
+    }
     requests = sum(read.requests for read in reads.values())
     return _comparison(question, each, periods, requests, catalogues)
 
 
-async def cached_comparison(publications: Publications, question: SeveralQuestion) -> Comparison | None:
-    """Return a comparison if all of it is cached, and younger than `max_age`. No request.
+async def cached_comparison(
+    publications: Publications, question: SeveralQuestion
+) -> Comparison | None:
+    """Return a comparison if all of it is cached, and younger than `max_age`. No
+    request.
 
     A rule must have been resolved.
     """
@@ -208,7 +269,8 @@ async def _read_by_rule(
     reads: Mapping[str, Read],
     catalogues: dict[str, Catalogue],
 ) -> tuple[Each[Panel], Exact | None]:
-    """Read the catalogues, resolve the rule over all of them, and query each entity at its periods.
+    """Read the catalogues, resolve the rule over all of them, and query each entity at
+    its periods.
 
     An entity that changes meanwhile is read again, at most three times; the others only
     if the rule then resolves to other periods. `catalogues` receives the last ones.
@@ -255,11 +317,17 @@ async def _read_by_rule(
             for entity_id, error in each.failed.items()
             if isinstance(error, DatasetChangedError)
         }
-        failed |= {entity_id: error for entity_id, error in each.failed.items() if entity_id not in changes}
+        failed |= {
+            entity_id: error
+            for entity_id, error in each.failed.items()
+            if entity_id not in changes
+        }
         changed = [*changes]
     failed |= changes
     found = {
-        entity_id: panels[entity_id] for entity_id in reads if entity_id in panels and entity_id not in failed
+        entity_id: panels[entity_id]
+        for entity_id in reads
+        if entity_id in panels and entity_id not in failed
     }
     return Each(found, failed, ended), periods
 
@@ -271,11 +339,15 @@ def _comparison(
     requests: int,
     catalogues: Mapping[str, Catalogue],
 ) -> Comparison:
-    """Return the comparison of what was read. `periods` are those of a rule, resolved over all entities."""
+    """Return the comparison of what was read. `periods` are those of a rule, resolved
+    over all entities.
+    """
     missing = {}
     for entity_id, panel in each.found.items():
         of_entity = question.of(entity_id)
-        if periods is not None and set(periods.periods).isdisjoint(panel.catalogue.periods):
+        if periods is not None and set(periods.periods).isdisjoint(
+            panel.catalogue.periods
+        ):
             of_entity = evolve(of_entity, periods=periods)
         if names := of_entity.missing(panel.catalogue):
             missing[entity_id] = names
@@ -283,7 +355,9 @@ def _comparison(
         each.found,
         each.failed,
         missing,
-        unknown_names(question.select, [missing.get(entity_id, {}) for entity_id in each.found]),
+        unknown_names(
+            question.select, [missing.get(entity_id, {}) for entity_id in each.found]
+        ),
         question.select,
         question.value_version,
         requests,
@@ -296,7 +370,8 @@ def check_any(comparison: Comparison) -> None:
     """Raise an error if a comparison shows nothing.
 
     Raises:
-        AsyncfinError: what ended the reading, or the error of the first entity, if all failed.
+        AsyncfinError: what ended the reading, or the error of the first entity, if all
+            failed.
         SelectionError: none failed, and none has a series of the question.
     """
     if not len(comparison):
@@ -307,9 +382,15 @@ def check_any(comparison: Comparison) -> None:
 
 def nothing_of(comparison: Comparison) -> SelectionError:
     """Return the error for a question of which no entity that was read has a series."""
-    missing = missing_in_all(comparison.missing.get(each.dataset.entity_id, {}) for each in comparison)
+    missing = missing_in_all(
+        comparison.missing.get(each.dataset.entity_id, {}) for each in comparison
+    )
     count = len(comparison)
-    who = f"none of the {count:,} entities" if count > 1 else next(iter(comparison)).dataset.entity_id
+    who = (
+        f"none of the {count:,} entities"
+        if count > 1
+        else next(iter(comparison)).dataset.entity_id
+    )
     has = "has" if count > 1 else "does not have"
     if not missing:
         return SelectionError(f"{who} {has} anything of the question")

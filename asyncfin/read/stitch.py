@@ -1,7 +1,8 @@
-"""Stitches the pages of any batches, in any order, to one panel. Each page has a separate `periods` array.
+"""Stitches the pages of any batches, in any order, to one panel. Each page has a
+separate `periods` array.
 
-Decides which series of a page are kept, which values may be in it, and which periods a panel has. Values
-are placed by period, never by position.
+Decides which series of a page are kept, which values may be in it, and which periods a
+panel has. Values are placed by period, never by position.
 """
 
 import asyncio
@@ -13,11 +14,26 @@ from weakref import WeakValueDictionary
 
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
-from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing, describe, resolve
+from asyncfin.model.selection import (
+    Exact,
+    FiscalRange,
+    Resolved,
+    Trailing,
+    describe,
+    resolve,
+)
 from asyncfin.model.series import IDENTITY, CatalogueSeries, triple
 from asyncfin.plan.plan import Plan
 from asyncfin.read.publications import Publication
-from asyncfin.table.block import LEVEL, Axis, Block, PageText, Store, block_of, drop_series
+from asyncfin.table.block import (
+    LEVEL,
+    Axis,
+    Block,
+    PageText,
+    Store,
+    block_of,
+    drop_series,
+)
 from asyncfin.table.grid import Grid
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import decoding_lock
@@ -27,27 +43,32 @@ from asyncfin.wire.zstd import zstd
 _series_id = attrgetter("series_id")
 # How much of the pages' texts a result holds as received; what is more is compressed.
 _WHOLE_BYTES = 4 * 1024 * 1024
-# How many pieces of a text are compressed without a stop in between: it takes a millisecond.
+# How many pieces of a text are compressed without a stop in between: it takes a
+# millisecond.
 _PIECES_AT_ONCE = 8
 
 
 class Stitch:
     """The answer to a planned question while its pages are received.
 
-    The values are with the caller, as blocks of wanted series. What its pages show of the publication is
-    recorded there.
+    The values are with the caller, as blocks of wanted series. What its pages show of
+    the publication is recorded there.
     """
 
     def __init__(self, plan: Plan, publication: Publication) -> None:
         self.plan = plan
         self.publication = publication
         self.unlisted = publication.unlisted(plan.question.value_version)
-        # A byte for each series of the catalogue: a stream must not grow with what the consumer has received.
+        # A byte for each series of the catalogue: a stream must not grow with what the
+        # consumer has received.
         self._received = bytearray(len(plan.catalogue))
         self._left = len(plan.series)
-        # One object for each period, however many pages list it; and for each axis, while a block has it.
+        # One object for each period, however many pages list it; and for each axis,
+        # while a block has it.
         self._known: dict[Period, Period] = {}
-        self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = WeakValueDictionary()
+        self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = (
+            WeakValueDictionary()
+        )
         self._uncompressed: set[PageText] = set()  # the texts held as received
         self.anchor: Period | None = None
 
@@ -56,7 +77,9 @@ class Stitch:
         """The wanted series that are not received."""
         return self._not_received_of(self.plan.series)
 
-    def _not_received_of(self, series: tuple[CatalogueSeries, ...]) -> tuple[CatalogueSeries, ...]:
+    def _not_received_of(
+        self, series: tuple[CatalogueSeries, ...]
+    ) -> tuple[CatalogueSeries, ...]:
         # Usually all or none of them, and looking at each of 3,000 takes a millisecond.
         if self._left in (0, len(self.plan.series)):
             return series if self._left else ()
@@ -66,44 +89,66 @@ class Stitch:
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that are not received, apart from the unlisted ones."""
-        return tuple(each for each in self.not_received if each.series_id not in self.unlisted)
+        return tuple(
+            each for each in self.not_received if each.series_id not in self.unlisted
+        )
 
     def take(self, blocks: Collection[Block]) -> list[Block]:
-        """Return the wanted series that are not received yet, from blocks with all their periods."""
+        """Return the wanted series that are not received yet, from blocks with all
+        their periods.
+        """
         taken: list[Block] = []
         wanted = {series.series_id for series in self.not_received} if blocks else set()
         for block in blocks:
-            # Two reads may have requested the same series; each must be in the answer once.
+            # Two reads may have requested the same series; each must be in the answer
+            # once.
             others = set(block.series_ids) - wanted
             if (new := drop_series(block, others) if others else block) is not None:
                 wanted.difference_update(new.series_ids)
                 taken.append(self._receive(new))
         return taken
 
-    async def add(self, page: PlannedPage, *, asked: Resolved) -> tuple[Block | None, Block | None]:
-        """Return the wanted series of a page, and the foreign ones where they are kept; None: it has none.
+    async def add(
+        self, page: PlannedPage, *, asked: Resolved
+    ) -> tuple[Block | None, Block | None]:
+        """Return the wanted series of a page, and the foreign ones where they are kept;
+        None: it has none.
 
-        `asked` are the periods that the batch requested. They need not be the question's: trailing months are
-        requested as a range. MalformedAnswerError: the page does not match the plan or the catalogue.
+        `asked` are the periods that the batch requested. They need not be the
+        question's: trailing months are requested as a range. MalformedAnswerError: the
+        page does not match the plan or the catalogue.
         """
         places = self._places(page)
         # Without series of interest the text is not held, so it takes no room.
-        text = await self._text(page.body if page.wanted.indices or page.foreign.indices else b"")
-        # Nothing below waits, so that of two pages that are added at once the second sees the first.
-        if repeated := [index for index in page.wanted.indices if self._received[places[index]]]:
+        text = await self._text(
+            page.body if page.wanted.indices or page.foreign.indices else b""
+        )
+        # Nothing below waits, so that of two pages that are added at once the second
+        # sees the first.
+        if repeated := [
+            index for index in page.wanted.indices if self._received[places[index]]
+        ]:
             raise MalformedAnswerError(
-                f"the series came before @ {series_path(index, page.heads[index].series_id)}"
+                "the series came before @ "
+                f"{series_path(index, page.heads[index].series_id)}"
                 for index in repeated
             )
         # The same axis for all pages that list the same periods in the same order.
         if (axis := self._axes.get(page.periods)) is None:
-            axis = Axis.of(tuple(self._known.setdefault(period, period) for period in page.periods))
+            axis = Axis.of(
+                tuple(self._known.setdefault(period, period) for period in page.periods)
+            )
             self._axes[page.periods] = axis
-        wanted = block_of(axis, page, page.wanted, text) if page.wanted.indices else None
-        foreign = block_of(axis, page, page.foreign, text) if page.foreign.indices else None
+        wanted = (
+            block_of(axis, page, page.wanted, text) if page.wanted.indices else None
+        )
+        foreign = (
+            block_of(axis, page, page.foreign, text) if page.foreign.indices else None
+        )
         if wanted is not None and (outside := _outside(wanted, asked)):
             raise MalformedAnswerError(
-                f"series {_first_at(wanted, period)} has a value at {period}, outside of"
+                f"series {_first_at(wanted, period)} has a value at {period}, outside "
+                "of"
                 f" {describe(asked)} @ $.series"
                 for period in sorted(outside)
             )
@@ -116,13 +161,19 @@ class Stitch:
         return wanted and self._receive(wanted), foreign
 
     async def _text(self, body: bytes) -> PageText:
-        """Return the text of a page, as received while there is room for it, otherwise compressed."""
+        """Return the text of a page, as received while there is room for it, otherwise
+        compressed.
+        """
         text = PageText((body,), compressed=False)
-        if sum(len(each.pieces[0]) for each in self._uncompressed) + len(body) <= _WHOLE_BYTES:
+        if (
+            sum(len(each.pieces[0]) for each in self._uncompressed) + len(body)
+            <= _WHOLE_BYTES
+        ):
             self._uncompressed.add(text)
             return text
-        # Here, and not in a thread, which would wait for the GIL after each piece: with that, results took up
-        # to a seventh more CPU time, and a tenth more memory, for more pages waited to be compressed.
+        # Here, and not in a thread, which would wait for the GIL after each piece: with
+        # that, results took up to a seventh more CPU time, and a tenth more memory, for
+        # more pages waited to be compressed.
         frames = []
         async with decoding_lock():  # not while another page is decoded
             for frame in text.frames(zstd.ZstdCompressor(LEVEL)):
@@ -132,7 +183,9 @@ class Stitch:
         return PageText(tuple(frames), compressed=True)
 
     def release(self, block: Block) -> Block:
-        """Count the text of a block no longer as held: from now on it is the consumer's."""
+        """Count the text of a block no longer as held: from now on it is the
+        consumer's.
+        """
         self._uncompressed.discard(block.text)
         return block
 
@@ -143,14 +196,16 @@ class Stitch:
         for each in block.series_ids:
             self._received[places[each]] = True
         if isinstance(self.plan.periods, Trailing) and block.positions:
-            self.anchor = max(block.populated() | ({self.anchor} if self.anchor else set()))
+            self.anchor = max(
+                block.populated() | ({self.anchor} if self.anchor else set())
+            )
         return block
 
     def _places(self, page: PlannedPage) -> list[int]:
         """Return the places of a page's series in the catalogue.
 
-        One that is described as another series, even a foreign one, is a MalformedAnswerError. Texts may
-        differ: those of the catalogue count.
+        One that is described as another series, even a foreign one, is a
+        MalformedAnswerError. Texts may differ: those of the catalogue count.
         """
         catalogue = self.plan.catalogue
         places = list(map(catalogue.places.__getitem__, map(_series_id, page.heads)))
@@ -158,7 +213,8 @@ class Stitch:
         if all(map(eq, map(triple, page.heads), map(triple, listed))):
             return places
         raise MalformedAnswerError(
-            f"expected {getattr(series, name)!r} as in the catalogue, got {getattr(head, name)!r}"
+            f"expected {getattr(series, name)!r} as in the catalogue, got "
+            f"{getattr(head, name)!r}"
             f" @ {series_path(index, head.series_id)}.{name}"
             for index, (head, series) in enumerate(zip(page.heads, listed, strict=True))
             for name in IDENTITY
@@ -181,17 +237,21 @@ class Stitch:
         confirmed_at: datetime | None = None,
         whole: bool = True,
     ) -> Panel:
-        """Return some of the wanted series as a Panel, with the values that blocks hold.
+        """Return some of the wanted series as a Panel, with the values that blocks
+        hold.
 
-        Those that are not received are its `unlisted`, if anything could be requested. A piece of a stream is
-        not `whole`.
+        Those that are not received are its `unlisted`, if anything could be requested.
+        A piece of a stream is not `whole`.
         """
         plan = self.plan
         if isinstance(plan.periods, Exact):
             periods: Set[Period] = set(plan.periods.periods)
         else:
-            # Missing series were requested again over all periods: some may not be the question's.
-            populated: set[Period] = set().union(*(block.populated() for block in blocks))
+            # Missing series were requested again over all periods: some may not be the
+            # question's.
+            populated: set[Period] = set().union(
+                *(block.populated() for block in blocks)
+            )
             periods = _cut_to_window(plan.periods, populated, self.anchor)
         question = plan.question
         grid = Grid(
@@ -206,7 +266,9 @@ class Stitch:
         return Panel(
             grid,
             question.select,
-            () if plan.periods is None else tuple(each.series_id for each in self._not_received_of(series)),
+            ()
+            if plan.periods is None
+            else tuple(each.series_id for each in self._not_received_of(series)),
             self.anchor,
             requests,
             confirmed_at,
@@ -214,7 +276,9 @@ class Stitch:
 
 
 def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
-    """Return the periods of a question, oldest first: of a range or window, those that the catalogue has."""
+    """Return the periods of a question, oldest first: of a range or window, those that
+    the catalogue has.
+    """
     # A plan without series has no periods; its question has.
     asked = plan.question.periods
     match plan.periods or resolve(asked, plan.catalogue.periods) or asked:
@@ -226,13 +290,20 @@ def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
             first, last = anchor.fiscal_end - months + 1, anchor.fiscal_end
         case _:
             return ()
-    # The catalogue's periods are oldest first: a question that the cache answers takes 70 us in all.
+    # The catalogue's periods are oldest first: a question that the cache answers takes
+    # 70 us in all.
     listed, end_of = plan.catalogue.periods, attrgetter("fiscal_end")
-    return listed[bisect_left(listed, first, key=end_of) : bisect_right(listed, last, key=end_of)]
+    return listed[
+        bisect_left(listed, first, key=end_of) : bisect_right(listed, last, key=end_of)
+    ]
 
 
-def _cut_to_window(selection: Resolved | None, periods: Set[Period], anchor: Period | None) -> Set[Period]:
-    """Return which of the periods a selection means; the window of a `Trailing` ends at the anchor."""
+def _cut_to_window(
+    selection: Resolved | None, periods: Set[Period], anchor: Period | None
+) -> Set[Period]:
+    """Return which of the periods a selection means; the window of a `Trailing` ends at
+    the anchor.
+    """
     match selection:
         case Exact(periods=exact):
             return periods & set(exact)

@@ -1,7 +1,8 @@
-"""Stores the series of a read's pages in the cache, together if they are received within a moment.
+"""Stores the series of a read's pages in the cache, together if they are received
+within a moment.
 
-For a file a put is a transaction and two turns in threads, whatever it holds: a put for each page would take
-several times as long as compressing what the pages hold.
+For a file a put is a transaction and two turns in threads, whatever it holds: a put for
+each page would take several times as long as compressing what the pages hold.
 """
 
 from __future__ import annotations
@@ -20,18 +21,22 @@ _BYTES = 4 * 1024 * 1024
 
 
 class CacheWriter:
-    """Gathers blocks of one publication and value version, and puts them into a cache in a separate task.
+    """Gathers blocks of one publication and value version, and puts them into a cache
+    in a separate task.
 
-    They are put a quarter of a second after the first of them was received, or as soon as they take 4 MiB.
-    Leaving the `async with` block puts the rest and waits for that, also if the question fails or is
-    cancelled. A put is never cancelled: its thread would go on, and what it stores would be put again.
+    They are put a quarter of a second after the first of them was received, or as soon
+    as they take 4 MiB. Leaving the `async with` block puts the rest and waits for that,
+    also if the question fails or is cancelled. A put is never cancelled: its thread
+    would go on, and what it stores would be put again.
     """
 
     def __init__(self, put: Callable[[tuple[Block, ...]], Awaitable[None]]) -> None:
         self._put = put
         self._gathered: list[Block] = []
         self._ended = False
-        self._wanted = asyncio.Event()  # set while there is something to put, or no more will come
+        self._wanted = (
+            asyncio.Event()
+        )  # set while there is something to put, or no more will come
         self._due = asyncio.Event()  # set when the put should not wait for more
         self._idle = asyncio.Event()  # not set during a put
         self._idle.set()

@@ -1,4 +1,6 @@
-"""The local service: `Sandbox` serves datasets on this machine, by the service description."""
+"""The local service: `Sandbox` serves datasets on this machine, by the service
+description.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -7,11 +9,20 @@ if TYPE_CHECKING:
     from asyncfin.sandbox.dataset import DatasetFile, Publication, load
     from asyncfin.sandbox.dialect import Dialect
     from asyncfin.sandbox.errors import BrokenDatasetError, PortInUseError, SandboxError
-    from asyncfin.sandbox.faults import Drop, Fault, Hang, Latency, Slow, Status, Switch, Truncate
+    from asyncfin.sandbox.faults import (
+        Drop,
+        Fault,
+        Hang,
+        Latency,
+        Slow,
+        Status,
+        Switch,
+        Truncate,
+    )
     from asyncfin.sandbox.server import Sandbox, Served
 
-# The public names by module. A module is imported at the first use of a name: the server needs aiohttp,
-# and the options of `asyncfin sandbox` do not.
+# The public names by module. A module is imported at the first use of a name: the
+# server needs aiohttp, and the options of `asyncfin sandbox` do not.
 _NAMES = {
     "accounts": "Account",
     "dataset": "DatasetFile Publication load",
@@ -20,7 +31,11 @@ _NAMES = {
     "faults": "Drop Fault Hang Latency Slow Status Switch Truncate",
     "server": "Sandbox Served",
 }
-_MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {
+    name: f"{__name__}.{module}"
+    for module, names in _NAMES.items()
+    for name in names.split()
+}
 
 __all__ = [
     "Account",

@@ -1,4 +1,6 @@
-"""Accounts and tokens (spec 5), and what an account may spend: limits (spec 8), usage (spec 4.4)."""
+"""Accounts and tokens (spec 5), and what an account may spend: limits (spec 8), usage
+(spec 4.4).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from attrs.validators import ge, gt, optional
 
 from asyncfin.sandbox.errors import RefusedError, invalid
 from asyncfin.sandbox.reader import query_parameters, read_fields
-from asyncfin.sandbox.schema import MAX_DAYS, Credits, Limits, ResearchRuns, Usage, UsageDay, UsageParameters
+from asyncfin.sandbox.schema import (
+    MAX_DAYS,
+    Credits,
+    Limits,
+    ResearchRuns,
+    Usage,
+    UsageDay,
+    UsageParameters,
+)
 
 DATASETS_READ = "datasets:read"
 USAGE_READ = "usage:read"
@@ -22,7 +32,9 @@ PERMISSIONS = (DATASETS_READ, USAGE_READ)
 def _ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if ids is None:
         return None
-    return (ids,) if isinstance(ids, str) else tuple(ids)  # a text is one id, not its letters
+    return (
+        (ids,) if isinstance(ids, str) else tuple(ids)
+    )  # a text is one id, not its letters
 
 
 @frozen
@@ -56,18 +68,27 @@ class Token:
     audience: str
 
     def grants(self, permission: str, base_url: str) -> bool:
-        """Return whether a permission is held, by its short name or its full identifier (spec 4.4)."""
-        # The full identifier begins with the address of the service; the short name is what people write.
-        return any(held.removeprefix(base_url).lstrip("/") == permission for held in self.permissions)
+        """Return whether a permission is held, by its short name or its full identifier
+        (spec 4.4).
+        """
+        # The full identifier begins with the address of the service; the short name is
+        # what people write.
+        return any(
+            held.removeprefix(base_url).lstrip("/") == permission
+            for held in self.permissions
+        )
 
 
-# The store is one. A Protocol, since the store imports this module for Account and Token.
+# The store is one. A Protocol, since the store imports this module for Account and
+# Token.
 class Counts(Protocol):
     """Where the meter keeps its counts."""
 
     def count(self, account: str, day: date, operation: str) -> None: ...
 
-    def counts(self, account: str, start: date, end: date) -> list[tuple[str, str, int]]: ...
+    def counts(
+        self, account: str, start: date, end: date
+    ) -> list[tuple[str, str, int]]: ...
 
 
 @define
@@ -88,14 +109,21 @@ class Meter:
         """Check that the account may send another data request.
 
         Raises:
-            RefusedError: 429, with Retry-After in whole seconds: its allowance or its rate is used up.
+            RefusedError: 429, with Retry-After in whole seconds: its allowance or its
+                rate is used up.
         """
         now = self.now()
-        # Asked of the store each time: a store in a file may be used again on the same day.
-        spent = sum(requests for *_, requests in self.counts.counts(account.name, now.date(), now.date()))
+        # Asked of the store each time: a store in a file may be used again on the same
+        # day.
+        spent = sum(
+            requests
+            for *_, requests in self.counts.counts(account.name, now.date(), now.date())
+        )
         if account.allowance is not None and spent >= account.allowance:
             # Allowances are of UTC days (spec 8).
-            midnight = datetime.combine(now.date() + timedelta(days=1), datetime.min.time(), UTC)
+            midnight = datetime.combine(
+                now.date() + timedelta(days=1), datetime.min.time(), UTC
+            )
             raise too_many(
                 "daily_allowance_reached",
                 "The account's data requests of today are spent.",
@@ -104,10 +132,15 @@ class Meter:
         if account.rate is None:
             return
         # GCRA: at `_due` a full burst has grown back.
-        earliest = self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
-        # For float arithmetic: a client that waits exactly Retry-After must not be refused again.
+        earliest = (
+            self._due.get(account.name, -math.inf) - (account.burst - 1) / account.rate
+        )
+        # For float arithmetic: a client that waits exactly Retry-After must not be
+        # refused again.
         if (wait := earliest - self.time() - 1e-9) > 0:
-            raise too_many("rate_limited", "Too many data requests in a short time.", wait)
+            raise too_many(
+                "rate_limited", "Too many data requests in a short time.", wait
+            )
 
     def count(self, account: Account, operation: str) -> None:
         """Count a data request of the account."""
@@ -115,32 +148,48 @@ class Meter:
         # What is refused counts for nothing, so the bucket is only filled here.
         if account.rate is not None:
             now = self.time()
-            self._due[account.name] = max(self._due.get(account.name, now), now) + 1 / account.rate
+            self._due[account.name] = (
+                max(self._due.get(account.name, now), now) + 1 / account.rate
+            )
 
 
 def too_many(code: str, message: str, seconds: float) -> RefusedError:
-    # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of one more refusal.
-    return RefusedError(429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))})
+    # Whole seconds, rounded up (spec 8 rule 4): rounded down, it would name a moment of
+    # one more refusal.
+    return RefusedError(
+        429, code, message, headers={"Retry-After": str(max(1, math.ceil(seconds)))}
+    )
 
 
 def usage(query: str, account: Account, meter: Meter) -> Usage:
     """Return the account's data requests of every day of a range (spec 4.4)."""
     given = read_fields(query_parameters(query), UsageParameters)
-    # What happens without a date is not shown in spec 4.4. Today is the smallest choice.
+    # What happens without a date is not shown in spec 4.4. Today is the smallest
+    # choice.
     end = given.end_date or meter.now().date()
     start = given.start_date or end
     length = (end - start).days + 1
     if length < 1:
         raise invalid([("start_date", f"is {start}, after end_date {end}")])
     if length > MAX_DAYS:
-        raise invalid([("end_date", f"makes a range of {length} days, not at most {MAX_DAYS}")])
+        raise invalid(
+            [("end_date", f"makes a range of {length} days, not at most {MAX_DAYS}")]
+        )
     # Idle days are included, so that a missing day and a day without requests differ.
-    days: dict[date, dict[str, int]] = {start + timedelta(days=at): {} for at in range(length)}
+    days: dict[date, dict[str, int]] = {
+        start + timedelta(days=at): {} for at in range(length)
+    }
     for day, operation, requests in meter.counts.counts(account.name, start, end):
         days[date.fromisoformat(day)][operation] = requests
-    return Usage(start, end, [UsageDay(day, sum(counts.values()), counts) for day, counts in days.items()])
+    return Usage(
+        start,
+        end,
+        [UsageDay(day, sum(counts.values()), counts) for day, counts in days.items()],
+    )
 
 
 def limits(account: Account) -> Limits:
-    """Return credits and research runs (spec 4.5): fixed figures, for nothing here spends them."""
+    """Return credits and research runs (spec 4.5): fixed figures, for nothing here
+    spends them.
+    """
     return Limits(account.name, Credits(1000, 0, 1000), ResearchRuns(20, 0, 20, "day"))

@@ -1,4 +1,6 @@
-"""Reading the catalogue (spec 4.2): pages of series, gathered under their reporting groups."""
+"""Reading the catalogue (spec 4.2): pages of series, gathered under their reporting
+groups.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from asyncfin.sandbox.schema import CatalogueParameters
 from asyncfin.sandbox.store import Current, Store
 
 
-def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect) -> bytes:
+def catalogue_page(
+    query: str, current: Current, store: Store, dialect: Dialect
+) -> bytes:
     """Return the JSON of the page that a query string asks for."""
     given: dict[str, Any] = query_parameters(query)
     # int() would take " 1", "+1" and "1_0" too.
@@ -28,11 +32,17 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
     asked = read_fields(given, CatalogueParameters)
     # Any other limit may follow on the next page: the cursor counts series, not pages.
     bound_to = fingerprint(f"catalogue {current.entity_id}".encode())
-    position = start_of(asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect)
+    position = start_of(
+        asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect
+    )
     page = cut_page(position, store.size(current.number), asked.limit, dialect)
-    rows = store.catalogue_series(current.number, page.series.start, page.series.stop - page.series.start)
+    rows = store.catalogue_series(
+        current.number, page.series.start, page.series.stop - page.series.start
+    )
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    scope_groups = _scope_groups([row[1] for row in rows], position.page, current, dialect)
+    scope_groups = _scope_groups(
+        [row[1] for row in rows], position.page, current, dialect
+    )
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
         current.head,
         encode([period_object(period) for period in current.periods]),
@@ -45,19 +55,27 @@ def catalogue_page(query: str, current: Current, store: Store, dialect: Dialect)
 def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     """Return the reporting groups of the page's series (spec 4.2 rule 1)."""
     groups = []
-    # Rows are in catalogue order, so those of a group are adjacent and groupby needs no sorting.
+    # Rows are in catalogue order, so those of a group are adjacent and groupby needs no
+    # sorting.
     for group_id, members in groupby(rows, key=lambda row: row[0]):
         series = b",".join(encoded for _, encoded in members)
-        groups.append(b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series))
+        groups.append(
+            b'%b,"series":[%b]}' % (open_json(current.groups[group_id]), series)
+        )
     return b",".join(groups)
 
 
-def _scope_groups(series: list[bytes], page: int, current: Current, dialect: Dialect) -> list[dict[str, Any]]:
-    # The spec does not say on which page a scope group is listed, so a client has to join them.
+def _scope_groups(
+    series: list[bytes], page: int, current: Current, dialect: Dialect
+) -> list[dict[str, Any]]:
+    # The spec does not say on which page a scope group is listed, so a client has to
+    # join them.
     if dialect.scope_groups == "first":
         return list(current.scope_groups) if page == 0 else []
     if dialect.scope_groups == "used":
         refs = [ref for encoded in series for ref in json.loads(encoded)["scopes"]]
         used = {ref["scope_group_id"] for ref in refs}
-        return [group for group in current.scope_groups if group["scope_group_id"] in used]
+        return [
+            group for group in current.scope_groups if group["scope_group_id"] in used
+        ]
     return list(current.scope_groups)

@@ -1,6 +1,8 @@
-"""The cursor: where the next page starts, and for which entity, publication and selection; sealed.
+"""The cursor: where the next page starts, and for which entity, publication and
+selection; sealed.
 
-It is stateless and in plain base64 with padding, so it must be percent-encoded in a URL like any opaque text.
+It is stateless and in plain base64 with padding, so it must be percent-encoded in a URL
+like any opaque text.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ def _sealed(payload: bytes) -> bytes:
 
 def seal(position: Position, selection: str, dataset_id: str) -> str:
     """Return the `next_cursor` that leads to a position."""
-    # Nothing is kept for it in the store: a cursor works again after a restart, and any number of times.
+    # Nothing is kept for it in the store: a cursor works again after a restart, and any
+    # number of times.
     payload = f"{position.offset}|{position.page}|{selection}|{dataset_id}".encode()
     return base64.b64encode(_sealed(payload)).decode()
 
@@ -51,15 +54,20 @@ def start_of(
     dataset_id: str,
     dialect: Dialect,
 ) -> Position:
-    """Return where the page of a request starts, once its pin and its cursor are found to be right.
+    """Return where the page of a request starts, once its pin and its cursor are found
+    to be right.
 
     Raises:
-        RefusedError: 409 for an old pin, or a cursor of an older publication; 400 for a cursor that is not
-            one, or was made for another entity or selection. With `dialect.cursor_before_pin` a cursor of an
-            older publication is 400 as well.
+        RefusedError: 409 for an old pin, or a cursor of an older publication; 400 for a
+            cursor that is not one, or was made for another entity or selection. With
+            `dialect.cursor_before_pin` a cursor of an older publication is 400 as well.
     """
     # First, where the dialect wants it so; checked again below it is found right.
-    if dialect.cursor_before_pin and cursor and unsealed(cursor, selection)[1] != dataset_id:
+    if (
+        dialect.cursor_before_pin
+        and cursor
+        and unsealed(cursor, selection)[1] != dataset_id
+    ):
         raise _invalid("is of an older publication")
     # A UUID is the same in upper and lower case.
     if expected_dataset_id and expected_dataset_id.lower() != dataset_id.lower():
@@ -73,9 +81,12 @@ def start_of(
 
 
 def unsealed(text: str, selection: str) -> tuple[Position, str]:
-    """Return the position that a cursor leads to, and the publication it was made for."""
+    """Return the position that a cursor leads to, and the publication it was made
+    for.
+    """
     try:
-        # Without `validate` characters outside the alphabet are skipped, and a damaged cursor would pass.
+        # Without `validate` characters outside the alphabet are skipped, and a damaged
+        # cursor would pass.
         sealed = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         sealed = b""
@@ -85,7 +96,8 @@ def unsealed(text: str, selection: str) -> tuple[Position, str]:
     offset, page, made_for, publication = payload.decode().split("|")
     if made_for != selection:
         raise _invalid(
-            "is of another entity or selection: repeat the request that gave it, with this cursor added"
+            "is of another entity or selection: repeat the request that gave it, with "
+            "this cursor added"
         )
     return Position(int(offset), int(page)), publication
 

@@ -1,7 +1,9 @@
-"""The dataset file: what a publication of an entity holds, read from a file and written to one.
+"""The dataset file: what a publication of an entity holds, read from a file and written
+to one.
 
-The format (`docs/dataset-format.md`) keeps values as rows of numbers and table indexes. `load` checks all of
-it and expands it to the wire shapes of spec 2: the server has nothing left to check.
+The format (`docs/dataset-format.md`) keeps values as rows of numbers and table indexes.
+`load` checks all of it and expands it to the wire shapes of spec 2: the server has
+nothing left to check.
 """
 
 from __future__ import annotations
@@ -42,17 +44,20 @@ def check_dataset_id(_: object, __: object, dataset_id: Any) -> None:
 
 @frozen
 class Publication:
-    """One publication of an entity's dataset (spec 9.2), in wire shapes; nothing in it is to be changed.
+    """One publication of an entity's dataset (spec 9.2), in wire shapes; nothing in it
+    is to be changed.
 
     Attributes:
         dataset_id: a UUID, or else ValueError.
         periods: (year, end_month, duration_months), sorted and distinct.
         scope_groups: as the catalogue sends them (spec 2.3).
-        groups: as the catalogue sends them (spec 2.3), every group with its complete `series`.
-        values: for every series_id its rows, ascending by period index: (period index, value, restated
-            value). Values are complete value objects of spec 2.4 but for `value_version`. The value is None
-            where it exists only restated; the restated value is None where there was no restatement, and
-            "withdrawn" where a restatement left no value.
+        groups: as the catalogue sends them (spec 2.3), every group with its complete
+            `series`.
+        values: for every series_id its rows, ascending by period index: (period index,
+            value, restated value). Values are complete value objects of spec 2.4 but
+            for `value_version`. The value is None where it exists only restated; the
+            restated value is None where there was no restatement, and "withdrawn" where
+            a restatement left no value.
     """
 
     entity_id: str
@@ -84,19 +89,26 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
     """Read and check a dataset file.
 
     Args:
-        source: A path (Path or str), the content of a file (bytes), or the document itself (a mapping). JSON,
-            gzip'd or not; that is seen from the content, not from the name.
+        source: A path (Path or str), the content of a file (bytes), or the document
+            itself (a mapping). JSON, gzip'd or not; that is seen from the content, not
+            from the name.
 
     Raises:
-        BrokenDatasetError: it cannot be read, is not JSON, inflates to more than 512 MiB, or breaks a rule of
-            the format.
+        BrokenDatasetError: it cannot be read, is not JSON, inflates to more than 512
+            MiB, or breaks a rule of the format.
     """
-    name = str(source) if isinstance(source, Path | str) else f"<{type(source).__name__}>"
+    name = (
+        str(source) if isinstance(source, Path | str) else f"<{type(source).__name__}>"
+    )
     # The new objects are many and none is garbage: collections would double the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
-        document = source if isinstance(source, Mapping) else _document(_content(source, name), name)
+        document = (
+            source
+            if isinstance(source, Mapping)
+            else _document(_content(source, name), name)
+        )
         entity_id, entity_name, publications = read_document(document)
     # Raised below, outside of the handler, so that a user sees one error and not two.
     except WrongPlaceError as wrong:
@@ -105,7 +117,9 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
         return DatasetFile(
             entity_id,
             entity_name,
-            tuple(Publication(entity_id, entity_name, **fields) for fields in publications),
+            tuple(
+                Publication(entity_id, entity_name, **fields) for fields in publications
+            ),
         )
     finally:
         if collecting:
@@ -114,7 +128,9 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
 
 
 def publication_of(source: Any) -> Publication:
-    """Return the publication that a source is, or the last one of a DatasetFile or of what `load` takes."""
+    """Return the publication that a source is, or the last one of a DatasetFile or of
+    what `load` takes.
+    """
     if isinstance(source, Publication):
         return source
     dataset = source if isinstance(source, DatasetFile) else load(source)
@@ -122,14 +138,20 @@ def publication_of(source: Any) -> Publication:
 
 
 def dump(dataset: DatasetFile) -> bytes:
-    """Return the dataset as a gzip'd file, always the same bytes, from which `load` makes an equal one."""
+    """Return the dataset as a gzip'd file, always the same bytes, from which `load`
+    makes an equal one.
+    """
     document = {
         "format": FORMATS[0],
         "entity_id": dataset.entity_id,
         "name": dataset.name,
-        "publications": [compacted(publication) for publication in dataset.publications],
+        "publications": [
+            compacted(publication) for publication in dataset.publications
+        ],
     }
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(
+        document, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+    )
     # No time in its header, or the same dataset would give other bytes each second.
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
@@ -137,7 +159,11 @@ def dump(dataset: DatasetFile) -> bytes:
 def _content(source: Path | str | bytes, name: str) -> bytes:
     """Return the bytes of the file, inflated."""
     try:
-        content = source if isinstance(source, bytes) else Path(source).expanduser().read_bytes()
+        content = (
+            source
+            if isinstance(source, bytes)
+            else Path(source).expanduser().read_bytes()
+        )
         if not content.startswith(_GZIP_MAGIC):
             return content
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as stream:
@@ -145,12 +171,17 @@ def _content(source: Path | str | bytes, name: str) -> bytes:
         if len(inflated) <= _MAX_INFLATED:
             return inflated
         # A few megabytes of gzip can expand to gigabytes.
-        problem = f"inflates to more than {_MAX_INFLATED >> 20} MiB; give a file of fewer publications"
+        problem = (
+            f"inflates to more than {_MAX_INFLATED >> 20} MiB; give a file of fewer "
+            "publications"
+        )
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         problem = f"is a broken gzip stream ({error}); write the file again"
     except (OSError, ValueError, TypeError) as error:
         reason = getattr(error, "strerror", None) or error
-        problem = f"cannot be read ({reason}); give the path of a .json or .json.gz file"
+        problem = (
+            f"cannot be read ({reason}); give the path of a .json or .json.gz file"
+        )
     raise BrokenDatasetError(name, "$", problem)
 
 

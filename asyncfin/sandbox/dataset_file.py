@@ -1,7 +1,8 @@
-"""The dataset file (docs/dataset-format.md): its shape, and its way to the shapes of spec 2 and back.
+"""The dataset file (docs/dataset-format.md): its shape, and its way to the shapes of
+spec 2 and back.
 
-A file keeps values as rows of numbers and table indexes. What its shape cannot say (ids are distinct, indexes
-lie within their tables) is checked while the rows are expanded.
+A file keeps values as rows of numbers and table indexes. What its shape cannot say (ids
+are distinct, indexes lie within their tables) is checked while the rows are expanded.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from asyncfin.sandbox.reader import WrongPlaceError, read, shown, suggestion
 from asyncfin.sandbox.schema import MAX_DURATION, EntityId, Month, Uuid, Year
 
-# The first is what `dump` writes. Files of the second have the same tables, and more keys, which are ignored.
+# The first is what `dump` writes. Files of the second have the same tables, and more
+# keys, which are ignored.
 FORMATS = ("asyncfin-dataset/1", "findata-dataset/1")
 WITHDRAWN: Final = "withdrawn"  # in place of a restated value: a restatement left none
 
@@ -30,7 +32,8 @@ Text = Annotated[str, Meta(pattern=r"^[^\0\ud800-\udfff]*$")]
 _Index = Annotated[int, Meta(ge=0)]
 
 
-# A mistyped key of an optional member would otherwise leave its default there in silence.
+# A mistyped key of an optional member would otherwise leave its default there in
+# silence.
 class _Closed(Struct, forbid_unknown_fields=True):
     pass
 
@@ -77,7 +80,8 @@ class _Reference(Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Series(_Closed, kw_only=True):
     series_id: Text
-    # Optional here and in a file as people write it; a file made from catalogue responses has both.
+    # Optional here and in a file as people write it; a file made from catalogue
+    # responses has both.
     reporting_group_id: Text | UnsetType = UNSET
     metric_id: Text
     label: Text | UnsetType = UNSET
@@ -104,7 +108,9 @@ class _Group(_Closed, kw_only=True):
         self.name = _given(self.name, self.reporting_group_id)
         self.description = _given(self.description, self.name)
         for series in self.series:
-            series.reporting_group_id = _given(series.reporting_group_id, self.reporting_group_id)
+            series.reporting_group_id = _given(
+                series.reporting_group_id, self.reporting_group_id
+            )
             series.basis = _given(series.basis, self.basis)
 
 
@@ -112,7 +118,9 @@ class _Group(_Closed, kw_only=True):
 class _Period(_Closed, array_like=True):
     year: Year
     end_month: Month
-    duration_months: Annotated[int, Meta(ge=0, le=MAX_DURATION)]  # 0: a service may list balances so
+    duration_months: Annotated[
+        int, Meta(ge=0, le=MAX_DURATION)
+    ]  # 0: a service may list balances so
 
 
 class _ReportPeriod(_Closed, array_like=True):
@@ -131,7 +139,8 @@ class _Publication(_Closed, kw_only=True):
     report_periods: list[_ReportPeriod] = []
     items: list[Text] = []
     fill_types: list[Text] = []
-    # Where the figures come from is passed over: one key of ours, the others of findata-dataset/1.
+    # Where the figures come from is passed over: one key of ours, the others of
+    # findata-dataset/1.
     provenance: Any = None
     as_of: Any = None
     filings: Any = None
@@ -180,22 +189,31 @@ def _given(text: str | UnsetType, default: str) -> str:
 
 
 def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
-    """Return the entity_id, the name, and the fields of each publication, in the shapes of spec 2."""
+    """Return the entity_id, the name, and the fields of each publication, in the shapes
+    of spec 2.
+    """
     # First of all: under another format all other keys may be right.
     if isinstance(document, Mapping) and document.get("format") not in FORMATS:
         found = shown(document.get("format"))
-        raise WrongPlaceError("$.format", f"is {found}, not a known format: write {shown(FORMATS[0])}")
+        raise WrongPlaceError(
+            "$.format", f"is {found}, not a known format: write {shown(FORMATS[0])}"
+        )
     file = read(document, _File, "$")
     places = [f"$.publications[{at}]" for at in range(len(file.publications))]
     # UUIDs are the same in upper and lower case.
-    refuse_repeated(places, [each.dataset_id.lower() for each in file.publications], "dataset_id")
-    publications = [_expanded(each, at) for at, each in zip(places, file.publications, strict=True)]
+    refuse_repeated(
+        places, [each.dataset_id.lower() for each in file.publications], "dataset_id"
+    )
+    publications = [
+        _expanded(each, at) for at, each in zip(places, file.publications, strict=True)
+    ]
     stamps = [each.created_timestamp for each in file.publications]
     for place, before, stamp in zip(places[1:], stamps, stamps[1:], strict=False):
         if datetime.fromisoformat(stamp) < datetime.fromisoformat(before):
             raise WrongPlaceError(
                 f"{place}.created_timestamp",
-                f"is {stamp!r}, before {before!r}: publications are listed oldest first",
+                f"is {stamp!r}, before {before!r}: publications are listed oldest "
+                "first",
             )
     return file.entity_id, file.name, publications
 
@@ -212,8 +230,13 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
                 f"is {shown(period)}, which {fault}: sort by year, end month, duration",
             )
     check_ids(publication, place)
-    # Each series has an entry in `values` from here on, though a file may leave out one without any.
-    formats = {each.series_id: each.number_format for group in publication.groups for each in group.series}
+    # Each series has an entry in `values` from here on, though a file may leave out one
+    # without any.
+    formats = {
+        each.series_id: each.number_format
+        for group in publication.groups
+        for each in group.series
+    }
     for series_id in publication.values:
         if series_id not in formats:
             raise WrongPlaceError(
@@ -229,7 +252,9 @@ def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
         "groups": tuple(msgspec.to_builtins(publication.groups)),
         "values": {
             series_id: tables.rows(
-                publication.values.get(series_id, ()), f"{place}.values.{series_id}", pattern
+                publication.values.get(series_id, ()),
+                f"{place}.values.{series_id}",
+                pattern,
             )
             for series_id, pattern in formats.items()
         },
@@ -244,15 +269,20 @@ def check_timestamp(timestamp: str, place: str) -> None:
         pass
     raise WrongPlaceError(
         f"{place}.created_timestamp",
-        f"is {shown(timestamp)}, not a UTC time: write ISO 8601 such as 2025-02-01T06:00:00Z",
+        f"is {shown(timestamp)}, not a UTC time: write ISO 8601 such as "
+        "2025-02-01T06:00:00Z",
     )
 
 
 def check_ids(publication: _Publication, place: str) -> None:
-    """Refuse repeated ids, series in a foreign group, and references to unknown scopes."""
+    """Refuse repeated ids, series in a foreign group, and references to unknown
+    scopes.
+    """
     scope_places = _places(f"{place}.scope_groups", publication.scope_groups)
     refuse_repeated(
-        scope_places, [each.scope_group_id for each in publication.scope_groups], "scope_group_id"
+        scope_places,
+        [each.scope_group_id for each in publication.scope_groups],
+        "scope_group_id",
     )
     scopes = set()
     for at, scope_group in zip(scope_places, publication.scope_groups, strict=True):
@@ -261,11 +291,15 @@ def check_ids(publication: _Publication, place: str) -> None:
         scopes |= {_Reference(scope_group.scope_group_id, each) for each in ids}
     group_places = _places(f"{place}.groups", publication.groups)
     refuse_repeated(
-        group_places, [each.reporting_group_id for each in publication.groups], "reporting_group_id"
+        group_places,
+        [each.reporting_group_id for each in publication.groups],
+        "reporting_group_id",
     )
     series: dict[str, _Series] = {}
     for at, group in zip(group_places, publication.groups, strict=True):
-        own = dict(zip(_places(f"{at}.series", group.series), group.series, strict=True))
+        own = dict(
+            zip(_places(f"{at}.series", group.series), group.series, strict=True)
+        )
         series |= own
         for one, each in own.items():
             if each.reporting_group_id != group.reporting_group_id:
@@ -280,7 +314,8 @@ def check_ids(publication: _Publication, place: str) -> None:
             if reference not in scopes:
                 found = shown(msgspec.to_builtins(reference))
                 raise WrongPlaceError(
-                    f"{at}.scopes[{number}]", f"is {found}, not a scope of scope_groups: add it there"
+                    f"{at}.scopes[{number}]",
+                    f"is {found}, not a scope of scope_groups: add it there",
                 )
 
 
@@ -294,12 +329,17 @@ def refuse_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None
     for place, one in zip(places, ids, strict=True):
         taken = first.setdefault(one, place)
         if taken != place:
-            raise WrongPlaceError(f"{place}.{key}", f"is {shown(one)}, which {taken} has: give each its own")
+            raise WrongPlaceError(
+                f"{place}.{key}",
+                f"is {shown(one)}, which {taken} has: give each its own",
+            )
 
 
 @define
 class _Tables:
-    """What the rows of a publication point into; `own_reports` for values that name no report period."""
+    """What the rows of a publication point into; `own_reports` for values that name no
+    report period.
+    """
 
     periods: Sequence[tuple[int, int, int]]
     own_reports: Sequence[dict[str, int]]
@@ -308,18 +348,26 @@ class _Tables:
     fill_types: Sequence[str]
 
     @classmethod
-    def of(cls, publication: _Publication, periods: Sequence[tuple[int, int, int]]) -> _Tables:
+    def of(
+        cls, publication: _Publication, periods: Sequence[tuple[int, int, int]]
+    ) -> _Tables:
         return cls(
             periods,
             [period_object((year, month, 0)) for year, month, _ in periods],
-            [period_object(msgspec.structs.astuple(report)) for report in publication.report_periods],
+            [
+                period_object(msgspec.structs.astuple(report))
+                for report in publication.report_periods
+            ],
             publication.items,
             publication.fill_types or ["reported"],
         )
 
     def rows(self, given: Any, place: str, pattern: str) -> tuple[Any, ...]:
-        """Return the rows of a series with complete value objects, ascending by period index."""
-        # Rows are in the order of the periods, so one pass finds both disorder and repetition.
+        """Return the rows of a series with complete value objects, ascending by period
+        index.
+        """
+        # Rows are in the order of the periods, so one pass finds both disorder and
+        # repetition.
         rows = []
         last = -1
         for at, row in enumerate(read(given, list[_Row], place)):
@@ -328,7 +376,8 @@ class _Tables:
             if row.period <= last:
                 raise WrongPlaceError(
                     f"{here}[0]",
-                    f"is {row.period} after {last}: rows are in the order of the periods, one for each",
+                    f"is {row.period} after {last}: rows are in the order of the "
+                    "periods, one for each",
                 )
             if row.original is None and row.restated in (None, UNSET):
                 raise WrongPlaceError(here, "holds no value: leave the row out")
@@ -337,22 +386,35 @@ class _Tables:
             if isinstance(row.restated, UnsetType):
                 restated = None
             else:
-                restated = self._value(row.restated, last, pattern, f"{here}[2]") or WITHDRAWN
+                restated = (
+                    self._value(row.restated, last, pattern, f"{here}[2]") or WITHDRAWN
+                )
             rows.append((last, original, restated))
         return tuple(rows)
 
-    def _value(self, value: Any, index: int, pattern: str, place: str) -> dict[str, Any] | None:
+    def _value(
+        self, value: Any, index: int, pattern: str, place: str
+    ) -> dict[str, Any] | None:
         """Return the value object of spec 2.4, without its `value_version`."""
         if value is None:
             return None
-        number, fill_type, report_period = value, self.fill_types[0], self.own_reports[index]
+        number, fill_type, report_period = (
+            value,
+            self.fill_types[0],
+            self.own_reports[index],
+        )
         text: str | UnsetType = UNSET
         sources: list[dict[str, Any]] = []
         if isinstance(value, _Sourced):
             number, text = value.number, value.text
             pattern = _given(value.number_format, pattern)
             self.check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
-            self.check(value.report_period, self.report_periods, f"{place}[2]", "report_periods")
+            self.check(
+                value.report_period,
+                self.report_periods,
+                f"{place}[2]",
+                "report_periods",
+            )
             fill_type, report_period = (
                 self.fill_types[value.fill_type],
                 self.report_periods[value.report_period],
@@ -367,12 +429,15 @@ class _Tables:
                 }
                 for source in value.sources
             ]
-        # Also for an int: JSON can spell one that no float reaches. A NaN fails every comparison.
+        # Also for an int: JSON can spell one that no float reaches. A NaN fails every
+        # comparison.
         if not abs(number) <= sys.float_info.max:
             raise WrongPlaceError(place, f"is {shown(number)}, not a finite number")
         return {
             "number": number,
-            "text": format_number(number, pattern) if isinstance(text, UnsetType) else text,
+            "text": format_number(number, pattern)
+            if isinstance(text, UnsetType)
+            else text,
             "number_format": pattern,
             "fill_type": fill_type,
             "report_period": report_period,
@@ -382,8 +447,14 @@ class _Tables:
     @staticmethod
     def check(index: int, table: Sequence[Any], place: str, name: str) -> None:
         if index >= len(table):
-            right = f"write 0 to {len(table) - 1}" if table else f"{name} is empty or absent"
-            raise WrongPlaceError(place, f"is {index}, not an index into {name}: {right}")
+            right = (
+                f"write 0 to {len(table) - 1}"
+                if table
+                else f"{name} is empty or absent"
+            )
+            raise WrongPlaceError(
+                place, f"is {index}, not an index into {name}: {right}"
+            )
 
 
 def period_object(period: tuple[int, int, int]) -> dict[str, int]:
@@ -392,13 +463,17 @@ def period_object(period: tuple[int, int, int]) -> dict[str, int]:
 
 
 def format_number(number: float, pattern: str) -> str:
-    """Return the number as the display pattern shows it, or plain if the pattern is not understood."""
+    """Return the number as the display pattern shows it, or plain if the pattern is not
+    understood.
+    """
     return formatter(pattern)(number)
 
 
 @lru_cache
 def formatter(pattern: str) -> Callable[[float], str]:
-    """Return what shows a number by this pattern: #,##0 or 0, then decimals, then a percent sign."""
+    """Return what shows a number by this pattern: #,##0 or 0, then decimals, then a
+    percent sign.
+    """
     if pattern == ";;;":  # hidden, as in spreadsheets
         return lambda number: ""
     match = re.fullmatch(r"(#,##0|0)(?:\.(0+))?(%?)", pattern)
@@ -437,11 +512,17 @@ class _Compacted:
 
     def row(self, row: tuple[int, Any, Any], pattern: str) -> list[Any]:
         index, original, restated = row
-        versions = [original] if restated is None else [original, None if restated == WITHDRAWN else restated]
+        versions = (
+            [original]
+            if restated is None
+            else [original, None if restated == WITHDRAWN else restated]
+        )
         return [index, *(self._value(value, index, pattern) for value in versions)]
 
     def _value(self, value: Any, index: int, pattern: str) -> Any:
-        """Return the bare number where the rest of the value is what the loader supplies anyway."""
+        """Return the bare number where the rest of the value is what the loader
+        supplies anyway.
+        """
         if value is None:
             return None
         report = value["report_period"]
@@ -459,7 +540,11 @@ class _Compacted:
             self.fill_types.index(value["fill_type"]),
             self.report_periods.index((*end, 0)),
             [
-                [self.items.index(source["item_id"]), source["row_index"], source["column_index"]]
+                [
+                    self.items.index(source["item_id"]),
+                    source["row_index"],
+                    source["column_index"],
+                ]
                 for source in value["sources"]
             ],
             *shown,

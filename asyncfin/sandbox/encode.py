@@ -1,6 +1,8 @@
-"""A publication as the store keeps it: the pieces of its answers as JSON bytes, made when it is published.
+"""A publication as the store keeps it: the pieces of its answers as JSON bytes, made
+when it is published.
 
-A cell is the JSON of a value object that ends in its own `value_version`; a page may relabel it.
+A cell is the JSON of a value object that ends in its own `value_version`; a page may
+relabel it.
 """
 
 from __future__ import annotations
@@ -15,23 +17,31 @@ from asyncfin.sandbox.dataset import Publication
 from asyncfin.sandbox.dataset_file import WITHDRAWN
 
 NULL = b"null"
-# Between cells: no JSON string holds a line break, and all cells of a series together are an array's inside.
+# Between cells: no JSON string holds a line break, and all cells of a series together
+# are an array's inside.
 BETWEEN = b",\n"
 
 
 @frozen
 class EncodedSeries:
-    """The pieces of a series: its catalogue series, its query series without `values` and end, its cells."""
+    """The pieces of a series: its catalogue series, its query series without `values`
+    and end, its cells.
+    """
 
     metric_id: str
     path: str
     reporting_group_id: str
     populated: bytes  # a bit for every period with an original value, little endian
-    populated_latest: bytes | None  # likewise for the latest restated values; None where that is the same
+    populated_latest: (
+        bytes | None
+    )  # likewise for the latest restated values; None where that is the same
     catalogue: bytes
     head: bytes
     original: bytes  # a cell for every period, null without a value
-    latest: bytes | None  # likewise with the restated values in their places; None when nothing was restated
+    latest: (
+        bytes | None
+        # likewise with the restated values in their places; None when nothing was restated
+    )
 
 
 def fiscal_end(period: Sequence[int]) -> int:
@@ -40,7 +50,9 @@ def fiscal_end(period: Sequence[int]) -> int:
 
 
 def path_text(path: Iterable[Sequence[str]]) -> str:
-    """Return one text for a scope path of pairs: two paths are equal when their texts are."""
+    """Return one text for a scope path of pairs: two paths are equal when their texts
+    are.
+    """
     return encode(list(path)).decode()
 
 
@@ -56,17 +68,24 @@ def head_json(publication: Publication) -> bytes:
 
 
 def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
-    """Yield the series of a publication in catalogue order: by groups, then by the series in each."""
+    """Yield the series of a publication in catalogue order: by groups, then by the
+    series in each.
+    """
     count = len(publication.periods)
     for group in publication.groups:
         for series in group["series"]:
-            yield encoded(series, publication.values.get(series["series_id"], ()), count)
+            yield encoded(
+                series, publication.values.get(series["series_id"], ()), count
+            )
 
 
 def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
     # Rendered once, when it is published; a page is only joined from these pieces.
-    originals = {index: _cell(value, "original") for index, value, _ in rows if value is not None}
-    # Of a value that was never restated the latest one is the original. Spec 2.4 does not show more.
+    originals = {
+        index: _cell(value, "original") for index, value, _ in rows if value is not None
+    }
+    # Of a value that was never restated the latest one is the original. Spec 2.4 does
+    # not show more.
     latest = dict(originals)
     for index, _, restated in rows:
         if restated == WITHDRAWN:
@@ -78,10 +97,14 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
     head = {name: value for name, value in series.items() if name != "description"}
     return EncodedSeries(
         metric_id=series["metric_id"],
-        path=path_text((ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]),
+        path=path_text(
+            (ref["scope_group_id"], ref["scope_id"]) for ref in series["scopes"]
+        ),
         reporting_group_id=series["reporting_group_id"],
         populated=bits(originals, size),
-        populated_latest=None if latest.keys() == originals.keys() else bits(latest, size),
+        populated_latest=None
+        if latest.keys() == originals.keys()
+        else bits(latest, size),
         catalogue=encode(series),
         head=open_json(head),
         original=lines(originals, count),
@@ -91,7 +114,8 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
 
 
 def bits(indexes: Iterable[int], size: int) -> bytes:
-    # A number of as many bits as periods: to find those that any of the series has is one OR for each.
+    # A number of as many bits as periods: to find those that any of the series has is
+    # one OR for each.
     return sum(1 << index for index in indexes).to_bytes(size, "little")
 
 

@@ -1,4 +1,6 @@
-"""The sandbox's errors: those that its user sees, and those that its clients get (spec 7)."""
+"""The sandbox's errors: those that its user sees, and those that its clients get (spec
+7).
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ class PortInUseError(SandboxError):
 class BrokenDatasetError(ValueError):
     """A dataset file that cannot be used.
 
-    source: the file. place: where in its JSON (`$.publications[0].periods[3]`). problem: what is there,
-    and what would be right.
+    source: the file. place: where in its JSON (`$.publications[0].periods[3]`).
+    problem: what is there, and what would be right.
     """
 
     def __init__(self, source: str, place: str, problem: str) -> None:
@@ -32,7 +34,9 @@ class BrokenDatasetError(ValueError):
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error object (spec 7); `issues` are pairs of field and message."""
+    """A request that is answered with an error object (spec 7); `issues` are pairs of
+    field and message.
+    """
 
     def __init__(
         self,
@@ -56,15 +60,19 @@ class RefusedError(Exception):
             "request_id": request_id,
         }
         if self.issues:
-            # The spec names field issues, not their structure (spec 7); `field` and `message` are our choice.
+            # The spec names field issues, not their structure (spec 7); `field` and
+            # `message` are our choice.
             error["issues"] = [
-                {"field": encodable(field), "message": encodable(text)} for field, text in self.issues
+                {"field": encodable(field), "message": encodable(text)}
+                for field, text in self.issues
             ]
         return msgspec.json.encode({"error": error})
 
 
 def invalid(issues: Sequence[tuple[str, str]]) -> RefusedError:
-    """Return the refusal of a request with these wrong fields: 400 `validation_failed`."""
+    """Return the refusal of a request with these wrong fields: 400
+    `validation_failed`.
+    """
     # Five are enough for a reader; the issues have all of them, for programs.
     text = "; ".join(f"{place} {message}" for place, message in issues[:5])
     return RefusedError(400, "validation_failed", f"{text}.", issues=issues)
@@ -72,7 +80,9 @@ def invalid(issues: Sequence[tuple[str, str]]) -> RefusedError:
 
 def dataset_changed(dataset_id: str) -> RefusedError:
     """Return the refusal of an old pin (spec 4.2 rule 3, 4.3 rule 6)."""
-    return RefusedError(409, "dataset_changed", f"The current publication is {dataset_id}.")
+    return RefusedError(
+        409, "dataset_changed", f"The current publication is {dataset_id}."
+    )
 
 
 def encodable(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Faults on demand: what goes wrong, at which requests, and how a faulty response leaves the server."""
+"""Faults on demand: what goes wrong, at which requests, and how a faulty response
+leaves the server.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from asyncfin.sandbox.rules import OPERATIONS
 
 
 def within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -> Any:
-    """Return a check of a number: TypeError for another kind, True among them, ValueError for a wrong one."""
+    """Return a check of a number: TypeError for another kind, True among them,
+    ValueError for a wrong one.
+    """
 
     def check(fault: Fault, attribute: Attribute[Any], value: Any) -> None:
         problem = f"{attribute.name} is {value!r}; it must be {wanted}"
@@ -32,8 +36,12 @@ def within(kinds: tuple[type, ...], right: Callable[[Any], bool], wanted: str) -
 
 _NUMBER = (int, float)
 _a_share = within(_NUMBER, lambda share: 0 <= share <= 1, "a number from 0 to 1")
-_a_status = within((int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599")
-_not_negative = within(_NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0")
+_a_status = within(
+    (int,), lambda status: 200 <= status <= 599, "a whole number from 200 to 599"
+)
+_not_negative = within(
+    _NUMBER, lambda seconds: seconds >= 0, "a number of seconds from 0"
+)
 _positive = within(_NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0")
 
 
@@ -43,8 +51,12 @@ def _numbers(nth: Any) -> frozenset[int] | None:
     several = isinstance(nth, Iterable) and not isinstance(nth, str | bytes)
     numbers = tuple(nth) if several else (nth,)
     # By exact type: True is an int too, but no number of a request.
-    if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
-        raise ValueError(f"nth is {nth!r}; it must be a whole number from 1, or several")
+    if not numbers or not all(
+        type(number) is int and number >= 1 for number in numbers
+    ):
+        raise ValueError(
+            f"nth is {nth!r}; it must be a whole number from 1, or several"
+        )
     return frozenset(numbers)
 
 
@@ -53,9 +65,10 @@ class Fault:
     """Which requests a fault meets. The rest of a fault is in its subclasses.
 
     Attributes:
-        operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or "openapi" for the
-            document; None: every request is counted.
-        nth: those of the counted requests, one number or several, from 1, since the fault was set; None: all.
+        operation: as in the log: "dataset", "catalogue", "query", "usage", "limits", or
+            "openapi" for the document; None: every request is counted.
+        nth: those of the counted requests, one number or several, from 1, since the
+            fault was set; None: all.
         share: the part of those that it meets, 0 to 1, drawn by `seed`.
     """
 
@@ -74,12 +87,14 @@ class Latency(Fault):
 
 @frozen(kw_only=True)
 class Status(Fault):
-    """Answer otherwise than the service, with none of its headers. The allowance does not count it.
+    """Answer otherwise than the service, with none of its headers. The allowance does
+    not count it.
 
     Attributes:
         status: 200 to 599. code: of the error object.
         retry_after: the value of the header, seconds or an HTTP date; None: no header.
-        body: the whole body instead of an error object, for instance b"<html>" from some proxy.
+        body: the whole body instead of an error object, for instance b"<html>" from
+            some proxy.
     """
 
     status: int = field(validator=_a_status)
@@ -95,7 +110,9 @@ class Status(Fault):
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
         body = refusal.body(request_id) if self.body is None else self.body
-        return evolve(reply, status=self.status, body=body, headers=headers, charged=None)
+        return evolve(
+            reply, status=self.status, body=body, headers=headers, charged=None
+        )
 
 
 @frozen(kw_only=True)
@@ -103,9 +120,9 @@ class Switch(Fault):
     """Make a publication the current one, just before the request is answered.
 
     Attributes:
-        publication: given as to `Sandbox.publish`, and refused as there: if broken at once, and if the
-            current publication has its dataset_id and other content, as an answer 500 with the code
-            "sandbox_error".
+        publication: given as to `Sandbox.publish`, and refused as there: if broken at
+            once, and if the current publication has its dataset_id and other content,
+            as an answer 500 with the code "sandbox_error".
     """
 
     publication: Publication = field(converter=publication_of)
@@ -113,14 +130,18 @@ class Switch(Fault):
 
 @frozen(kw_only=True)
 class Drop(Fault):
-    """Reset the connection: before the answer (after=None), or after that share of its body."""
+    """Reset the connection: before the answer (after=None), or after that share of its
+    body.
+    """
 
     after: float | None = field(default=None, validator=optional(_a_share))
 
 
 @frozen(kw_only=True)
 class Truncate(Fault):
-    """Close the connection in good order, after that share of the body that Content-Length announced."""
+    """Close the connection in good order, after that share of the body that
+    Content-Length announced.
+    """
 
     after: float = field(default=0.5, validator=_a_share)
 
@@ -146,29 +167,39 @@ class Armed:
     _random: random.Random = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        # A separate source, so that one fault's draws do not depend on which others are set.
+        # A separate source, so that one fault's draws do not depend on which others are
+        # set.
         self._random = random.Random(self.fault.seed)  # noqa: S311
 
     def meets(self, operation: str | None) -> bool:
         """Count a request and return whether the fault meets it."""
         if self.fault.operation not in (None, operation):
             return False
-        # Counted before the share is drawn: `nth` is among all requests of the operation.
+        # Counted before the share is drawn: `nth` is among all requests of the
+        # operation.
         self._seen += 1
         if self.fault.nth is not None and self._seen not in self.fault.nth:
             return False
         return self._random.random() < self.fault.share
 
 
-async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) -> web.StreamResponse:
+async def deliver(
+    http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]
+) -> web.StreamResponse:
     """Send the response, with the faults that concern its delivery."""
-    # The first fault that says how a response leaves decides; the others were dealt with before.
+    # The first fault that says how a response leaves decides; the others were dealt
+    # with before.
     for fault in faults:
-        # A future that is never resolved; the connection ends with the client or with the sandbox.
+        # A future that is never resolved; the connection ends with the client or with
+        # the sandbox.
         if isinstance(fault, Hang):
             await asyncio.get_running_loop().create_future()
         if isinstance(fault, Drop):
-            response = web.Response() if fault.after is None else await begin(http, reply, fault.after)
+            response = (
+                web.Response()
+                if fault.after is None
+                else await begin(http, reply, fault.after)
+            )
             # The client may have left during the wait; then there is nothing to reset.
             if http.transport is not None:
                 http.transport.abort()
@@ -189,10 +220,14 @@ async def deliver(http: web.BaseRequest, reply: Reply, faults: Iterable[Fault]) 
     return web.Response(status=reply.status, headers=reply.headers, body=reply.body)
 
 
-async def begin(http: web.BaseRequest, reply: Reply, share: float) -> web.StreamResponse:
+async def begin(
+    http: web.BaseRequest, reply: Reply, share: float
+) -> web.StreamResponse:
     """Send the head of the response and that share of its body."""
     response = web.StreamResponse(status=reply.status, headers=reply.headers)
-    response.content_length = len(reply.body)  # all of it is announced, however much is sent
+    response.content_length = len(
+        reply.body
+    )  # all of it is announced, however much is sent
     await response.prepare(http)
     await response.write(reply.body[: int(len(reply.body) * share)])
     return response

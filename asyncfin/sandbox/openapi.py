@@ -1,4 +1,6 @@
-"""The OpenAPI 3.1 document of the service: the paths of spec 4, with the shapes of `schema`."""
+"""The OpenAPI 3.1 document of the service: the paths of spec 4, with the shapes of
+`schema`.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,11 @@ _RESPONSES = {
 
 def openapi_document(base_url: str) -> dict[str, Any]:
     """Return the document of the service at this address."""
-    _, schemas = msgspec.json.schema_components(_KINDS, ref_template="#/components/schemas/{name}")
-    # A query string is not JSON: the members of these two are listed in the paths, one by one.
+    _, schemas = msgspec.json.schema_components(
+        _KINDS, ref_template="#/components/schemas/{name}"
+    )
+    # A query string is not JSON: the members of these two are listed in the paths, one
+    # by one.
     parameters = {
         kind: [
             {"name": name, "in": "query", "required": False, "schema": one}
@@ -69,7 +74,9 @@ def _paths(parameters: dict[str, Any]) -> dict[str, Any]:
         "schema": {"type": "string", "minLength": 1},
     }
     dataset = _operation("dataset", "The current dataset", "Dataset", 404, 429)
-    catalogue = _operation("catalogue", "A page of the catalogue", "Catalogue", 404, 409, 429)
+    catalogue = _operation(
+        "catalogue", "A page of the catalogue", "Catalogue", 404, 409, 429
+    )
     query = _operation("query", "A page of values", "QueryResult", 404, 409, 429)
     usage = _operation("usage", "Data requests by day", "Usage")
     return {
@@ -80,17 +87,25 @@ def _paths(parameters: dict[str, Any]) -> dict[str, Any]:
         },
         "/v1/entities/{entity_id}/dataset/query": {
             "parameters": [entity],
-            "post": query | {"requestBody": {"required": True, "content": _json("Query")}},
+            "post": query
+            | {"requestBody": {"required": True, "content": _json("Query")}},
         },
         "/v1/usage": {"get": usage | {"parameters": parameters["UsageParameters"]}},
-        "/v1/limits": {"get": _operation("limits", "Credits and research runs", "Limits")},
+        "/v1/limits": {
+            "get": _operation("limits", "Credits and research runs", "Limits")
+        },
     }
 
 
 def _operation(name: str, summary: str, kind: str, *statuses: int) -> dict[str, Any]:
-    """Return an operation that answers 200 with a shape, or an error with one of these statuses."""
-    responses: dict[str, Any] = {"200": {"description": summary, "content": _json(kind)}}
-    # Every operation can fail in these ways (spec 7); 404, 409 and 429 only where the caller says so.
+    """Return an operation that answers 200 with a shape, or an error with one of these
+    statuses.
+    """
+    responses: dict[str, Any] = {
+        "200": {"description": summary, "content": _json(kind)}
+    }
+    # Every operation can fail in these ways (spec 7); 404, 409 and 429 only where the
+    # caller says so.
     for status in (400, 401, 403, *statuses):
         responses[str(status)] = {"$ref": f"#/components/responses/{status}"}
     for status in (500, 503, 504):
@@ -101,10 +116,15 @@ def _operation(name: str, summary: str, kind: str, *statuses: int) -> dict[str, 
 def _responses() -> dict[str, Any]:
     """Return the errors of spec 7."""
     responses: dict[str, Any] = {
-        name: {"description": text, "content": _json("Error")} for name, text in _RESPONSES.items()
+        name: {"description": text, "content": _json("Error")}
+        for name, text in _RESPONSES.items()
     }
     responses["429"]["headers"] = {
-        "Retry-After": {"description": "Seconds to wait", "required": True, "schema": {"type": "integer"}}
+        "Retry-After": {
+            "description": "Seconds to wait",
+            "required": True,
+            "schema": {"type": "integer"},
+        }
     }
     return responses
 

@@ -1,4 +1,6 @@
-"""A query (spec 4.3): its body, the series that match, the selected periods, and the joined page."""
+"""A query (spec 4.3): its body, the series that match, the selected periods, and the
+joined page.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +30,28 @@ Column = tuple[Period, int | None]
 
 @frozen
 class Page:
-    """Which of the series are on a page, and the place of the next page (None: this is the last)."""
+    """Which of the series are on a page, and the place of the next page (None: this is
+    the last).
+    """
 
     series: slice
     following: Position | None
 
 
 def read_query(request: Request) -> Query:
-    """Return the body of a query, checked as far as possible without the dataset (spec 4.3, 8)."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """Return the body of a query, checked as far as possible without the dataset (spec
+    4.3, 8).
+    """
+    content_type = (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    )
     if content_type != JSON_TYPE:
         raise invalid([("Content-Type", f"is not {JSON_TYPE}")])
     coding = request.headers.get("content-encoding", "")
     if coding.lower() not in ("", "identity"):
-        raise invalid([("Content-Encoding", f"is {coding!r}; a body is sent without any")])
+        raise invalid(
+            [("Content-Encoding", f"is {coding!r}; a body is sent without any")]
+        )
     try:
         body = parsed(request.body or b"", whole_numbers=True)
     except (ValueError, RecursionError, OverflowError) as error:
@@ -56,9 +66,9 @@ def read_query(request: Request) -> Query:
         for at, metric in enumerate(metrics)
         if metric in metrics[:at]
     ]
-    if isinstance(periods, FiscalRange) and fiscal_end(astuple(periods.start)) > fiscal_end(
-        astuple(periods.end)
-    ):
+    if isinstance(periods, FiscalRange) and fiscal_end(
+        astuple(periods.start)
+    ) > fiscal_end(astuple(periods.end)):
         issues.append(("periods.from", "lies after periods.to"))
     if issues:
         raise invalid(issues)
@@ -72,43 +82,61 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     selection = replace(query, expected_dataset_id=UNSET, limit=1, cursor=UNSET)
     bound_to = fingerprint(encode([current.entity_id, selection]))
     groups = None if query.reporting_group_ids is UNSET else query.reporting_group_ids
-    chosen = store.selection(current.number, query.metric_ids, paths, groups, query.value_version)
+    chosen = store.selection(
+        current.number, query.metric_ids, paths, groups, query.value_version
+    )
     # Rules 5 and 6 of spec 4.3 have no order, so both ways are right.
     if dialect.ids_before_pin:
         check_ids(query, paths, current, chosen)
-    position = start_of(query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect)
+    position = start_of(
+        query.cursor, bound_to, query.expected_dataset_id, current.dataset_id, dialect
+    )
     if not dialect.ids_before_pin:
         check_ids(query, paths, current, chosen)
     matches: Sequence[Match] = chosen.matches
-    # Over all matches, not over the page: which periods are selected may not depend on how pages are cut.
+    # Over all matches, not over the page: which periods are selected may not depend on
+    # how pages are cut.
     answer = _populated(matches)
     columns = selected_columns(query.periods, current.periods, answer, dialect)
     selected = sum(1 << index for _, index in columns if index is not None)
-    # Before the cut, so that pages are full; with "some" after it, so that a page may be short.
+    # Before the cut, so that pages are full; with "some" after it, so that a page may
+    # be short.
     if dialect.left_out_on == "every":
         matches = listed_series(matches, selected, dialect)
     page = cut_page(position, len(matches), query.limit, dialect)
     on_page = matches[page.series]
-    if dialect.left_out_on == "some" and draw(f"{bound_to} {position.page} left out").random() < 0.5:
+    if (
+        dialect.left_out_on == "some"
+        and draw(f"{bound_to} {position.page} left out").random() < 0.5
+    ):
         on_page = listed_series(on_page, selected, dialect)
     listed = _listed(columns, answer, _populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    stored = store.series(current.number, [match.series for match in on_page], query.value_version)
+    stored = store.series(
+        current.number, [match.series for match in on_page], query.value_version
+    )
     return _joined(current, listed, stored, cursor, query.value_version, dialect)
 
 
-def listed_series(matches: Sequence[Match], selected: int, dialect: Dialect) -> list[Match]:
-    """Return the series that the dialect does not leave out; `selected` has a bit for a selected period."""
+def listed_series(
+    matches: Sequence[Match], selected: int, dialect: Dialect
+) -> list[Match]:
+    """Return the series that the dialect does not leave out; `selected` has a bit for a
+    selected period.
+    """
     return [
         match
         for match in matches
-        if (dialect.empty_series or match.populated & selected) and (dialect.never_valued or match.populated)
+        if (dialect.empty_series or match.populated & selected)
+        and (dialect.never_valued or match.populated)
     ]
 
 
 def draw(seed: str) -> random.Random:
-    """Return a source of chance that is the same for the same request, in every process."""
+    """Return a source of chance that is the same for the same request, in every
+    process.
+    """
     return random.Random(seed)  # noqa: S311
 
 
@@ -116,7 +144,9 @@ def _populated(matches: Sequence[Match]) -> int:
     return reduce(or_, (match.populated for match in matches), 0)
 
 
-def check_ids(query: Query, paths: Sequence[str], current: Current, chosen: Selection) -> None:
+def check_ids(
+    query: Query, paths: Sequence[str], current: Current, chosen: Selection
+) -> None:
     """Refuse unknown ids (spec 4.3 rule 5)."""
     issues = []
     for name, ids, known in (
@@ -126,61 +156,88 @@ def check_ids(query: Query, paths: Sequence[str], current: Current, chosen: Sele
     ):
         for at, text in enumerate(ids):
             if text not in known:
-                issues.append((f"{name}[{at}]", f"is {text}, which the dataset does not have"))
+                issues.append(
+                    (f"{name}[{at}]", f"is {text}, which the dataset does not have")
+                )
     if issues:
         raise invalid(issues)
 
 
 def selected_columns(
-    choice: Exact | FiscalRange | Trailing, periods: Sequence[Period], populated: int, dialect: Dialect
+    choice: Exact | FiscalRange | Trailing,
+    periods: Sequence[Period],
+    populated: int,
+    dialect: Dialect,
 ) -> list[Column]:
-    """Return the selected periods, oldest first (spec 4.3), each with its index in the dataset or None.
+    """Return the selected periods, oldest first (spec 4.3), each with its index in the
+    dataset or None.
 
-    `populated` has a bit for each period in which a matching series has a value of the requested version. A
-    trailing window ends at the latest of them; without one the window is empty.
+    `populated` has a bit for each period in which a matching series has a value of the
+    requested version. A trailing window ends at the latest of them; without one the
+    window is empty.
     """
     if isinstance(choice, Exact):
         places = {period: index for index, period in enumerate(periods)}
-        return [(period, places.get(period)) for period in sorted({astuple(one) for one in choice.exact})]
+        return [
+            (period, places.get(period))
+            for period in sorted({astuple(one) for one in choice.exact})
+        ]
     earliest_start = 0
     if isinstance(choice, FiscalRange):
         low, high = fiscal_end(astuple(choice.start)), fiscal_end(astuple(choice.end))
     else:
         high = max(
-            (fiscal_end(period) for at, period in enumerate(periods) if populated >> at & 1), default=0
+            (
+                fiscal_end(period)
+                for at, period in enumerate(periods)
+                if populated >> at & 1
+            ),
+            default=0,
         )
-        # The spec names no bounds of the window (4.3). Here the last month counts, and `months` in all.
+        # The spec names no bounds of the window (4.3). Here the last month counts, and
+        # `months` in all.
         low = high - choice.months + 1
         if dialect.trailing == "within":
             earliest_start = low
     return [
         (period, index)
         for index, period in enumerate(periods)
-        if low <= fiscal_end(period) <= high and fiscal_end(period) - period[2] + 1 >= earliest_start
+        if low <= fiscal_end(period) <= high
+        and fiscal_end(period) - period[2] + 1 >= earliest_start
     ]
 
 
 def cut_page(position: Position, total: int, limit: int, dialect: Dialect) -> Page:
     """Return the series of the page at a position, cut as the dialect has it."""
     start, number = position.offset, position.page
-    # Only the even pages: each empty one is followed by a full one, or the pages would never end.
+    # Only the even pages: each empty one is followed by a full one, or the pages would
+    # never end.
     if dialect.pages == "empty" and number % 2 == 0 and start < total:
         return Page(slice(start, start), Position(start, number + 1))
     end = start + (max(1, limit // 2) if dialect.pages == "short" else limit)
-    # A cursor only where there is more (spec 4.3 rule 3): the client stops when it is absent.
+    # A cursor only where there is more (spec 4.3 rule 3): the client stops when it is
+    # absent.
     return Page(slice(start, end), Position(end, number + 1) if end < total else None)
 
 
 def next_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
     """Return the cursor to what comes after a page, or None."""
-    return None if page.following is None else seal(page.following, bound_to, dataset_id)
+    return (
+        None if page.following is None else seal(page.following, bound_to, dataset_id)
+    )
 
 
-def _listed(columns: list[Column], answer: int, page: int, dialect: Dialect) -> list[Column]:
+def _listed(
+    columns: list[Column], answer: int, page: int, dialect: Dialect
+) -> list[Column]:
     if dialect.periods == "asked":
         return columns
     populated = page if dialect.periods == "page" else answer
-    return [column for column in columns if column[1] is not None and populated >> column[1] & 1]
+    return [
+        column
+        for column in columns
+        if column[1] is not None and populated >> column[1] & 1
+    ]
 
 
 def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
@@ -202,7 +259,11 @@ def _joined(
     places = [-1 if index is None else index for _, index in columns]
     as_stored = places == list(range(len(current.periods)))
     # itemgetter is the fastest way to pick entries, and returns a single one bare.
-    pick = itemgetter(*places) if len(places) > 1 else lambda lines: [lines[place] for place in places]
+    pick = (
+        itemgetter(*places)
+        if len(places) > 1
+        else lambda lines: [lines[place] for place in places]
+    )
     periods = encode([period_object(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
     for at, stored in enumerate(series):
@@ -215,17 +276,23 @@ def _joined(
 
 
 def labelled(values: bytes, value_version: str, dialect: Dialect) -> bytes:
-    """Return the cells with the `value_version` that the dialect gives those never restated."""
+    """Return the cells with the `value_version` that the dialect gives those never
+    restated.
+    """
     unrestated = "original" if value_version == "original" else dialect.unrestated
     if unrestated == "original":
         return values
-    # The end of a cell cannot occur inside one: in a JSON string its quotes would be escaped.
+    # The end of a cell cannot occur inside one: in a JSON string its quotes would be
+    # escaped.
     return values.replace(version_end("original"), version_end(unrestated))
 
 
 def cursor_member(cursor: str | None, dialect: Dialect) -> bytes:
-    """Return the `next_cursor` member of a page, and the comma before it; nothing where it is absent."""
-    # The spec says "absent" (2.4). Many services send null instead, so a client should accept both.
+    """Return the `next_cursor` member of a page, and the comma before it; nothing where
+    it is absent.
+    """
+    # The spec says "absent" (2.4). Many services send null instead, so a client should
+    # accept both.
     if cursor is None and dialect.last_cursor == "absent":
         return b""
     return b',"next_cursor":' + encode(cursor)

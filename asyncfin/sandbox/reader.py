@@ -1,6 +1,8 @@
-"""Strict reading of JSON: every refusal names the place, the value found there, and what is wrong with it.
+"""Strict reading of JSON: every refusal names the place, the value found there, and
+what is wrong with it.
 
-Structs (`schema`, `dataset_file`) describe what a file or a request may contain, and msgspec checks it.
+Structs (`schema`, `dataset_file`) describe what a file or a request may contain, and
+msgspec checks it.
 """
 
 from __future__ import annotations
@@ -19,9 +21,11 @@ from asyncfin.sandbox.errors import invalid
 
 T = TypeVar("T")
 
-# msgspec gives its findings only as a text: what is wrong, and where below `$`. The former may contain
-# names and values of the request, and so what looks like a place.
-_MESSAGE = re.compile(r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>[\w.\[\]]*)`)?", re.DOTALL)
+# msgspec gives its findings only as a text: what is wrong, and where below `$`. The
+# former may contain names and values of the request, and so what looks like a place.
+_MESSAGE = re.compile(
+    r"(?P<problem>.*?)(?: - at (?:`key` in )?`\$(?P<path>[\w.\[\]]*)`)?", re.DOTALL
+)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -34,15 +38,22 @@ class WrongPlaceError(Exception):
 
 
 def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
-    """Parse JSON in UTF-8, as RFC 8259 has it; with `whole_numbers` 12.0 is 12, for JSON has one kind."""
-    # json.loads would take UTF-16 and UTF-32 as well; a byte order mark may be ignored (section 8.1).
+    """Parse JSON in UTF-8, as RFC 8259 has it; with `whole_numbers` 12.0 is 12, for
+    JSON has one kind.
+    """
+    # json.loads would take UTF-16 and UTF-32 as well; a byte order mark may be ignored
+    # (section 8.1).
     text = content.decode("utf-8-sig")
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a finite number")
 
     def number(text: str) -> float:
-        return int(found) if (found := float(text)).is_integer() and whole_numbers else found
+        return (
+            int(found)
+            if (found := float(text)).is_integer() and whole_numbers
+            else found
+        )
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # The parser alone would keep the last of two equal keys in silence.
@@ -57,7 +68,9 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
         text,
         parse_constant=refuse,
         object_pairs_hook=distinct,
-        parse_float=number if whole_numbers else None,  # without one the parser is many times faster
+        parse_float=number
+        if whole_numbers
+        else None,  # without one the parser is many times faster
     )
 
 
@@ -70,23 +83,34 @@ def read(value: Any, kind: type[T], place: str) -> T:
         match = _MESSAGE.fullmatch(str(error))
     assert match is not None
     problem, path = match["problem"], match["path"] or ""
-    if found := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", problem, re.DOTALL):
+    if found := re.fullmatch(
+        r"Object (missing required|contains unknown) field `(.*)`", problem, re.DOTALL
+    ):
         missing = found[1] == "missing required"
-        raise WrongPlaceError(f"{place}{path}.{found[2]}", "is missing" if missing else "is not known here")
+        raise WrongPlaceError(
+            f"{place}{path}.{found[2]}",
+            "is missing" if missing else "is not known here",
+        )
     there: Any = value
     try:
         for name, index in _STEP.findall(path):
             there = there[name or int(index)]
     except (LookupError, TypeError):  # the path is the end of an unknown field's name
         problem, path, there = match[0], "", value
-    raise WrongPlaceError(f"{place}{path}", f"is {shown(there)}: {problem[0].lower()}{problem[1:]}")
+    raise WrongPlaceError(
+        f"{place}{path}", f"is {shown(there)}: {problem[0].lower()}{problem[1:]}"
+    )
 
 
 def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
     """Return a request's fields as a Struct; 400 has an issue for each wrong field."""
     fields = _fields(kind)  # type: ignore[arg-type]
     known = [field.encode_name for field in fields]
-    issues = [(name, f"is not known here; {suggestion(name, known)}") for name in given if name not in known]
+    issues = [
+        (name, f"is not known here; {suggestion(name, known)}")
+        for name in given
+        if name not in known
+    ]
     values = {}
     try:
         msgspec.json.encode(given)
@@ -117,7 +141,9 @@ def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
 
 
 def refuse_half_characters(value: Any, place: str) -> None:
-    """Refuse texts with half of a surrogate pair: JSON can spell it, and no response could contain it."""
+    """Refuse texts with half of a surrogate pair: JSON can spell it, and no response
+    could contain it.
+    """
     if isinstance(value, str) and any("\ud800" <= char <= "\udfff" for char in value):
         raise WrongPlaceError(place, "holds half of a surrogate pair")
     if isinstance(value, dict):
@@ -147,11 +173,17 @@ def shown(value: Any) -> str:
         text = json.dumps(value, ensure_ascii=False, default=repr)
     except RecursionError:  # on 3.11 the parser gets a little deeper than the encoder
         text = "nested too deeply"
-    text = text.encode(errors="backslashreplace").decode()  # half of a surrogate pair cannot be printed
+    text = text.encode(
+        errors="backslashreplace"
+    ).decode()  # half of a surrogate pair cannot be printed
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def suggestion(word: str, known: Collection[str]) -> str:
     """Return a hint at the known word that was probably meant, or at all of them."""
     matches = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {shown(matches[0])}?" if matches else f"known are {', '.join(known) or 'none'}"
+    return (
+        f"did you mean {shown(matches[0])}?"
+        if matches
+        else f"known are {', '.join(known) or 'none'}"
+    )

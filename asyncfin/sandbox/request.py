@@ -1,4 +1,6 @@
-"""What goes into the rules and what comes out, and how a request comes off its connection."""
+"""What goes into the rules and what comes out, and how a request comes off its
+connection.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ JSON_TYPE = "application/json"
 
 @frozen
 class Request:
-    """One request as received: path and query string still percent-encoded, header names in lower case."""
+    """One request as received: path and query string still percent-encoded, header
+    names in lower case.
+    """
 
     method: str
     path: str
@@ -34,7 +38,8 @@ class Reply:
     headers: Mapping[str, str]
     operation: str | None  # None for a path of no operation
     account: Account | None  # None without a valid token
-    # The account and operation that the request counts for (spec 8); None: it does not count.
+    # The account and operation that the request counts for (spec 8); None: it does not
+    # count.
     charged: tuple[Account, str] | None
 
 
@@ -44,8 +49,12 @@ async def read_request(http: web.BaseRequest) -> Request:
     if not target.startswith("/"):  # absolute form (RFC 9112, section 3.2.2)
         target = "/" + target.partition("://")[2].partition("/")[2]
     path, _, query = target.partition("?")
-    # A client may wait for leave to send its body; only an aiohttp application gives it by itself.
-    if http.version >= HttpVersion11 and http.headers.get("Expect", "").lower() == "100-continue":
+    # A client may wait for leave to send its body; only an aiohttp application gives it
+    # by itself.
+    if (
+        http.version >= HttpVersion11
+        and http.headers.get("Expect", "").lower() == "100-continue"
+    ):
         await http.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         http.writer.output_size = 0  # or else the response would count as begun
     try:

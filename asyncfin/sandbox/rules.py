@@ -1,4 +1,5 @@
-"""The service's rules as one function: `answer` takes a request and returns status, headers and body.
+"""The service's rules as one function: `answer` takes a request and returns status,
+headers and body.
 
 It reads the store. The response contains its cost, which the server counts.
 """
@@ -14,7 +15,14 @@ from urllib.parse import unquote
 from attrs import frozen
 from msgspec.json import encode
 
-from asyncfin.sandbox.accounts import DATASETS_READ, USAGE_READ, Account, Meter, limits, usage
+from asyncfin.sandbox.accounts import (
+    DATASETS_READ,
+    USAGE_READ,
+    Account,
+    Meter,
+    limits,
+    usage,
+)
 from asyncfin.sandbox.catalogue import catalogue_page
 from asyncfin.sandbox.dialect import Dialect, extended
 from asyncfin.sandbox.errors import RefusedError, invalid
@@ -33,7 +41,11 @@ OPERATIONS = {
     "limits": ("GET", None),
     "openapi": ("GET", None),
 }
-_PLAIN_PATHS = {("v1", "usage"): "usage", ("v1", "limits"): "limits", ("openapi.json",): "openapi"}
+_PLAIN_PATHS = {
+    ("v1", "usage"): "usage",
+    ("v1", "limits"): "limits",
+    ("openapi.json",): "openapi",
+}
 _ENTITY_PATHS = {
     ("dataset",): "dataset",
     ("dataset", "catalogue"): "catalogue",
@@ -75,24 +87,38 @@ def answer(request: Request, service: Service) -> Reply:
     """Return the service's response to a request."""
     call, account, charged = find_call(request.path), None, None
     operation = call.operation if call else None
-    # The order of the checks is what a caller can rely on: 404 (path), 405, 413, 401, 403, 429, then those of
-    # the operation. From 429 on a request counts, whatever comes of it.
+    # The order of the checks is what a caller can rely on: 404 (path), 405, 413, 401,
+    # 403, 429, then those of the operation. From 429 on a request counts, whatever
+    # comes of it.
     try:
         call = allowed_call(call, request)
         if call.operation == "openapi":
-            return reply(request, service, 200, encode(openapi_document(service.base_url)), {}, operation)
+            return reply(
+                request,
+                service,
+                200,
+                encode(openapi_document(service.base_url)),
+                {},
+                operation,
+            )
         account = authorised(call, request, service)
         if OPERATIONS[call.operation][1] == DATASETS_READ:  # a data request (spec 8)
             service.meter.check(account)
             charged = account, call.operation
         status, headers, body = 200, {}, _body(call, request, account, service)
     except RefusedError as refusal:
-        status, headers, body = refusal.status, refusal.headers, refusal.body(request.request_id)
+        status, headers, body = (
+            refusal.status,
+            refusal.headers,
+            refusal.body(request.request_id),
+        )
     return reply(request, service, status, body, headers, operation, account, charged)
 
 
 def own_failure(request: Request, service: Service, problem: str) -> Reply:
-    """Return the response to a request at which the sandbox could not do what a fault asks for."""
+    """Return the response to a request at which the sandbox could not do what a fault
+    asks for.
+    """
     call = find_call(request.path)
     body = RefusedError(500, "sandbox_error", problem).body(request.request_id)
     return reply(request, service, 500, body, {}, call.operation if call else None)
@@ -103,7 +129,12 @@ def allowed_call(call: Call | None, request: Request) -> Call:
         raise RefusedError(404, "not_found", "There is nothing at this path.")
     method = OPERATIONS[call.operation][0]
     if request.method != method:
-        raise RefusedError(405, "method_not_allowed", f"This path takes {method}.", headers={"Allow": method})
+        raise RefusedError(
+            405,
+            "method_not_allowed",
+            f"This path takes {method}.",
+            headers={"Allow": method},
+        )
     if request.body is None:
         raise RefusedError(413, "request_too_large", "The body is larger than 1 MiB.")
     return call
@@ -125,7 +156,9 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
         )
     permission = OPERATIONS[call.operation][1]
     if permission is not None and not token.grants(permission, service.base_url):
-        raise RefusedError(403, "forbidden", f"The token does not have the permission {permission}.")
+        raise RefusedError(
+            403, "forbidden", f"The token does not have the permission {permission}."
+        )
     if not account.access:
         raise RefusedError(403, "forbidden", "The account does not have access.")
     return account
@@ -136,13 +169,19 @@ def _body(call: Call, request: Request, account: Account, service: Service) -> b
     if call.operation == "usage":
         return encode(usage(request.query, account, service.meter))
     if call.operation != "catalogue" and (given := query_parameters(request.query)):
-        raise invalid([(name, "is not known here; there are no parameters") for name in given])
+        raise invalid(
+            [(name, "is not known here; there are no parameters") for name in given]
+        )
     if call.operation == "limits":
         return encode(limits(account))
     # Not published and not visible to the account are one answer (spec 4.1, 7).
     current = store.current(call.entity_id)
-    if current is None or (account.entities is not None and call.entity_id not in account.entities):
-        raise RefusedError(404, "not_found", "No published dataset here is available to the account.")
+    if current is None or (
+        account.entities is not None and call.entity_id not in account.entities
+    ):
+        raise RefusedError(
+            404, "not_found", "No published dataset here is available to the account."
+        )
     if call.operation == "catalogue":
         return catalogue_page(request.query, current, store, dialect)
     if call.operation == "query":
@@ -160,22 +199,32 @@ def reply(
     account: Account | None = None,
     charged: tuple[Account, str] | None = None,
 ) -> Reply:
-    sent = {"Content-Type": JSON_TYPE, "Date": format_datetime(service.meter.now(), usegmt=True), **headers}
+    sent = {
+        "Content-Type": JSON_TYPE,
+        "Date": format_datetime(service.meter.now(), usegmt=True),
+        **headers,
+    }
     if service.dialect.extras and operation != "openapi":
         body = extended(body)
-    if service.dialect.gzip and accepts_gzip(request.headers.get("accept-encoding", "")):
+    if service.dialect.gzip and accepts_gzip(
+        request.headers.get("accept-encoding", "")
+    ):
         sent["Content-Encoding"] = "gzip"
-        # The fastest level, since benchmarks run against it; no time stamp, so that equal bodies stay equal.
+        # The fastest level, since benchmarks run against it; no time stamp, so that
+        # equal bodies stay equal.
         body = gzip.compress(body, compresslevel=1, mtime=0)
     return Reply(status, body, sent, operation, account, charged)
 
 
 def accepts_gzip(accept_encoding: str) -> bool:
-    """Return whether a client takes gzip; a weight of 0 refuses it (RFC 9110, section 12.5.3)."""
+    """Return whether a client takes gzip; a weight of 0 refuses it (RFC 9110, section
+    12.5.3).
+    """
     weights = {}
     for coding in accept_encoding.lower().split(","):
         name, _, parameter = coding.partition(";")
         weights[name.strip()] = parameter.strip()
-    # The "x-" form is the same coding (RFC 9110, section 8.4.1.3), and "*" means every other coding.
+    # The "x-" form is the same coding (RFC 9110, section 8.4.1.3), and "*" means every
+    # other coding.
     weight = weights.get("gzip", weights.get("x-gzip", weights.get("*", "q=0")))
     return re.fullmatch(r"q\s*=\s*0(\.0*)?", weight) is None

@@ -1,7 +1,7 @@
 """The shapes of the service description (spec 2, 4, 7) as Structs.
 
-Requests are read into them, and the OpenAPI document follows from them. What the spec leaves open is in
-docs/sandbox.md.
+Requests are read into them, and the OpenAPI document follows from them. What the spec
+leaves open is in docs/sandbox.md.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ DEFAULT_LIMIT = 25
 _UUID_FORM = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 Uuid = Annotated[
-    # The length is bounded too: in Python `$` also matches before a line break at the end.
+    # The length is bounded too: in Python `$` also matches before a line break at the
+    # end.
     str,
     Meta(
         pattern=f"^{_UUID_FORM}$",
@@ -30,7 +31,12 @@ Uuid = Annotated[
     ),
 ]
 EntityId = Annotated[
-    str, Meta(pattern=r"^O-[\s\S]{32}$", max_length=34, description="an entity id: O- and 32 characters")
+    str,
+    Meta(
+        pattern=r"^O-[\s\S]{32}$",
+        max_length=34,
+        description="an entity id: O- and 32 characters",
+    ),
 ]
 Limit = Annotated[int, Meta(ge=1, le=100)]
 Day = Annotated[date, Meta(description="a date written YYYY-MM-DD")]
@@ -38,7 +44,8 @@ Year = Annotated[int, Meta(ge=1, le=MAX_YEAR)]
 Month = Annotated[int, Meta(ge=1, le=12)]
 
 
-# Responses are open: a later version of the service may add members. Requests are closed.
+# Responses are open: a later version of the service may add members. Requests are
+# closed.
 class Period(Struct, frozen=True):
     """A period (spec 2.1)."""
 
@@ -179,7 +186,9 @@ class RangeEnd(Struct, frozen=True, forbid_unknown_fields=True):
     duration_months: Literal[0]
 
 
-class Exact(Struct, frozen=True, tag_field="mode", tag="exact", forbid_unknown_fields=True):
+class Exact(
+    Struct, frozen=True, tag_field="mode", tag="exact", forbid_unknown_fields=True
+):
     """Exactly these periods (spec 4.3)."""
 
     exact: Annotated[list[SelectedPeriod], Meta(min_length=1, max_length=10_000)]
@@ -199,7 +208,9 @@ class FiscalRange(
     end: RangeEnd
 
 
-class Trailing(Struct, frozen=True, tag_field="mode", tag="trailing", forbid_unknown_fields=True):
+class Trailing(
+    Struct, frozen=True, tag_field="mode", tag="trailing", forbid_unknown_fields=True
+):
     """The last months up to the latest populated period (spec 4.3)."""
 
     months: Annotated[int, Meta(ge=1, le=120_000)]
@@ -219,7 +230,8 @@ class Query(Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a query (spec 4.3), with the bounds of spec 8."""
 
     metric_ids: Annotated[
-        list[str], Meta(min_length=1, max_length=50, extra_json_schema={"uniqueItems": True})
+        list[str],
+        Meta(min_length=1, max_length=50, extra_json_schema={"uniqueItems": True}),
     ]
     scope_combinations: Annotated[list[Path], Meta(min_length=1, max_length=50)]
     periods: Exact | FiscalRange | Trailing

@@ -1,4 +1,6 @@
-"""The running service: a socket, the rules behind it, and what a test may do to it while it runs."""
+"""The running service: a socket, the rules behind it, and what a test may do to it
+while it runs.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,13 @@ from asyncfin.sandbox.dataset import DatasetFile, publication_of
 from asyncfin.sandbox.dialect import Dialect
 from asyncfin.sandbox.errors import PortInUseError, RefusedError, SandboxError
 from asyncfin.sandbox.faults import Armed, Fault, Latency, Status, Switch, deliver
-from asyncfin.sandbox.request import JSON_TYPE, Reply, Request, new_request_id, read_request
+from asyncfin.sandbox.request import (
+    JSON_TYPE,
+    Reply,
+    Request,
+    new_request_id,
+    read_request,
+)
 from asyncfin.sandbox.rules import Service, answer, find_call, own_failure
 from asyncfin.sandbox.store import Store
 
@@ -37,8 +45,8 @@ class Served(NamedTuple):
     """One request that was answered: for assertions, so without the token.
 
     Attributes:
-        operation: ``"dataset"``, ``"catalogue"``, ``"query"``, ``"usage"``, ``"limits"`` or ``"openapi"``;
-            None for any other path.
+        operation: ``"dataset"``, ``"catalogue"``, ``"query"``, ``"usage"``,
+            ``"limits"`` or ``"openapi"``; None for any other path.
         status: the HTTP status of the response.
         method: the HTTP method.
         path: the path of the URL.
@@ -69,23 +77,25 @@ class Sandbox:
         async with Sandbox.demo() as sandbox:
             print(sandbox.base_url, sandbox.entities)
 
-    `base_url`, `port`, `token`, `entities`, `names`, `publish`, `put_account` and `issue_token` work only
-    while it runs; before and after they raise SandboxError.
+    `base_url`, `port`, `token`, `entities`, `names`, `publish`, `put_account` and
+    `issue_token` work only while it runs; before and after they raise SandboxError.
 
     Args:
-        datasets: a DatasetFile each, of which the last publication is served, a Publication, or what `load`
-            takes.
+        datasets: a DatasetFile each, of which the last publication is served, a
+            Publication, or what `load` takes.
         dialect: how to behave where the service description leaves it open.
         faults: faults that are set from the start, as by `inject`.
         allowance: data requests a UTC day of the default account; None: no limit.
         rate: its data requests a second; None: no limit.
         burst: how many of them may come at once.
-        store: ":memory:", or the name of a SQLite file that keeps publications, tokens, accounts and counts.
+        store: ":memory:", or the name of a SQLite file that keeps publications, tokens,
+            accounts and counts.
         host: the address to listen at; "0.0.0.0" or "::" for all of this machine.
         port: the port to listen at; 0 for a free one.
-        public_url: where clients reach it, if that is not where it listens (a container, a proxy).
-        clock: returns the wall time, aware UTC, for the day of the allowance and the Date header. Waits go by
-            the loop's clock.
+        public_url: where clients reach it, if that is not where it listens (a
+            container, a proxy).
+        clock: returns the wall time, aware UTC, for the day of the allowance and the
+            Date header. Waits go by the loop's clock.
 
     Raises:
         SandboxError: no request can be sent to the public URL.
@@ -112,7 +122,10 @@ class Sandbox:
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
         if not isinstance(dialect, Dialect):
-            raise TypeError(f"dialect must be a Dialect, such as Dialect(gzip=True), not {dialect!r}")
+            raise TypeError(
+                "dialect must be a Dialect, such as Dialect(gzip=True), not "
+                f"{dialect!r}"
+            )
         self.dialect = dialect
         self._datasets = datasets
         self._account = Account(DEFAULT_ACCOUNT, allowance, rate, burst)
@@ -132,11 +145,17 @@ class Sandbox:
         return cls(*_demo(), **options)
 
     def __repr__(self) -> str:
-        return f"<Sandbox at {self._base_url}>" if self._runner else "<Sandbox, not running>"
+        return (
+            f"<Sandbox at {self._base_url}>"
+            if self._runner
+            else "<Sandbox, not running>"
+        )
 
     @property
     def base_url(self) -> str:
-        """Where clients reach it, without a slash at the end: the public URL, or where it listens."""
+        """Where clients reach it, without a slash at the end: the public URL, or where
+        it listens.
+        """
         self._check_running()
         return self._base_url
 
@@ -148,7 +167,9 @@ class Sandbox:
 
     @property
     def token(self) -> str:
-        """A token of the default account, with all permissions; another may be put in its place."""
+        """A token of the default account, with all permissions; another may be put in
+        its place.
+        """
         self._check_running()
         return self._token
 
@@ -159,7 +180,10 @@ class Sandbox:
 
     def _check_running(self) -> None:
         if self._runner is None:
-            raise SandboxError("the sandbox is not running: `async with` it, or `await sandbox.start()`")
+            raise SandboxError(
+                "the sandbox is not running: `async with` it, or `await "
+                "sandbox.start()`"
+            )
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -173,7 +197,8 @@ class Sandbox:
 
         Raises:
             PortInUseError: something else listens there.
-            SandboxError: it cannot listen for another reason, the store cannot be used, or it runs already.
+            SandboxError: it cannot listen for another reason, the store cannot be used,
+                or it runs already.
             BrokenDatasetError: a dataset is broken.
             RuntimeError: no asyncio event loop is running.
         """
@@ -183,7 +208,8 @@ class Sandbox:
             time = asyncio.get_running_loop().time
         except RuntimeError:
             raise RuntimeError(
-                "asyncfin runs on asyncio only, and no asyncio event loop is running here"
+                "asyncfin runs on asyncio only, and no asyncio event loop is running "
+                "here"
             ) from None
         self._store = self._filled()
         self._meter = Meter(self._store, self._clock, time)
@@ -199,21 +225,32 @@ class Sandbox:
             store = Store(self._store_name)
             try:
                 with store.transaction():
-                    for source in self._datasets:  # one after the other: loaded, they take much memory
+                    for source in (
+                        self._datasets
+                    ):  # one after the other: loaded, they take much memory
                         store.publish(publication_of(source))
                 store.put_account(self._account)
-                self._token = new_token(store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest"))
+                self._token = new_token(
+                    store, Token(DEFAULT_ACCOUNT, PERMISSIONS, "rest")
+                )
             except BaseException:
                 store.close()
                 raise
         except sqlite3.Error as error:
             name = str(self._store_name)
-            raise SandboxError(f"the store {name!r} cannot be used ({error}): name a new file") from None
+            raise SandboxError(
+                f"the store {name!r} cannot be used ({error}): name a new file"
+            ) from None
         return store
 
     async def _listening(self) -> web.ServerRunner:
         # A client that has left ends a fault's wait too.
-        server = _Server(self._serve, handler_cancellation=True, access_log=None, auto_decompress=False)
+        server = _Server(
+            self._serve,
+            handler_cancellation=True,
+            access_log=None,
+            auto_decompress=False,
+        )
         # Long enough for responses in flight; those that a fault lets hang are cut off.
         runner = web.ServerRunner(server, shutdown_timeout=0.02)
         await runner.setup()
@@ -227,21 +264,29 @@ class Sandbox:
             place = f"{self._host}, port {self._port}"
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
-                    f"port {self._port} of {self._host} is in use: choose another port=, 0 for a free one"
+                    f"port {self._port} of {self._host} is in use: choose another "
+                    "port=, 0 for a free one"
                     " (--port on the command line)"
                 ) from None
             reason = getattr(error, "strerror", None) or error
-            raise SandboxError(f"cannot listen at {place} ({reason}): choose others") from None
-        # "All addresses" is not an address to connect to; this machine reaches the service at loopback.
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self._host, self._host)  # noqa: S104
+            raise SandboxError(
+                f"cannot listen at {place} ({reason}): choose others"
+            ) from None
+        # "All addresses" is not an address to connect to; this machine reaches the
+        # service at loopback.
+        loopback = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
+        host = loopback.get(self._host, self._host)
         host = f"[{host}]" if ":" in host else host
         self._listening_port = runner.addresses[0][1]
         self._base_url = self._public_url or f"http://{host}:{self._listening_port}"
         return runner
 
     async def aclose(self) -> None:
-        """Stop listening, cut off what still waits, and close the store. A second call does nothing."""
-        # First of all, so that a second call, even during the first, finds nothing to close.
+        """Stop listening, cut off what still waits, and close the store. A second call
+        does nothing.
+        """
+        # First of all, so that a second call, even during the first, finds nothing to
+        # close.
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -267,12 +312,13 @@ class Sandbox:
             return list(self._log)
 
     def publish(self, source: Any) -> None:
-        """Make a publication current, at once for every later request; sources as for Sandbox.
+        """Make a publication current, at once for every later request; sources as for
+        Sandbox.
 
         Raises:
             BrokenDatasetError: the dataset is broken; nothing has changed.
-            SandboxError: the current publication of the entity has its dataset_id and other content; nothing
-                has changed.
+            SandboxError: the current publication of the entity has its dataset_id and
+                other content; nothing has changed.
         """
         publication = publication_of(source)
         with self._lock:
@@ -292,7 +338,8 @@ class Sandbox:
         permissions: Iterable[str] = PERMISSIONS,
         audience: str = "rest",
     ) -> str:
-        """Return a new access token of an account; one of another audience than "rest" gets 401.
+        """Return a new access token of an account; one of another audience than "rest"
+        gets 401.
 
         Args:
             permissions: Short names or full identifiers; a str is one of them.
@@ -304,7 +351,9 @@ class Sandbox:
         with self._lock:
             self._check_running()
             if self._store.account(account) is None:
-                raise SandboxError(f"the account {account!r} does not exist: add it with put_account")
+                raise SandboxError(
+                    f"the account {account!r} does not exist: add it with put_account"
+                )
             return new_token(self._store, Token(account, held, audience))
 
     def inject(self, *faults: Fault) -> None:
@@ -315,8 +364,12 @@ class Sandbox:
         """
         for each in faults:
             if not isinstance(each, Fault):
-                raise TypeError(f"a fault must be an object such as Status(status=503), not {each!r}")
-        # A new list each time: a request that is being answered goes through the one it has.
+                raise TypeError(
+                    "a fault must be an object such as Status(status=503), not "
+                    f"{each!r}"
+                )
+        # A new list each time: a request that is being answered goes through the one it
+        # has.
         self._armed = [*self._armed, *map(Armed, faults)]
 
     def clear_faults(self) -> None:
@@ -324,7 +377,9 @@ class Sandbox:
         self._armed = []
 
     async def _serve(self, http: web.BaseRequest) -> web.StreamResponse:
-        if len(http.headers.getall("Host", ())) > 1:  # RFC 9112, section 3.2; older aiohttp takes it
+        if (
+            len(http.headers.getall("Host", ())) > 1
+        ):  # RFC 9112, section 3.2; older aiohttp takes it
             return http.protocol.handle_error(http, 400)
         request = await read_request(http)
         call = find_call(request.path)
@@ -339,14 +394,16 @@ class Sandbox:
 
     def _answer(self, request: Request, faults: list[Fault]) -> Reply:
         """Return the reply to a request, after counting and logging it."""
-        # Under the lock and without an await: what a request sees is one state of the service.
+        # Under the lock and without an await: what a request sees is one state of the
+        # service.
         service = Service(self._store, self._meter, self.dialect, self._base_url)
         try:
             for fault in faults:
                 if isinstance(fault, Switch):
                     self._store.publish(fault.publication)
             reply = answer(request, service)
-        # Of a Switch to a publication that can't be: the request is answered, and says so.
+        # Of a Switch to a publication that can't be: the request is answered, and says
+        # so.
         except SandboxError as error:
             reply = own_failure(request, service, str(error))
         for fault in faults:
@@ -365,13 +422,21 @@ def checked_url(url: str) -> str:
         right = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:  # a port that is not a number
         right = False
-    if not right or parts.query or parts.fragment or parts.username is not None or parts.path.strip("/"):
+    if (
+        not right
+        or parts.query
+        or parts.fragment
+        or parts.username is not None
+        or parts.path.strip("/")
+    ):
         raise SandboxError(f"public_url is {url!r}: it must be like http://name:8765")
     return url.rstrip("/")
 
 
 class _Connection(web.RequestHandler):
-    """A connection whose malformed messages get an error object too (spec 7), where aiohttp sends a text."""
+    """A connection whose malformed messages get an error object too (spec 7), where
+    aiohttp sends a text.
+    """
 
     def handle_error(
         self,
@@ -380,11 +445,17 @@ class _Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        super().handle_error(request, status, exc, message)  # logs, and raises if a response has begun
+        super().handle_error(
+            request, status, exc, message
+        )  # logs, and raises if a response has begun
         # The message of aiohttp is left out: it quotes what was sent, a token perhaps.
-        refusal = RefusedError(status, "bad_request", "The message is not well-formed HTTP.")
+        refusal = RefusedError(
+            status, "bad_request", "The message is not well-formed HTTP."
+        )
         if status >= 500:
-            refusal = RefusedError(status, "sandbox_error", "The sandbox failed; its log says how.")
+            refusal = RefusedError(
+                status, "sandbox_error", "The sandbox failed; its log says how."
+            )
         body = refusal.body(new_request_id())
         response = web.Response(status=status, body=body, content_type=JSON_TYPE)
         response.force_close()

@@ -1,7 +1,9 @@
-"""The store: publications, tokens, accounts and daily request counts in SQLite, in memory or in a file.
+"""The store: publications, tokens, accounts and daily request counts in SQLite, in
+memory or in a file.
 
-It contains encoded series, so that a page is joined from pieces and nothing is rendered again. One connection
-serves the loop; every read goes by an index. What the last pages were made of is kept in memory.
+It contains encoded series, so that a page is joined from pieces and nothing is rendered
+again. One connection serves the loop; every read goes by an index. What the last pages
+were made of is kept in memory.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ SELECT value FROM json_each(?) WHERE EXISTS (
 _KNOWN_PATHS = """
 SELECT value FROM json_each(?) WHERE EXISTS (SELECT 1 FROM series WHERE publication = ? AND path = value)
 """
-# The plus keeps the order from choosing the index by position, which would scan the whole publication.
+# The plus keeps the order from choosing the index by position, which would scan the
+# whole publication.
 _MATCHING = """
 SELECT id, CASE :version WHEN 'original' THEN populated ELSE coalesce(populated_latest, populated) END
 FROM series
@@ -70,14 +73,17 @@ WHERE series IN (SELECT value FROM json_each(:series))
 """
 
 T = TypeVar("T")
-# The sizes of what is kept of publications for further pages: series that match, and bytes of cells.
+# The sizes of what is kept of publications for further pages: series that match, and
+# bytes of cells.
 _KEPT_MATCHES = 100_000
 _KEPT_BYTES = 16_000_000
 
 
 @frozen
 class Current:
-    """The current publication of an entity, without its series. head: the open JSON of spec 2.2."""
+    """The current publication of an entity, without its series. head: the open JSON of
+    spec 2.2.
+    """
 
     number: int
     entity_id: str
@@ -91,7 +97,9 @@ class Current:
 
 @define
 class _Replaced:
-    """The head of the publication before the current one, and how many answers have named it since."""
+    """The head of the publication before the current one, and how many answers have
+    named it since.
+    """
 
     head: bytes
     answers: int = 0
@@ -99,7 +107,9 @@ class _Replaced:
 
 @frozen
 class Match:
-    """A series that a query matches; bit i of `populated` is set when it has a value in period i."""
+    """A series that a query matches; bit i of `populated` is set when it has a value in
+    period i.
+    """
 
     series: int
     populated: int
@@ -107,7 +117,9 @@ class Match:
 
 @frozen
 class Selection:
-    """What a publication has of a query: its metrics and paths, and the series that match, in order."""
+    """What a publication has of a query: its metrics and paths, and the series that
+    match, in order.
+    """
 
     metrics: frozenset[str]
     paths: frozenset[str]
@@ -116,16 +128,23 @@ class Selection:
 
 @frozen(slots=False)
 class Stored:
-    """The pieces of a query series: its head, and its cells in one value version, as in EncodedSeries."""
+    """The pieces of a query series: its head, and its cells in one value version, as in
+    EncodedSeries.
+    """
 
     head: bytes
     cells: bytes
 
     @cached_property
     def entries(self) -> list[bytes]:
-        """The cell of each period of the publication, and at the end, at place -1, one without a value."""
+        """The cell of each period of the publication, and at the end, at place -1, one
+        without a value.
+        """
         # One object for all that are null: most cells are.
-        return [NULL if cell == NULL else cell for cell in [*self.cells.split(BETWEEN), NULL]]
+        return [
+            NULL if cell == NULL else cell
+            for cell in [*self.cells.split(BETWEEN), NULL]
+        ]
 
 
 class _Bounded(Generic[T]):
@@ -154,26 +173,41 @@ class _Bounded(Generic[T]):
 
 
 class Store:
-    """The publications, tokens, accounts and counts in a SQLite file, or in ":memory:". Close it."""
+    """The publications, tokens, accounts and counts in a SQLite file, or in ":memory:".
+    Close it.
+    """
 
     def __init__(self, name: str | Path = ":memory:") -> None:
-        # Several threads may hold the sandbox (the pytest fixture's do); it lets in one at a time.
-        # The loop waits too when another program holds the file, so not for long.
-        self._db = sqlite3.connect(name, timeout=0.1, isolation_level=None, check_same_thread=False)
+        # Several threads may hold the sandbox (the pytest fixture's do); it lets in one
+        # at a time. The loop waits too when another program holds the file, so not for
+        # long.
+        self._db = sqlite3.connect(
+            name, timeout=0.1, isolation_level=None, check_same_thread=False
+        )
         try:
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[
+                0
+            ]
             if tables and version != _VERSION:
                 raise SandboxError(
-                    f"the store {str(name)!r} is of another version, or of something else: name a new file"
+                    f"the store {str(name)!r} is of another version, or of something "
+                    "else: name a new file"
                 )
             self._db.executescript(_SCHEMA)
-            rows = self._db.execute("SELECT * FROM publication ORDER BY number").fetchall()
+            rows = self._db.execute(
+                "SELECT * FROM publication ORDER BY number"
+            ).fetchall()
             self._current = {row[1]: _current(row) for row in rows}
             self._replaced: dict[str, _Replaced] = {}
-            # What pages are made of, so that the next page of a series need not be read and split.
-            self._selections = _Bounded[Selection](_KEPT_MATCHES, lambda each: 1 + len(each.matches))
-            self._series = _Bounded[Stored](_KEPT_BYTES, lambda each: len(each.head) + len(each.cells))
+            # What pages are made of, so that the next page of a series need not be read
+            # and split.
+            self._selections = _Bounded[Selection](
+                _KEPT_MATCHES, lambda each: 1 + len(each.matches)
+            )
+            self._series = _Bounded[Stored](
+                _KEPT_BYTES, lambda each: len(each.head) + len(each.cells)
+            )
         except BaseException:
             self._db.close()
             raise
@@ -184,7 +218,9 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Keep everything that is done inside, or nothing; one inside another is part of it."""
+        """Keep everything that is done inside, or nothing; one inside another is part
+        of it.
+        """
         if self._db.in_transaction:
             yield
             return
@@ -202,37 +238,50 @@ class Store:
     # publications
 
     def publish(self, publication: Publication) -> None:
-        """Make a publication the current one, in one transaction; the same one again changes nothing."""
+        """Make a publication the current one, in one transaction; the same one again
+        changes nothing.
+        """
         before = self._current.get(publication.entity_id)
-        if before is not None and before.dataset_id.lower() == publication.dataset_id.lower():
+        if (
+            before is not None
+            and before.dataset_id.lower() == publication.dataset_id.lower()
+        ):
             if before.digest == publication.digest:
                 return
             raise SandboxError(
-                f"dataset_id {before.dataset_id} of {before.entity_id} already identifies other content:"
+                f"dataset_id {before.dataset_id} of {before.entity_id} already "
+                "identifies other content:"
                 " give it a new dataset_id"
             )
         with self.transaction():
             if before is not None:
-                # Only the current publication is kept: the service answers for no other one (spec 9 rule 2).
+                # Only the current publication is kept: the service answers for no other
+                # one (spec 9 rule 2).
                 number = (before.number,)
                 self._forget(before.number)
                 self._db.execute(
-                    "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE publication = ?)",
+                    "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE "
+                    "publication = ?)",
                     number,
                 )
                 self._db.execute("DELETE FROM series WHERE publication = ?", number)
                 self._db.execute("DELETE FROM publication WHERE number = ?", number)
             current = self._insert(publication)
         if before is not None:
-            # After the transaction, as is the next line: memory must not know what the file has taken back.
+            # After the transaction, as is the next line: memory must not know what the
+            # file has taken back.
             self._replaced[before.entity_id] = _Replaced(before.head)
         self._current.pop(publication.entity_id, None)  # the last published is the last
         self._current[publication.entity_id] = current
 
     def _insert(self, publication: Publication) -> Current:
-        groups = [{k: v for k, v in group.items() if k != "series"} for group in publication.groups]
+        groups = [
+            {k: v for k, v in group.items() if k != "series"}
+            for group in publication.groups
+        ]
         row = self._db.execute(
-            "INSERT INTO publication (entity_id, dataset_id, digest, head, periods, scope_groups, groups)"
+            "INSERT INTO publication (entity_id, dataset_id, digest, head, periods, "
+            "scope_groups, groups)"
             " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
             (
                 publication.entity_id,
@@ -247,13 +296,20 @@ class Store:
         for position, series in enumerate(encoded_series(publication)):
             names = series.metric_id, series.path, series.reporting_group_id
             added = self._db.execute(
-                "INSERT INTO series (publication, position, metric_id, path, reporting_group_id, populated,"
+                "INSERT INTO series (publication, position, metric_id, path, "
+                "reporting_group_id, populated,"
                 " populated_latest) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (row[0], position, *names, series.populated, series.populated_latest),
             )
             self._db.execute(
                 "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",
-                (added.lastrowid, series.catalogue, series.head, series.original, series.latest),
+                (
+                    added.lastrowid,
+                    series.catalogue,
+                    series.head,
+                    series.original,
+                    series.latest,
+                ),
             )
         return _current(row)
 
@@ -270,7 +326,9 @@ class Store:
         return str(json.loads(self._current[entity_id].head + b"}")["name"])
 
     def metadata_head(self, entity_id: str, lag: int) -> bytes:
-        """Return the head of the next answer with the metadata: at first, `lag` times, the old one."""
+        """Return the head of the next answer with the metadata: at first, `lag` times,
+        the old one.
+        """
         replaced = self._replaced.get(entity_id)
         if replaced is None or replaced.answers >= lag:
             return self._current[entity_id].head
@@ -281,13 +339,20 @@ class Store:
 
     def size(self, number: int) -> int:
         """Return how many series the publication has."""
-        row = self._db.execute("SELECT count(*) FROM series WHERE publication = ?", (number,)).fetchone()
+        row = self._db.execute(
+            "SELECT count(*) FROM series WHERE publication = ?", (number,)
+        ).fetchone()
         return int(row[0])
 
-    def catalogue_series(self, number: int, offset: int, limit: int) -> list[tuple[str, bytes]]:
-        """Return pairs of reporting_group_id and catalogue series in JSON, in catalogue order."""
+    def catalogue_series(
+        self, number: int, offset: int, limit: int
+    ) -> list[tuple[str, bytes]]:
+        """Return pairs of reporting_group_id and catalogue series in JSON, in catalogue
+        order.
+        """
         return self._db.execute(
-            "SELECT s.reporting_group_id, e.catalogue FROM series s JOIN encoded e ON e.series = s.id"
+            "SELECT s.reporting_group_id, e.catalogue FROM series s JOIN encoded e ON "
+            "e.series = s.id"
             " WHERE s.publication = ? AND s.position >= ? ORDER BY s.position LIMIT ?",
             (number, offset, limit),
         ).fetchall()
@@ -300,7 +365,9 @@ class Store:
         groups: Sequence[str] | None,
         value_version: str,
     ) -> Selection:
-        """Return what the publication has of these metrics, paths and groups (None: all groups)."""
+        """Return what the publication has of these metrics, paths and groups (None: all
+        groups).
+        """
         some = None if groups is None else tuple(groups)
         key = tuple(metric_ids), tuple(paths), some, value_version
         if (found := self._selections.get(number, key)) is not None:
@@ -317,16 +384,26 @@ class Store:
             },
         )
         found = Selection(
-            matches=tuple(Match(series, int.from_bytes(mask, "little")) for series, mask in rows),
-            metrics=frozenset(row[0] for row in self._db.execute(_KNOWN_METRICS, (metrics, number))),
-            paths=frozenset(row[0] for row in self._db.execute(_KNOWN_PATHS, (wanted, number))),
+            matches=tuple(
+                Match(series, int.from_bytes(mask, "little")) for series, mask in rows
+            ),
+            metrics=frozenset(
+                row[0] for row in self._db.execute(_KNOWN_METRICS, (metrics, number))
+            ),
+            paths=frozenset(
+                row[0] for row in self._db.execute(_KNOWN_PATHS, (wanted, number))
+            ),
         )
         self._selections.put(number, key, found)
         return found
 
-    def series(self, number: int, series: Sequence[int], value_version: str) -> list[Stored]:
+    def series(
+        self, number: int, series: Sequence[int], value_version: str
+    ) -> list[Stored]:
         """Return the pieces of these series of the publication, in the order given."""
-        found = {each: self._series.get(number, (each, value_version)) for each in series}
+        found = {
+            each: self._series.get(number, (each, value_version)) for each in series
+        }
         if missing := [each for each, stored in found.items() if stored is None]:
             chosen = {"series": json.dumps(missing), "version": value_version}
             for each, *pieces in self._db.execute(_ENCODED, chosen):
@@ -349,7 +426,9 @@ class Store:
 
     def account(self, name: str) -> Account | None:
         """Return the account of this name, or None."""
-        row = self._db.execute("SELECT settings FROM account WHERE name = ?", (name,)).fetchone()
+        row = self._db.execute(
+            "SELECT settings FROM account WHERE name = ?", (name,)
+        ).fetchone()
         if row is None:
             return None
         return Account(**json.loads(row[0]))
@@ -358,13 +437,19 @@ class Store:
         """Store what a token grants; of the token itself only the hash."""
         self._db.execute(
             "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)",
-            (_digest(text), token.account, json.dumps(token.permissions), token.audience),
+            (
+                _digest(text),
+                token.account,
+                json.dumps(token.permissions),
+                token.audience,
+            ),
         )
 
     def token(self, text: str) -> Token | None:
         """Return what the token grants, or None if it was never issued."""
         row = self._db.execute(
-            "SELECT account, permissions, audience FROM token WHERE digest = ?", (_digest(text),)
+            "SELECT account, permissions, audience FROM token WHERE digest = ?",
+            (_digest(text),),
         ).fetchone()
         return row and Token(row[0], tuple(json.loads(row[1])), row[2])
 
@@ -372,14 +457,20 @@ class Store:
         """Count a data request of the account on that day."""
         self._db.execute(
             "INSERT INTO request_count VALUES (?, ?, ?, 1)"
-            " ON CONFLICT (account, day, operation) DO UPDATE SET requests = requests + 1",
+            " ON CONFLICT (account, day, operation) DO UPDATE SET requests = requests "
+            "+ 1",
             (account, day.isoformat(), operation),
         )
 
-    def counts(self, account: str, start: date, end: date) -> list[tuple[str, str, int]]:
-        """Return (day, operation, data requests) from start to end, both included, without idle days."""
+    def counts(
+        self, account: str, start: date, end: date
+    ) -> list[tuple[str, str, int]]:
+        """Return (day, operation, data requests) from start to end, both included,
+        without idle days.
+        """
         return self._db.execute(
-            "SELECT day, operation, requests FROM request_count WHERE account = ? AND day BETWEEN ? AND ?",
+            "SELECT day, operation, requests FROM request_count WHERE account = ? AND "
+            "day BETWEEN ? AND ?",
             (account, start.isoformat(), end.isoformat()),
         ).fetchall()
 

@@ -1,4 +1,6 @@
-"""The long and the wide Arrow table, built column by column. pyarrow is imported at first use."""
+"""The long and the wide Arrow table, built column by column. pyarrow is imported at
+first use.
+"""
 
 import json
 from array import array
@@ -17,36 +19,49 @@ from asyncfin.table.block import pick_series
 from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
 from asyncfin.table.grid import Grid
 
-# Observations decoded at a time: the fields of more would not fit into the processor's cache.
+# Observations decoded at a time: the fields of more would not fit into the processor's
+# cache.
 _ROWS = 4_000
 # The key of the tables' metadata, which are JSON.
 METADATA = b"asyncfin"
 
 
 def long_table(
-    grid: Grid, columns: Sequence[Column], about: dict[str, Any], *, complete: bool = False
+    grid: Grid,
+    columns: Sequence[Column],
+    about: dict[str, Any],
+    *,
+    complete: bool = False,
 ) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first.
 
     Args:
         about: what the schema's metadata says of the question.
-        complete: a row for each series and each row of the wide layout, with null where there is no value.
+        complete: a row for each series and each row of the wide layout, with null where
+            there is no value.
     """
     rows = _Observations(grid)
     if complete:
         rows.complete()
-    # Two kinds of columns: those that are known without decoding a value, and the fields of values,
-    # which are decoded together, each value once.
+    # Two kinds of columns: those that are known without decoding a value, and the
+    # fields of values, which are decoded together, each value once.
     of_values = [column for column in columns if isinstance(column.origin, OfValue)]
     with grid.error_context():
         arrays = rows.decoded(of_values)
-    arrays.update((column.name, rows.column(column)) for column in columns if column not in of_values)
+    arrays.update(
+        (column.name, rows.column(column))
+        for column in columns
+        if column not in of_values
+    )
     schema = pa.schema(
-        [(column.name, arrow_type(column.type)) for column in columns], schema_metadata([about])
+        [(column.name, arrow_type(column.type)) for column in columns],
+        schema_metadata([about]),
     )
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
-    return pa.Table.from_arrays([arrays[column.name] for column in columns], schema=schema)
+    return pa.Table.from_arrays(
+        [arrays[column.name] for column in columns], schema=schema
+    )
 
 
 class _Observations:
@@ -58,15 +73,18 @@ class _Observations:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
         self._all_periods = grid.periods
-        # Which of the observations each row shows, if that is not each of them once; null for none.
+        # Which of the observations each row shows, if that is not each of them once;
+        # null for none.
         self._shown: Any = None
-        # Blocks come page by page, so the series are not in order yet: Arrow sorts their indices below,
-        # instead of Python walking through one series after the other.
+        # Blocks come page by page, so the series are not in order yet: Arrow sorts
+        # their indices below, instead of Python walking through one series after the
+        # other.
         index = {series.series_id: at for at, series in enumerate(grid.series)}
         series, numbers, periods = array("i"), array("d"), []
         for whole, rows in grid.rows():
             block = pick_series(whole, rows)
-            # All series of the block at once: an entry, or a series, at a time takes several times as long.
+            # All series of the block at once: an entry, or a series, at a time takes
+            # several times as long.
             counts = map(sub, block.starts[1:], block.starts)
             places = map(index.__getitem__, block.series_ids)
             series.extend(chain.from_iterable(map(repeat, places, counts)))
@@ -84,11 +102,20 @@ class _Observations:
     def complete(self) -> None:
         """Make a row of each series and each period or gap."""
         self._all_periods = self._grid.rows_of_wide
-        count, place = len(self._all_periods), {each: at for at, each in enumerate(self._all_periods)}
-        places = _buffer(array("i", map(place.__getitem__, self._grid.periods)), "int32")
-        cells = compute.add(compute.multiply(self._series, count), places.take(self._periods))
+        count, place = (
+            len(self._all_periods),
+            {each: at for at, each in enumerate(self._all_periods)},
+        )
+        places = _buffer(
+            array("i", map(place.__getitem__, self._grid.periods)), "int32"
+        )
+        cells = compute.add(
+            compute.multiply(self._series, count), places.take(self._periods)
+        )
         series = range(len(self._grid.series))
-        self._series = _buffer(array("i", (at for at in series for _ in range(count))), "int32")
+        self._series = _buffer(
+            array("i", (at for at in series for _ in range(count))), "int32"
+        )
         self._periods = _buffer(array("i", list(range(count)) * len(series)), "int32")
         every = _buffer(array("i", range(len(self._series))), "int32")
         self._shown = compute.index_in(every, value_set=cells)
@@ -113,15 +140,21 @@ class _Observations:
     def _zeros(self) -> Any:
         return _buffer(array("i", bytes(4 * len(self._series))), "int32")
 
-    def _examples(self, by: Callable[[CatalogueSeries], Hashable]) -> tuple[Sequence[CatalogueSeries], Any]:
-        """Return one series for each value of `by`, and for each row the index of its example."""
-        # Thousands of series share a few groups and paths, whose texts are long: each is made once, and
-        # the rows take it by index.
+    def _examples(
+        self, by: Callable[[CatalogueSeries], Hashable]
+    ) -> tuple[Sequence[CatalogueSeries], Any]:
+        """Return one series for each value of `by`, and for each row the index of its
+        example.
+        """
+        # Thousands of series share a few groups and paths, whose texts are long: each
+        # is made once, and the rows take it by index.
         if by is by_id:
             return self._grid.series, self._series
         if by not in self._by_key:
             series, places = self._grid.series, dict[Hashable, int]()
-            indices = array("i", [places.setdefault(by(each), len(places)) for each in series])
+            indices = array(
+                "i", [places.setdefault(by(each), len(places)) for each in series]
+            )
             # Reversed: the first series of each key stays.
             examples = dict(zip(reversed(indices), reversed(series), strict=True))
             rows = _buffer(indices, "int32").take(self._series)
@@ -138,29 +171,41 @@ class _Observations:
         for values in self.decoded_chunks(columns):
             for column in columns:
                 assert isinstance(column.origin, OfValue)
-                chunks[column.name].append(_array(column.origin.read(values), column.type))
+                chunks[column.name].append(
+                    _array(column.origin.read(values), column.type)
+                )
         ordered = {}
-        # The sources, which are the largest, are joined first, while there is little else. Popped, so that
-        # the chunks of a column are released as soon as they are joined.
+        # The sources, which are the largest, are joined first, while there is little
+        # else. Popped, so that the chunks of a column are released as soon as they are
+        # joined.
         for column in reversed(columns):
             joined = pa.chunked_array(chunks.pop(column.name), arrow_type(column.type))
             entries = joined.unify_dictionaries().combine_chunks().take(self._order)
             if self._shown is not None:
                 entries = entries.take(self._shown)
-            # The words of a dictionary are in the order of reading. Encoding them again puts them in the
-            # order of the rows, so that equal panels are equal tables, whatever the order of their pages.
+            # The words of a dictionary are in the order of reading. Encoding them again
+            # puts them in the order of the rows, so that equal panels are equal tables,
+            # whatever the order of their pages.
             if column.type == "word":
                 entries = entries.dictionary_decode().dictionary_encode()
             ordered[column.name] = entries
         return ordered
 
     def decoded_chunks(self, columns: list[Column]) -> Iterator[list[Any]]:
-        """Yield the decoded observations, in the order of reading, `_ROWS` or a few more at a time."""
-        needed = {each.origin.field: each.origin.kind for each in columns if isinstance(each.origin, OfValue)}
+        """Yield the decoded observations, in the order of reading, `_ROWS` or a few
+        more at a time.
+        """
+        needed = {
+            each.origin.field: each.origin.kind
+            for each in columns
+            if isinstance(each.origin, OfValue)
+        }
         chunk: list[Any] = []
         # Without such a column nothing is decompressed.
         for block, rows in self._grid.rows() if columns else ():
-            entries = self._grid.store.entries(block, rows, decoder(tuple(needed.items())))
+            entries = self._grid.store.entries(
+                block, rows, decoder(tuple(needed.items()))
+            )
             chunk.extend(filter(None, chain.from_iterable(entries)))
             if len(chunk) >= _ROWS:
                 yield chunk
@@ -170,7 +215,9 @@ class _Observations:
 
 
 def _order(series: Any, periods: Any) -> Any:
-    """Return the indices of the rows in order of series, without those of periods outside the grid."""
+    """Return the indices of the rows in order of series, without those of periods
+    outside the grid.
+    """
     # The sort is stable: within a series the rows stay oldest first.
     order = compute.sort_indices(series)
     return order.filter(compute.greater_equal(periods, 0).take(order))
@@ -178,7 +225,9 @@ def _order(series: Any, periods: Any) -> Any:
 
 def _buffer(values: "array[Any]", type_name: str) -> Any:
     """Return an Arrow array that shares an array's memory."""
-    return pa.Array.from_buffers(arrow_type(type_name), len(values), [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(
+        arrow_type(type_name), len(values), [None, pa.py_buffer(values)]
+    )
 
 
 def _array(entries: list[Any], type_name: str) -> Any:
@@ -187,12 +236,22 @@ def _array(entries: list[Any], type_name: str) -> Any:
         case "int32" | "int64":
             with suppress(TypeError):  # None: what the service did not state
                 # It shares the memory; Arrow would copy a list entry by entry.
-                return _buffer(array("i" if type_name == "int32" else "q", entries), type_name)
+                return _buffer(
+                    array("i" if type_name == "int32" else "q", entries), type_name
+                )
         case "sources":
             return _sources(entries)
         case "scopes":
-            groups, scopes = zip(*chain.from_iterable(entries), strict=True) if any(entries) else ((), ())
-            return _lists(type_name, entries, [pa.array(groups, pa.string()), pa.array(scopes, pa.string())])
+            groups, scopes = (
+                zip(*chain.from_iterable(entries), strict=True)
+                if any(entries)
+                else ((), ())
+            )
+            return _lists(
+                type_name,
+                entries,
+                [pa.array(groups, pa.string()), pa.array(scopes, pa.string())],
+            )
     return pa.array(entries, arrow_type(type_name))
 
 
@@ -206,27 +265,41 @@ def _sources(entries: list[Any]) -> Any:
 
 
 def _lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
-    """Return a column of lists of structs, built from their fields: many times faster than from objects."""
-    structs = pa.StructArray.from_arrays(children, fields=list(arrow_type(type_name).value_type))
+    """Return a column of lists of structs, built from their fields: many times faster
+    than from objects.
+    """
+    structs = pa.StructArray.from_arrays(
+        children, fields=list(arrow_type(type_name).value_type)
+    )
     offsets = array("i", accumulate(map(len, entries), initial=0))
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
 
 
 def schema_metadata(panels: list[dict[str, Any]], **more: Any) -> dict[bytes, bytes]:
-    """Return the metadata of a table, given what they say of each panel in it, and of the whole."""
+    """Return the metadata of a table, given what they say of each panel in it, and of
+    the whole.
+    """
     return {METADATA: json.dumps({"panels": panels, **more}).encode()}
 
 
 def pandas_metadata(fields: Sequence[Any], index: Sequence[str]) -> dict[bytes, bytes]:
-    """Return the metadata that make columns the index of a DataFrame, as pyarrow writes them."""
+    """Return the metadata that make columns the index of a DataFrame, as pyarrow writes
+    them.
+    """
     try:
         pandas = version("pandas")
     except PackageNotFoundError:
         pandas = None
     text = "object" if pandas is not None and int(pandas.split(".")[0]) < 3 else "str"
-    kinds = {"int32": ("int32", "int32"), "double": ("float64", "float64"), "string": ("unicode", text)}
+    kinds = {
+        "int32": ("int32", "int32"),
+        "double": ("float64", "float64"),
+        "string": ("unicode", text),
+    }
 
-    def described(name: str | None, kind: str, metadata: dict[str, str] | None = None) -> dict[str, Any]:
+    def described(
+        name: str | None, kind: str, metadata: dict[str, str] | None = None
+    ) -> dict[str, Any]:
         pandas_type, numpy_type = kinds[kind]
         types = {"pandas_type": pandas_type, "numpy_type": numpy_type}
         return {"name": name, "field_name": name, **types, "metadata": metadata}
@@ -244,7 +317,11 @@ def pandas_metadata(fields: Sequence[Any], index: Sequence[str]) -> dict[bytes, 
 
 def joined(tables: list[Any]) -> Any:
     """Return several long tables as one, with the metadata of all."""
-    panels = [about for table in tables for about in json.loads(table.schema.metadata[METADATA])["panels"]]
+    panels = [
+        about
+        for table in tables
+        for about in json.loads(table.schema.metadata[METADATA])["panels"]
+    ]
     # The metadata differ, and a concatenation takes only equal schemas.
     whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
     return whole.unify_dictionaries().replace_schema_metadata(schema_metadata(panels))

@@ -1,15 +1,23 @@
 """Storage of the series of a result: numbers ready to use, everything else as bytes.
 
-A block holds the wanted series of one page. Only observations are stored, 12 bytes each for position and
-number, however sparse the series are. Presence is validity, so a reported zero differs from a gap. All else
-stays in the text of the page, compressed where a panel is large, to 35 bytes a value: objects for all of it
-would be ten times as large.
+A block holds the wanted series of one page. Only observations are stored, 12 bytes each
+for position and number, however sparse the series are. Presence is validity, so a
+reported zero differs from a gap. All else stays in the text of the page, compressed
+where a panel is large, to 35 bytes a value: objects for all of it would be ten times as
+large.
 """
 
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import suppress
 from functools import lru_cache
 from itertools import accumulate, chain, count, pairwise
@@ -34,16 +42,18 @@ from asyncfin.wire.values import (
 )
 from asyncfin.wire.zstd import zstd
 
-# Texts are compressed in pieces, so that reading one series does not decompress all; a piece takes 0.1 ms.
+# Texts are compressed in pieces, so that reading one series does not decompress all; a
+# piece takes 0.1 ms.
 PIECE_BYTES = 128 * 1024
 LEVEL = 1
 # Pieces that are kept decompressed while a panel is read: 8 MiB.
 _KEPT_PIECES = 64
-# A page of few values is decoded as a whole at the first access to one, since finding its array alone takes
-# nearly as long. `_KEPT_VALUES` decoded values are kept: 4 MB.
+# A page of few values is decoded as a whole at the first access to one, since finding
+# its array alone takes nearly as long. `_KEPT_VALUES` decoded values are kept: 4 MB.
 _FEW_VALUES = 2_000
 _KEPT_VALUES = 16_384
-# How much of an array is searched for before all of it is compared; it is nearly always found at once.
+# How much of an array is searched for before all of it is compared; it is nearly always
+# found at once.
 _PREFIX_BYTES = 32
 
 T = TypeVar("T")
@@ -54,8 +64,8 @@ _order = attrgetter("year", "end_month", "duration_months")
 class Axis:
     """The periods of one page, oldest first.
 
-    `rank` is the index in `periods` of each period in the page's own order. None: the page lists them
-    oldest first itself.
+    `rank` is the index in `periods` of each period in the page's own order. None: the
+    page lists them oldest first itself.
     """
 
     periods: tuple[Period, ...]
@@ -69,7 +79,10 @@ class Axis:
             return cls(periods, None)
         order = sorted(range(len(keys)), key=keys.__getitem__)
         rank = {at: index for index, at in enumerate(order)}
-        return cls(tuple(periods[at] for at in order), tuple(rank[at] for at in range(len(keys))))
+        return cls(
+            tuple(periods[at] for at in order),
+            tuple(rank[at] for at in range(len(keys))),
+        )
 
     def positions(self) -> dict[Period, int]:
         """Return the index of each period in the page's own order."""
@@ -80,12 +93,18 @@ class Axis:
         """Return entries given in the page's own order, oldest period first."""
         if self.rank is None:
             return entries
-        return [entry for _, entry in sorted(zip(self.rank, entries, strict=True), key=itemgetter(0))]
+        return [
+            entry
+            for _, entry in sorted(
+                zip(self.rank, entries, strict=True), key=itemgetter(0)
+            )
+        ]
 
 
 @define(eq=False)
 class PageText:
-    """The JSON of a page as received, from which `values` arrays are decoded when accessed.
+    """The JSON of a page as received, from which `values` arrays are decoded when
+    accessed.
 
     Attributes:
         pieces: the text in one piece, or in several compressed ones.
@@ -97,7 +116,9 @@ class PageText:
     _spans: "array[int] | None" = field(default=None, init=False, repr=False)
 
     def frames(self, compressor: zstd.ZstdCompressor) -> Iterator[bytes]:
-        """Yield the pieces of an uncompressed text, each compressed as a frame that can be read alone."""
+        """Yield the pieces of an uncompressed text, each compressed as a frame that can
+        be read alone.
+        """
         body = memoryview(self.pieces[0])  # so that no piece is copied
         for start in range(0, len(body), PIECE_BYTES):
             piece = body[start : start + PIECE_BYTES]
@@ -105,17 +126,25 @@ class PageText:
 
     def piece(self, index: int) -> bytes:
         """Return a piece of the text."""
-        return zstd.decompress(self.pieces[index]) if self.compressed else self.pieces[index]
+        return (
+            zstd.decompress(self.pieces[index])
+            if self.compressed
+            else self.pieces[index]
+        )
 
     def whole(self) -> bytes:
         """Return all of the text."""
         return b"".join(map(self.piece, range(len(self.pieces))))
 
-    def array(self, index: int, piece: "Callable[[PageText, int], bytes]") -> memoryview:
-        """Return the `values` array of a series of the page; `piece` returns a piece of a text."""
+    def array(
+        self, index: int, piece: "Callable[[PageText, int], bytes]"
+    ) -> memoryview:
+        """Return the `values` array of a series of the page; `piece` returns a piece of
+        a text.
+        """
         if self._spans is None:
-            # Pieces can be read alone once it is known where the arrays are, which is found out only here
-            # because few texts of most panels are ever read.
+            # Pieces can be read alone once it is known where the arrays are, which is
+            # found out only here because few texts of most panels are ever read.
             body = b"".join(piece(self, each) for each in range(len(self.pieces)))
             self._spans = array("Q", chain.from_iterable(_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
@@ -173,7 +202,9 @@ class Block:
 
 
 def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> Block:
-    """Return the block of some series of a page, whose text is given so that blocks of a page share it."""
+    """Return the block of some series of a page, whose text is given so that blocks of
+    a page share it.
+    """
     numbers = rows.numbers if axis.rank is None else _ranked(axis.rank, rows.numbers)
     return Block(
         axis,
@@ -214,20 +245,29 @@ def pick_series(block: Block, rows: Sequence[int]) -> Block:
 
 
 def compressed(blocks: Collection[Block]) -> tuple[Block, ...]:
-    """Return blocks with compressed texts: 1 ms a megabyte, during which other threads can run."""
-    compressor = zstd.ZstdCompressor(LEVEL)  # one for all: making it takes a sixth of the time of a page
+    """Return blocks with compressed texts: 1 ms a megabyte, during which other threads
+    can run.
+    """
+    compressor = zstd.ZstdCompressor(
+        LEVEL
+    )  # one for all: making it takes a sixth of the time of a page
     texts = {
         text: PageText(tuple(text.frames(compressor)), compressed=True)
-        for text in dict.fromkeys(block.text for block in blocks)  # once for all blocks that share it
+        for text in dict.fromkeys(
+            block.text for block in blocks
+        )  # once for all blocks that share it
         if not text.compressed
     }
     return tuple(
-        block if block.text.compressed else evolve(block, text=texts[block.text]) for block in blocks
+        block if block.text.compressed else evolve(block, text=texts[block.text])
+        for block in blocks
     )
 
 
 def nbytes(blocks: Iterable[Block]) -> int:
-    """Return about how much memory blocks take; a text that several of them share counts once."""
+    """Return about how much memory blocks take; a text that several of them share
+    counts once.
+    """
     size, texts = 0, set()
     for block in blocks:
         arrays = (block.page_indices, block.starts, block.positions, block.numbers)
@@ -249,14 +289,20 @@ def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
 
 
 class Store:
-    """The blocks of a result and the index of their series. All panels cut from one result share it."""
+    """The blocks of a result and the index of their series. All panels cut from one
+    result share it.
+    """
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self.blocks = tuple(blocks)
-        # Rows are counted over all blocks: a pair of block and row for each series would take the garbage
-        # collector's time.
-        self._firsts = [*accumulate((len(block.series_ids) for block in self.blocks), initial=0)]
-        self._rows = dict(zip(chain.from_iterable(block.series_ids for block in self.blocks), count()))
+        # Rows are counted over all blocks: a pair of block and row for each series
+        # would take the garbage collector's time.
+        self._firsts = [
+            *accumulate((len(block.series_ids) for block in self.blocks), initial=0)
+        ]
+        self._rows = dict(
+            zip(chain.from_iterable(block.series_ids for block in self.blocks), count())
+        )
         self.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -265,13 +311,16 @@ class Store:
     def release(self) -> None:
         """Drop what is kept of decoded pages; what is decoded later is kept again."""
         self._piece = lru_cache(_KEPT_PIECES)(PageText.piece)
-        # None: not decoded as a whole, or no longer kept; then its series are decoded one by one.
+        # None: not decoded as a whole, or no longer kept; then its series are decoded
+        # one by one.
         self._decoded: dict[PageText, list[list[Value | None]] | None] = {}
         self._kept: deque[tuple[PageText, int]] = deque()
         self._room = _KEPT_VALUES
 
     def find(self, series_id: str) -> tuple[Block, int] | None:
-        """Return the block and the row of a series; None if the service never sent it."""
+        """Return the block and the row of a series; None if the service never sent
+        it.
+        """
         row = self._rows.get(series_id)
         if row is None:
             return None
@@ -279,10 +328,17 @@ class Store:
         return self.blocks[at], row - self._firsts[at]
 
     def rows(self, series_ids: Iterable[str]) -> Iterator[tuple[Block, list[int]]]:
-        """Yield each block that holds some of these series, with their rows, ascending."""
-        # By the index: a few series of a panel that was cut from thousands are found without a look at all.
-        rows = sorted(row for each in series_ids if (row := self._rows.get(each)) is not None)
-        for block, (first, end) in zip(self.blocks, pairwise(self._firsts), strict=True):
+        """Yield each block that holds some of these series, with their rows,
+        ascending.
+        """
+        # By the index: a few series of a panel that was cut from thousands are found
+        # without a look at all.
+        rows = sorted(
+            row for each in series_ids if (row := self._rows.get(each)) is not None
+        )
+        for block, (first, end) in zip(
+            self.blocks, pairwise(self._firsts), strict=True
+        ):
             if found := rows[bisect_left(rows, first) : bisect_left(rows, end)]:
                 yield block, [row - first for row in found]
 
@@ -294,9 +350,13 @@ class Store:
         Raises:
             MalformedAnswerError: one violates the spec.
         """
-        count, indices = len(block.axis.periods), [block.page_indices[row] for row in rows]
+        count, indices = (
+            len(block.axis.periods),
+            [block.page_indices[row] for row in rows],
+        )
         if 2 * len(indices) > max([len(block.series_ids), *indices]):
-            # Where most of a page is wanted, all of it is read in one scan, unless that finds a problem.
+            # Where most of a page is wanted, all of it is read in one scan, unless that
+            # finds a problem.
             with suppress(MalformedAnswerError):
                 page = decode(block.text.whole(), decoder.page).series
                 found = [page[index].values for index in indices]
@@ -304,7 +364,9 @@ class Store:
                     return map(block.axis.ordered, found)
         arrays = [self.text(block, row) for row in rows]
         joined = b"[%b]" % b",".join(arrays)
-        single = zip(arrays, indices, [block.series_ids[row] for row in rows], strict=True)
+        single = zip(
+            arrays, indices, [block.series_ids[row] for row in rows], strict=True
+        )
         return map(block.axis.ordered, decode_arrays(decoder, joined, count, single))
 
     def values(self, block: Block, row: int) -> list[Value | None]:
@@ -331,7 +393,9 @@ class Store:
         decoded[text] = None
         # What is wrong in one series is for that series to say.
         with suppress(MalformedAnswerError):
-            decoded[text] = [each.values for each in decode(text.whole(), values_decoder.page).series]
+            decoded[text] = [
+                each.values for each in decode(text.whole(), values_decoder.page).series
+            ]
             self._kept.append((text, len(block.positions)))
             self._room -= len(block.positions)
             # Other threads may read values of the same panel.

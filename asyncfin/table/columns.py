@@ -1,8 +1,8 @@
 """The schema of the long table, one row an observation, and the origin of each column.
 
 The schema does not depend on the question or the result. A column of type `word` is
-dictionary-encoded. Columns of a series or a period cost one lookup a row. Columns of a value decode
-its bytes, and of those only the chosen fields.
+dictionary-encoded. Columns of a series or a period cost one lookup a row. Columns of a
+value decode its bytes, and of those only the chosen fields.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -42,7 +42,8 @@ class _Source(msgspec.Struct, gc=False):
 
 @frozen
 class OfSeries:
-    """A column read from the series: `read` takes one series for each value of the key `by`.
+    """A column read from the series: `read` takes one series for each value of the key
+    `by`.
 
     None: all series of a result have the same entry.
     """
@@ -60,7 +61,9 @@ class OfPeriod:
 
 @frozen
 class OfValue:
-    """A column read from a field of values, which is decoded as `kind`: `read` takes many values at once."""
+    """A column read from a field of values, which is decoded as `kind`: `read` takes
+    many values at once.
+    """
 
     field: str
     kind: Any
@@ -92,7 +95,9 @@ def _report_period(name: str) -> OfValue:
 
 
 def _of_catalogue(column: SeriesColumn) -> OfSeries:
-    return OfSeries(lambda grid, examples: column.read(grid.catalogue, examples), column.by)
+    return OfSeries(
+        lambda grid, examples: column.read(grid.catalogue, examples), column.by
+    )
 
 
 def _period(name: str) -> OfPeriod:
@@ -105,15 +110,21 @@ def _asked_version(grid: Grid, examples: Sequence[CatalogueSeries]) -> list[Any]
 
 @frozen
 class Column:
-    """A column of the long table. `type` is the name of its Arrow type, as in docs/schema.md."""
+    """A column of the long table. `type` is the name of its Arrow type, as in
+    docs/schema.md.
+    """
 
     name: str
     type: str
     origin: Origin
 
 
-_OF_SERIES = [Column(each.name, each.type, _of_catalogue(each)) for each in frame.COLUMNS]
-_FORMAT = next(at for at, each in enumerate(_OF_SERIES) if each.name == COLUMN_OF["number_format"])
+_OF_SERIES = [
+    Column(each.name, each.type, _of_catalogue(each)) for each in frame.COLUMNS
+]
+_FORMAT = next(
+    at for at, each in enumerate(_OF_SERIES) if each.name == COLUMN_OF["number_format"]
+)
 COLUMNS: tuple[Column, ...] = (
     *_OF_SERIES[:_FORMAT],
     Column("year", "int32", _period("year")),
@@ -134,10 +145,22 @@ COLUMNS: tuple[Column, ...] = (
     *_OF_SERIES[_FORMAT + 1 :],
 )
 # The columns of the long table with labels: what people read and sort by.
-LABELLED = (*PERIOD_FIELDS, "period_label", "entity_name", "series", "number", "text", "description")
+LABELLED = (
+    *PERIOD_FIELDS,
+    "period_label",
+    "entity_name",
+    "series",
+    "number",
+    "text",
+    "description",
+)
 _BY_NAME = {column.name: column for column in COLUMNS}
 # The fields that a value may be without.
-_DEFAULTS = {each.name: (each.default,) for each in msgspec.structs.fields(Value) if not each.required}
+_DEFAULTS = {
+    each.name: (each.default,)
+    for each in msgspec.structs.fields(Value)
+    if not each.required
+}
 
 
 # A Struct type is slow to make, and the same columns are requested again.
@@ -145,26 +168,35 @@ _DEFAULTS = {each.name: (each.default,) for each in msgspec.structs.fields(Value
 def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     """Return a decoder of only these fields of values."""
     declared = [(name, kind, *_DEFAULTS.get(name, ())) for name, kind in fields]
-    return ArraysDecoder(msgspec.defstruct("Observation", declared, kw_only=True, gc=False))
+    return ArraysDecoder(
+        msgspec.defstruct("Observation", declared, kw_only=True, gc=False)
+    )
 
 
-def chosen(names: Collection[str] | None, labels: Mapping[str, str] | None = None) -> tuple[Column, ...]:
+def chosen(
+    names: Collection[str] | None, labels: Mapping[str, str] | None = None
+) -> tuple[Column, ...]:
     """Return the columns of these names, in this order; None: all.
 
     Args:
-        labels: a name for each series, by its id: the column `series`, and then None means those for people.
+        labels: a name for each series, by its id: the column `series`, and then None
+            means those for people.
 
     Raises:
         SelectionError: a column is unknown.
     """
     by_name = _BY_NAME
     if labels is not None:
-        named = OfSeries(lambda _, examples: [labels[each.series_id] for each in examples], frame.by_id)
+        named = OfSeries(
+            lambda _, examples: [labels[each.series_id] for each in examples],
+            frame.by_id,
+        )
         by_name = _BY_NAME | {"series": Column("series", "word", named)}
     if names is None:
         names = LABELLED if labels is not None else by_name
     if unknown := [name for name in names if name not in by_name]:
         raise SelectionError(
-            f"columns: no column {suggest.quoted(unknown[0], by_name)}; there are {', '.join(by_name)}"
+            f"columns: no column {suggest.quoted(unknown[0], by_name)}; there are "
+            f"{', '.join(by_name)}"
         )
     return tuple(by_name[name] for name in dict.fromkeys(names))

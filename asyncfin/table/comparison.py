@@ -40,27 +40,31 @@ _indent = checks.whole_number(0).optional()
 class Comparison:
     """What several entities have of one question, side by side.
 
-    Iterating yields each `Panel`, in the order of the question, ``len`` counts them, and ``entity_id in
-    comparison`` and ``comparison[entity_id]`` find one. ``str(comparison)`` is a table with all entities, at
-    most 100 columns wide, and the `notes`.
+    Iterating yields each `Panel`, in the order of the question, ``len`` counts them,
+    and ``entity_id in comparison`` and ``comparison[entity_id]`` find one.
+    ``str(comparison)`` is a table with all entities, at most 100 columns wide, and the
+    `notes`.
 
     The same fiscal period of two entities can be different months.
 
     Attributes:
-        panels: the panel of each entity that could be read, by entity id. One that has nothing of the
-            question has no series.
-        failed: why the others could not be read, by entity id. Each requested entity is either here or in
-            `panels`.
-        missing: the ids, words and periods of the question that an entity does not have, by entity id and
-            field, as in `EntityAnswer.missing`. Of a rule, ``periods`` are those resolved over all entities,
-            where an entity has none of them.
+        panels: the panel of each entity that could be read, by entity id. One that has
+            nothing of the question has no series.
+        failed: why the others could not be read, by entity id. Each requested entity is
+            either here or in `panels`.
+        missing: the ids, words and periods of the question that an entity does not
+            have, by entity id and field, as in `EntityAnswer.missing`. Of a rule,
+            ``periods`` are those resolved over all entities, where an entity has none
+            of them.
         unknown: the ids and words that no entity has, by field.
         select: the selection of series.
-        value_version: the requested value version, ``"original"`` or ``"latest_restated"``.
-        requests: the number of requests spent, including retries, metadata, catalogues and those of the
-            entities that failed. 0: everything was cached or shared with pending questions.
-        ended: what ended the reading early, such as a used-up allowance. The entities that were not read then
-            have this error in `failed`. None: nothing did.
+        value_version: the requested value version, ``"original"`` or
+            ``"latest_restated"``.
+        requests: the number of requests spent, including retries, metadata, catalogues
+            and those of the entities that failed. 0: everything was cached or shared
+            with pending questions.
+        ended: what ended the reading early, such as a used-up allowance. The entities
+            that were not read then have this error in `failed`. None: nothing did.
     """
 
     panels: Mapping[str, Panel]
@@ -71,7 +75,9 @@ class Comparison:
     value_version: ValueVersion
     requests: int
     ended: AsyncfinError | None = None
-    _names: Mapping[str, str] = field(factory=dict)  # of entities that failed, as far as known
+    _names: Mapping[str, str] = field(
+        factory=dict
+    )  # of entities that failed, as far as known
 
     def __iter__(self) -> Iterator[Panel]:
         return iter(self.panels.values())
@@ -89,7 +95,9 @@ class Comparison:
         if (panel := self.panels.get(entity_id)) is not None:
             return panel
         if (error := self.failed.get(entity_id)) is not None:
-            raise KeyError(f"{entity_id} could not be read: {type(error).__name__}: {error}")
+            raise KeyError(
+                f"{entity_id} could not be read: {type(error).__name__}: {error}"
+            )
         raise KeyError(f"{entity_id} is not an entity of this comparison")
 
     @property
@@ -101,16 +109,22 @@ class Comparison:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the figures must know, a line each.
 
-        First each entity that failed; then what no entity has, and what each does not have; the notes of
-        each panel, such as its gaps; that fiscal periods of entities can differ; differing descriptions.
+        First each entity that failed; then what no entity has, and what each does not
+        have; the notes of each panel, such as its gaps; that fiscal periods of entities
+        can differ; differing descriptions.
         """
         return tuple(printable(shorten(line, _LONGEST)) for line in self._notes())
 
     def _notes(self) -> Iterator[str]:
         for entity_id, error in self.failed.items():
-            yield f"{self._names.get(entity_id) or entity_id}: {type(error).__name__}: {error}"
+            yield (
+                f"{self._names.get(entity_id) or entity_id}: {type(error).__name__}: "
+                f"{error}"
+            )
         if self.unknown:
-            near = next((complaint(panel.catalogue, self.unknown) for panel in self), "")
+            near = next(
+                (complaint(panel.catalogue, self.unknown) for panel in self), ""
+            )
             yield f"no entity has {named(self.unknown)}" + (f"; {near}" if near else "")
         names = entity_names(panel.catalogue for panel in self)
         yield from self.lacking()
@@ -128,16 +142,20 @@ class Comparison:
     def lacking(self, *, periods: bool = True) -> Iterator[str]:
         """Yield what companies do not have, a line for each kind.
 
-        Of the ids and words of one field a company needs one only: companies report under other tags.
+        Of the ids and words of one field a company needs one only: companies report
+        under other tags.
 
         Args:
-            periods: which of them have none of the question's periods, too, or no value in them.
+            periods: which of them have none of the question's periods, too, or no value
+                in them.
         """
         names = entity_names(panel.catalogue for panel in self)
         pairs = []
         for entity_id, missing in self.missing.items():
             for name, ids in missing.items():
-                left = tuple(each for each in ids if each not in self.unknown.get(name, ()))
+                left = tuple(
+                    each for each in ids if each not in self.unknown.get(name, ())
+                )
                 if name == "periods":
                     pairs += (
                         [(names[entity_id], f"no {listed(left, MOST_PERIODS_NAMED)}")]
@@ -167,16 +185,17 @@ class Comparison:
     ) -> "pyarrow.Table":
         """Return the table of all panels as `concat` does (extra ``arrow``).
 
-        An entity that could not be read has no column, since null means "no value": the entry `failed` of the
-        metadata (the JSON under ``asyncfin``) has its error, by entity id.
+        An entity that could not be read has no column, since null means "no value": the
+        entry `failed` of the metadata (the JSON under ``asyncfin``) has its error, by
+        entity id.
 
         Args:
             layout: as for `concat`; so are `labels`, `columns` and `complete`.
 
         Raises:
             ArgumentError: as for `concat`.
-            SelectionError: as for `concat`; or, of the wide layout, the windows of a `Trailing` end at
-                different periods.
+            SelectionError: as for `concat`; or, of the wide layout, the windows of a
+                `Trailing` end at different periods.
             MalformedAnswerError: a value breaks the spec.
             ImportError: pyarrow is not installed.
         """
@@ -185,20 +204,30 @@ class Comparison:
         table = concat(self, layout, labels, columns=columns, complete=complete)
         metadata = dict(table.schema.metadata)
         facts = json.loads(metadata[METADATA]) | {"failed": self._failed()}
-        return table.replace_schema_metadata(metadata | {METADATA: json.dumps(facts).encode()})
+        return table.replace_schema_metadata(
+            metadata | {METADATA: json.dumps(facts).encode()}
+        )
 
     def _refuse_windows(self) -> None:
         ends = {panel: panel.anchor for panel in self if panel.anchor is not None}
         if len({anchor.fiscal_end for anchor in ends.values()}) > 1:
             names = entity_names(panel.catalogue for panel in self)
-            named = ", ".join(f"{names[panel.dataset.entity_id]} {anchor}" for panel, anchor in ends.items())
+            named = ", ".join(
+                f"{names[panel.dataset.entity_id]} {anchor}"
+                for panel, anchor in ends.items()
+            )
             raise SelectionError(
-                f"the windows of a Trailing end at different periods ({printable(named)}), so a null could be"
-                ' a period that was not requested: ask for Quarterly(last=...), or write layout="long"'
+                "the windows of a Trailing end at different periods "
+                f"({printable(named)}), so a null could be"
+                " a period that was not requested: ask for Quarterly(last=...), or "
+                'write layout="long"'
             )
 
     def _failed(self) -> dict[str, str]:
-        return {entity_id: f"{type(error).__name__}: {error}" for entity_id, error in self.failed.items()}
+        return {
+            entity_id: f"{type(error).__name__}: {error}"
+            for entity_id, error in self.failed.items()
+        }
 
     def to_pandas(
         self,
@@ -208,19 +237,25 @@ class Comparison:
         columns: Iterable[str] | None = None,
         complete: bool = False,
     ) -> "pandas.DataFrame":
-        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
+        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for
+        `to_arrow`.
 
-        The wide one is indexed by period, with `labels` whatever `columns` are, and all its columns are
-        numbers: ``frame.mean(axis=1)`` is the mean of the entities. ``frame.attrs["asyncfin"]`` is a short
-        text that names the entities that failed.
+        The wide one is indexed by period, with `labels` whatever `columns` are, and all
+        its columns are numbers: ``frame.mean(axis=1)`` is the mean of the entities.
+        ``frame.attrs["asyncfin"]`` is a short text that names the entities that failed.
         """
         library("pandas", "pandas")
         wanted = with_index(columns, layout, labels=labels)
         table = self.to_arrow(layout, labels=labels, columns=wanted, complete=complete)
         frame: pandas.DataFrame = pandas_frame(table)
-        failed = "".join(f"; failed: {entity_id}: {error}" for entity_id, error in self._failed().items())
+        failed = "".join(
+            f"; failed: {entity_id}: {error}"
+            for entity_id, error in self._failed().items()
+        )
         entities = counted(len(self), "entity", "entities")
-        frame.attrs = {"asyncfin": printable(f"{entities}, {self.value_version} values{failed}")}
+        frame.attrs = {
+            "asyncfin": printable(f"{entities}, {self.value_version} values{failed}")
+        }
         return frame
 
     def to_polars(
@@ -231,16 +266,20 @@ class Comparison:
         columns: Iterable[str] | None = None,
         complete: bool = False,
     ) -> "polars.DataFrame":
-        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`.
+        """Return a polars DataFrame (extra ``polars``); arguments and errors as for
+        `to_arrow`.
 
         Raises:
             ArgumentError: a column would be named by a series id that contains NUL.
         """
         library("polars", "polars")
-        return polars_frame(self.to_arrow(layout, labels=labels, columns=columns, complete=complete))
+        return polars_frame(
+            self.to_arrow(layout, labels=labels, columns=columns, complete=complete)
+        )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the panels on the same axes, as `Panel.plot` does for one (extra ``plot``).
+        """Draw the panels on the same axes, as `Panel.plot` does for one (extra
+        ``plot``).
 
         Raises:
             SelectionError: as for `Panel.plot`.
@@ -253,9 +292,10 @@ class Comparison:
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the comparison as one JSON document.
 
-        It has `panels`, the documents of `Panel.to_json` in the order of the question; `failed`, by entity
-        id ``error`` (the class), ``message``, ``status`` and ``code`` (null without a response); `missing`,
-        by entity id and field; and `requests`.
+        It has `panels`, the documents of `Panel.to_json` in the order of the question;
+        `failed`, by entity id ``error`` (the class), ``message``, ``status`` and
+        ``code`` (null without a response); `missing`, by entity id and field; and
+        `requests`.
 
         Args:
             indent: as for `Panel.to_json`; so are the errors.
@@ -277,14 +317,18 @@ class Comparison:
                 '{"panels":[',
                 ",".join(panel.to_json() for panel in self),
                 "]",
-                *(f',"{name}":{document.to_json(value)}' for name, value in rest.items()),
+                *(
+                    f',"{name}":{document.to_json(value)}'
+                    for name, value in rest.items()
+                ),
                 "}",
             )
         )
         return document.indented(text, indent)
 
     def rows(self, unit: Unit | None = None) -> list[Row]:
-        """Return how people read each series of each panel, as `Panel.rows` does, in one unit.
+        """Return how people read each series of each panel, as `Panel.rows` does, in
+        one unit.
 
         Raises:
             ArgumentError: `unit` is not one that `Panel.rows` takes.
@@ -292,7 +336,9 @@ class Comparison:
         return rows_of((panel._grid for panel in self), unit)
 
     def latest(self, n: int = 1) -> Latest:
-        """Return the last values of each series of each panel, as `Panel.latest` does."""
+        """Return the last values of each series of each panel, as `Panel.latest`
+        does.
+        """
         return latest([*self], n)
 
     def show(self, unit: Unit | None = None, width: int | None = None) -> Shown:
@@ -318,5 +364,9 @@ class Comparison:
 
 
 def periods_of(panels: Iterable[Panel]) -> tuple[Period, ...]:
-    """Return the periods and gaps of panels, oldest first, without gaps of more than 40 in a row."""
-    return tuple(sorted({period for panel in panels for period in panel._grid.rows_of_wide}))
+    """Return the periods and gaps of panels, oldest first, without gaps of more than 40
+    in a row.
+    """
+    return tuple(
+        sorted({period for panel in panels for period in panel._grid.rows_of_wide})
+    )

@@ -10,7 +10,13 @@ from typing import Any
 
 from asyncfin.clock import utc_text
 from asyncfin.model.period import Period
-from asyncfin.model.series import COLUMN_OF, LEFT_OUT, SERIES_FIELDS, CatalogueSeries, cell_of
+from asyncfin.model.series import (
+    COLUMN_OF,
+    LEFT_OUT,
+    SERIES_FIELDS,
+    CatalogueSeries,
+    cell_of,
+)
 from asyncfin.table.comparison import periods_of
 from asyncfin.table.notes import NOT_REQUESTED
 from asyncfin.table.panel import Panel
@@ -26,7 +32,9 @@ _FIRST = (
     "description",
     "number_format",
 )
-_FURTHER = tuple(name for name in SERIES_FIELDS if name not in (*_FIRST, *LEFT_OUT["csv"]))
+_FURTHER = tuple(
+    name for name in SERIES_FIELDS if name not in (*_FIRST, *LEFT_OUT["csv"])
+)
 SERIES_COLUMNS = (
     *(COLUMN_OF[name] for name in _FIRST),
     "asked_version",
@@ -36,7 +44,8 @@ SERIES_COLUMNS = (
 
 
 def csv_cell(text: str) -> str:
-    """Return a text with an apostrophe before what a spreadsheet would take for a formula.
+    """Return a text with an apostrophe before what a spreadsheet would take for a
+    formula.
 
     Every line of the text counts, as a program may split it there.
 
@@ -47,7 +56,9 @@ def csv_cell(text: str) -> str:
 
 
 # Some spreadsheets take the signs of full width (U+FF1D and others) for the usual ones.
-_LINES = re.compile(r"\A\r|(?:^|(?<=[\r\n]))[^\S\r\n]*[=+\-@\t\uff1d\uff0b\uff0d\uff20][^\r\n]*")
+_LINES = re.compile(
+    r"\A\r|(?:^|(?<=[\r\n]))[^\S\r\n]*[=+\-@\t\uff1d\uff0b\uff0d\uff20][^\r\n]*"
+)
 
 
 def _guard(line: re.Match[str]) -> str:
@@ -67,12 +78,17 @@ def series_cells(panel: Panel, series: CatalogueSeries) -> list[str | None]:
 
 
 def exact(number: float) -> int | float:
-    """Return a number as it is written: a whole one as an int, which has no exponent."""
+    """Return a number as it is written: a whole one as an int, which has no
+    exponent.
+    """
     return int(number) if number == int(number) else number
 
 
-def csv_rows(panels: Sequence[Panel], *, empty: bool = True, entities: bool = False) -> Iterator[list[Any]]:
-    """Yield the head, then a row for each series: what it is, and a number or None for each period.
+def csv_rows(
+    panels: Sequence[Panel], *, empty: bool = True, entities: bool = False
+) -> Iterator[list[Any]]:
+    """Yield the head, then a row for each series: what it is, and a number or None for
+    each period.
 
     A period that was not requested has a sign.
 
@@ -89,16 +105,21 @@ def csv_rows(panels: Sequence[Panel], *, empty: bool = True, entities: bool = Fa
     yield [*heads, *SERIES_COLUMNS, *(period.label for period in periods)]
     for panel in panels:
         of_entity = (panel.dataset.entity_id, panel.dataset.name) if entities else ()
-        signs: dict[Period, Any] = {period: NOT_REQUESTED for period in periods if not panel.covers(period)}
+        signs: dict[Period, Any] = {
+            period: NOT_REQUESTED for period in periods if not panel.covers(period)
+        }
         for series in panel:
-            numbers = {period: exact(value.number) for period, value in series.observations()}
+            numbers = {
+                period: exact(value.number) for period, value in series.observations()
+            }
             if numbers or empty:
                 cells = series_cells(panel, panel.catalogue[series.series_id])
                 yield [*of_entity, *cells, *map((signs | numbers).get, periods)]
 
 
 def to_csv(panel: Panel) -> str:
-    """Return a panel as CSV (RFC 4180): a line for each series, with a column for each period.
+    """Return a panel as CSV (RFC 4180): a line for each series, with a column for each
+    period.
 
     Raises:
         MalformedAnswerError: a value violates the spec.
@@ -106,5 +127,7 @@ def to_csv(panel: Panel) -> str:
     text = io.StringIO()
     writer = csv.writer(text)
     for row in csv_rows([panel]):
-        writer.writerow([csv_cell(each) if isinstance(each, str) else each for each in row])
+        writer.writerow(
+            [csv_cell(each) if isinstance(each, str) else each for each in row]
+        )
     return text.getvalue()

@@ -15,7 +15,8 @@ from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
-# Within these bounds json and msgspec write a float alike; others have an exponent in one of them.
+# Within these bounds json and msgspec write a float alike; others have an exponent in
+# one of them.
 _LEAST, _MOST = 1e-3, 1e15
 
 _values = ArraysDecoder(Value)
@@ -31,7 +32,12 @@ def to_json(value: Any, indent: int | None = None) -> str:
     """
     separators = (",", ":") if indent is None else None
     return json.dumps(
-        value, default=_plain, ensure_ascii=False, allow_nan=False, indent=indent, separators=separators
+        value,
+        default=_plain,
+        ensure_ascii=False,
+        allow_nan=False,
+        indent=indent,
+        separators=separators,
     )
 
 
@@ -48,8 +54,11 @@ def _plain(value: Any) -> Any:
     return {each.name: getattr(value, each.name) for each in fields(type(value))}
 
 
-def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], indent: int | None) -> str:
-    """Return a document with the series of a panel between other fields, as `to_json` writes it.
+def panel_json(
+    grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], indent: int | None
+) -> str:
+    """Return a document with the series of a panel between other fields, as `to_json`
+    writes it.
 
     Raises:
         MalformedAnswerError: a value breaks the spec.
@@ -57,12 +66,20 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], 
     with grid.error_context():
         values = _encoded_values(grid)
     nothing = to_json([None] * len(grid.periods))
-    # Texts, and joined once: a large panel has 50 MB, which each copy, and decoding as a whole, reads from
-    # memory again, 30 ms a time.
+    # Texts, and joined once: a large panel has 50 MB, which each copy, and decoding as
+    # a whole, reads from memory again, 30 ms a time.
     pieces: list[str] = []
     for each in grid.series:
-        head = msgspec.json.encode({name: getattr(each, name) for name in PAGE_FIELDS}).decode()
-        pieces += (",", head[:-1], ',"values":', values.get(each.series_id, nothing), "}")
+        head = msgspec.json.encode(
+            {name: getattr(each, name) for name in PAGE_FIELDS}
+        ).decode()
+        pieces += (
+            ",",
+            head[:-1],
+            ',"values":',
+            values.get(each.series_id, nothing),
+            "}",
+        )
     return indented(
         "".join(
             (
@@ -80,7 +97,9 @@ def panel_json(grid: Grid, before: Mapping[str, Any], after: Mapping[str, Any], 
 
 
 def indented(text: str, indent: int | None) -> str:
-    """Return a document with nested lines indented by a number of blanks; None: as it is, one line."""
+    """Return a document with nested lines indented by a number of blanks; None: as it
+    is, one line.
+    """
     if indent is None:
         return text
     if indent <= 0:  # to msgspec these mean a single line

@@ -1,7 +1,9 @@
-"""The part of one or several panels that is shown: series, periods, and the names of the series.
+"""The part of one or several panels that is shown: series, periods, and the names of
+the series.
 
-A year and its quarters are different quantities, so a table and a line of a plot hold periods of one
-duration. A series with values of two durations is shown for each of them.
+A year and its quarters are different quantities, so a table and a line of a plot hold
+periods of one duration. A series with values of two durations is shown for each of
+them.
 """
 
 from collections import Counter
@@ -43,11 +45,15 @@ Positions: TypeAlias = Mapping[Grid, Mapping[Axis, frozenset[int]]]
 def _has(row: Row, wanted: Positions) -> bool:
     """Return whether a series has a value at one of the wanted periods."""
     # The first such position ends the search: of 170,000 values few are examined.
-    return row.axis is not None and not wanted[row.grid][row.axis].isdisjoint(row.positions)
+    return row.axis is not None and not wanted[row.grid][row.axis].isdisjoint(
+        row.positions
+    )
 
 
 def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Positions:
-    """Return where the axes of some series have these periods, as far as their panel has them."""
+    """Return where the axes of some series have these periods, as far as their panel
+    has them.
+    """
     axes: dict[Grid, set[Axis]] = {}
     for row in rows:
         if row.axis is not None:
@@ -56,7 +62,9 @@ def _wanted(rows: Iterable[Row], periods: Iterable[Period]) -> Positions:
     for grid, of_grid in axes.items():
         both = set(periods).intersection(grid.periods)
         wanted[grid] = {
-            axis: frozenset(at for at, period in enumerate(axis.periods) if period in both)
+            axis: frozenset(
+                at for at, period in enumerate(axis.periods) if period in both
+            )
             for axis in of_grid
         }
     return wanted
@@ -69,7 +77,8 @@ class SeriesNames:
     Attributes:
         shared: the texts that all series have in common, by column.
         heads: the titles of the columns in which they differ; at least one column.
-        texts: the texts of each series in these columns. No two series have the same texts.
+        texts: the texts of each series in these columns. No two series have the same
+            texts.
     """
 
     shared: Mapping[str, str]
@@ -78,19 +87,33 @@ class SeriesNames:
 
     @property
     def heading(self) -> str:
-        """The label and the scopes that all series share, unless the rows show them, and the unit.
+        """The label and the scopes that all series share, unless the rows show them,
+        and the unit.
 
-        The scopes of the whole entity go without saying; those of a part would be taken for it.
+        The scopes of the whole entity go without saying; those of a part would be taken
+        for it.
         """
         label = "" if "series" in self.heads else self.shared.get("series", "")
         is_part = not all(is_consolidated(row.series) for row in self.texts)
-        scopes = self.shared.get("scopes", "") if is_part and "scopes" not in self.heads else ""
-        return heading(", ".join(shorten(text, _LONGEST) for text in (label, scopes) if text), self.texts)
+        scopes = (
+            self.shared.get("scopes", "")
+            if is_part and "scopes" not in self.heads
+            else ""
+        )
+        return heading(
+            ", ".join(shorten(text, _LONGEST) for text in (label, scopes) if text),
+            self.texts,
+        )
 
     def of_entity(self, grid: Grid) -> tuple[str, ...]:
         """Return the texts of an entity without series."""
-        names = notes.entity_names(each.catalogue for each in (grid, *(row.grid for row in self.texts)))
-        return tuple(names[grid.catalogue.entity_id] if head == "entity" else "" for head in self.heads)
+        names = notes.entity_names(
+            each.catalogue for each in (grid, *(row.grid for row in self.texts))
+        )
+        return tuple(
+            names[grid.catalogue.entity_id] if head == "entity" else ""
+            for head in self.heads
+        )
 
     def with_suffixes(self) -> "SeriesNames":
         """Return the names, of which the last one says which rows are not divided."""
@@ -102,13 +125,22 @@ class SeriesNames:
         return evolve(self, texts=texts)
 
     def within(self, section: "Section") -> tuple[str, "SeriesNames"]:
-        """Return the caption of a section's table, and the names that distinguish its series within it.
+        """Return the caption of a section's table, and the names that distinguish its
+        series within it.
 
         The caption holds the texts that these series share but others do not.
         """
         rows = section.rows
-        columns = dict(zip(self.heads, zip(*(self.texts[row] for row in rows), strict=True), strict=True))
-        shared = {head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1}
+        columns = dict(
+            zip(
+                self.heads,
+                zip(*(self.texts[row] for row in rows), strict=True),
+                strict=True,
+            )
+        )
+        shared = {
+            head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1
+        }
         if section.without:  # their rows have no other name
             shared.pop("entity", None)
         # A table with one row shares all its texts: one of them has to stay in the row.
@@ -130,19 +162,24 @@ def names_of(
     reserved: Collection[str] = (),
     ids: Sequence[str] = ("metric", "group id", "series id"),
 ) -> SeriesNames:
-    """Return the names of series: those of entity, publication, version, label, scopes and group that differ.
+    """Return the names of series: those of entity, publication, version, label, scopes
+    and group that differ.
 
-    Series whose names are alike have their ids too: the metric's, and the group's and their own where that is
-    not enough.
+    Series whose names are alike have their ids too: the metric's, and the group's and
+    their own where that is not enough.
 
     Args:
-        group_names: name the reporting groups. False: their ids, which queries and the command line take.
+        group_names: name the reporting groups. False: their ids, which queries and the
+            command line take.
         always: columns that are needed even if all series share them.
-        grids: panels that are shown, with series or not: their entities are distinguished too.
+        grids: panels that are shown, with series or not: their entities are
+            distinguished too.
         reserved: names that no series may have.
         ids: what names that are alike get, one after the other.
     """
-    entities = notes.entity_names(each.catalogue for each in (*grids, *(row.grid for row in rows)))
+    entities = notes.entity_names(
+        each.catalogue for each in (*grids, *(row.grid for row in rows))
+    )
     columns = {
         "entity": [entities[row.grid.catalogue.entity_id] for row in rows],
         "publication": _publications(rows),
@@ -157,7 +194,9 @@ def names_of(
         ],
     }
     shared = {
-        head: texts[0] for head, texts in columns.items() if len(set(texts)) == 1 and head not in always
+        head: texts[0]
+        for head, texts in columns.items()
+        if len(set(texts)) == 1 and head not in always
     }
     differing = {head: texts for head, texts in columns.items() if head not in shared}
     # A single series needs a name in its row too.
@@ -173,9 +212,14 @@ def joined(texts: Iterable[str]) -> str:
 
 
 def _ids(
-    rows: Sequence[Row], texts: Sequence[tuple[str, ...]], reserved: Collection[str], wanted: Sequence[str]
+    rows: Sequence[Row],
+    texts: Sequence[tuple[str, ...]],
+    reserved: Collection[str],
+    wanted: Sequence[str],
 ) -> dict[str, list[str]]:
-    """Return columns of the ids that distinguish series whose texts do not; "" for the other series."""
+    """Return columns of the ids that distinguish series whose texts do not; "" for the
+    other series.
+    """
     known = {
         "metric": [row.series.metric_id for row in rows],
         "group id": [row.series.reporting_group_id for row in rows],
@@ -184,41 +228,57 @@ def _ids(
     ids = {head: known[head] for head in wanted}
     each_has = list(zip(*ids.values(), strict=True))
     used = [0] * len(rows)
-    # "Revenue, net" of Europe is joined like "Revenue" of "net, Europe": what is compared is the whole name.
+    # "Revenue, net" of Europe is joined like "Revenue" of "net, Europe": what is
+    # compared is the whole name.
     while True:
         names = [
-            joined([*own, *more[:count]]) for own, more, count in zip(texts, each_has, used, strict=True)
+            joined([*own, *more[:count]])
+            for own, more, count in zip(texts, each_has, used, strict=True)
         ]
         times = Counter([*names, *reserved])
-        alike = [at for at, name in enumerate(names) if times[name] > 1 and used[at] < len(ids)]
+        alike = [
+            at
+            for at, name in enumerate(names)
+            if times[name] > 1 and used[at] < len(ids)
+        ]
         if not alike:
             break
         for at in alike:
             used[at] += 1
     return {
-        head: [text if count > place else "" for text, count in zip(column, used, strict=True)]
+        head: [
+            text if count > place else ""
+            for text, count in zip(column, used, strict=True)
+        ]
         for place, (head, column) in enumerate(ids.items())
         if any(count > place for count in used)
     }
 
 
 def _publications(rows: Sequence[Row]) -> list[str]:
-    """Return the ids of the publications where an entity has several of them, else empty texts."""
-    known = {(row.grid.catalogue.entity_id, row.grid.catalogue.dataset_id) for row in rows}
+    """Return the ids of the publications where an entity has several of them, else
+    empty texts.
+    """
+    known = {
+        (row.grid.catalogue.entity_id, row.grid.catalogue.dataset_id) for row in rows
+    }
     several = len(known) > len({entity_id for entity_id, _ in known})
     return [row.grid.catalogue.dataset_id if several else "" for row in rows]
 
 
 @frozen
 class Section:
-    """Series at periods of one duration, oldest first, and the entities that have no series at all."""
+    """Series at periods of one duration, oldest first, and the entities that have no
+    series at all.
+    """
 
     periods: tuple[Period, ...]
     rows: tuple[Row, ...]
     without: tuple[Grid, ...] = ()
 
     def latest(self, count: int, *, empty: bool) -> "Section":
-        """Return the section of the latest periods, without the series that have no value in these.
+        """Return the section of the latest periods, without the series that have no
+        value in these.
 
         Args:
             empty: keep those series.
@@ -227,7 +287,9 @@ class Section:
             return self
         periods = self.periods[len(self.periods) - count :]
         wanted = _wanted(self.rows, periods)
-        rows = self.rows if empty else tuple(row for row in self.rows if _has(row, wanted))
+        rows = (
+            self.rows if empty else tuple(row for row in self.rows if _has(row, wanted))
+        )
         return evolve(self, periods=periods, rows=rows)
 
 
@@ -236,7 +298,8 @@ class Excerpt:
     """The sections that are shown, and how much there is in all.
 
     Attributes:
-        sections: years, quarters, half years, nine months, other durations; none without series.
+        sections: years, quarters, half years, nine months, other durations; none
+            without series.
         series: the number of series.
         periods: the number of periods.
         grids: the panels.
@@ -256,23 +319,34 @@ class Excerpt:
     partly: int = 0
 
     def latest(self, counts: Iterable[int], *, empty: bool = False) -> "Excerpt":
-        """Return the excerpt with the latest periods of each section only; `counts` says how many."""
+        """Return the excerpt with the latest periods of each section only; `counts`
+        says how many.
+        """
         sections = [
-            section.latest(count, empty=empty) for section, count in zip(self.sections, counts, strict=True)
+            section.latest(count, empty=empty)
+            for section, count in zip(self.sections, counts, strict=True)
         ]
         latest = tuple(section for section in sections if section.rows)
         shown = _series(latest)
-        # Counted from what was in these tables before, the periods that were cut included.
+        # Counted from what was in these tables before, the periods that were cut
+        # included.
         missing = (
             shown & set(before.rows) - set(after.rows)
             for before, after in zip(self.sections, sections, strict=True)
             if after.rows
         )
-        return evolve(self, sections=latest, partly=self.partly + sum(map(len, missing)))
+        return evolve(
+            self, sections=latest, partly=self.partly + sum(map(len, missing))
+        )
 
     def first(self, most: int) -> "Excerpt":
-        """Return the excerpt with at most this many series in each section, some of each entity."""
-        sections = tuple(evolve(section, rows=_first_rows(section.rows, most)) for section in self.sections)
+        """Return the excerpt with at most this many series in each section, some of
+        each entity.
+        """
+        sections = tuple(
+            evolve(section, rows=_first_rows(section.rows, most))
+            for section in self.sections
+        )
         return self._cut_to(sections)
 
     def first_sections(self, most: int) -> "Excerpt":
@@ -283,32 +357,55 @@ class Excerpt:
         before, after = _series(self.sections), _series(sections)
         entities = {row.entity_id for row in before} - {row.entity_id for row in after}
         cut = len(before - after)
-        return evolve(self, sections=sections, cut=self.cut + cut, entities=self.entities + len(entities))
+        return evolve(
+            self,
+            sections=sections,
+            cut=self.cut + cut,
+            entities=self.entities + len(entities),
+        )
 
     def names(self) -> SeriesNames:
-        """Return the names of all series that are shown, in the same columns for every section."""
-        # With several entities each row names its entity, even if one entity has all rows.
+        """Return the names of all series that are shown, in the same columns for every
+        section.
+        """
+        # With several entities each row names its entity, even if one entity has all
+        # rows.
         several = len({grid.catalogue.entity_id for grid in self.grids}) > 1
-        rows = list(dict.fromkeys(row for section in self.sections for row in section.rows))
+        rows = list(
+            dict.fromkeys(row for section in self.sections for row in section.rows)
+        )
         return names_of(rows, always=("entity",) if several else (), grids=self.grids)
 
     def tables(self) -> Iterator[tuple[Section, str, SeriesNames]]:
-        """Yield each section with the caption of its table, and the names of its series within the table."""
+        """Yield each section with the caption of its table, and the names of its series
+        within the table.
+        """
         names = self.names()
         for section in self.sections:
             shared, within = names.within(section)
-            # A table of quarters and one of half years can share all names. A long caption is cut at its end.
+            # A table of quarters and one of half years can share all names. A long
+            # caption is cut at its end.
             months = counted(section.periods[0].duration_months, "month")
             duration = f"periods of {months}" if len(self.sections) > 1 else ""
-            yield section, ", ".join(filter(None, [duration, shared])), within.with_suffixes()
+            yield (
+                section,
+                ", ".join(filter(None, [duration, shared])),
+                within.with_suffixes(),
+            )
 
     def notes(self, *, periods_hint: str = "", empty_hint: str = "") -> Iterator[str]:
-        """Yield a line for each kind of thing that is not shown; the hints say how to see it."""
+        """Yield a line for each kind of thing that is not shown; the hints say how to
+        see it.
+        """
         shown = {period for section in self.sections for period in section.periods}
-        # Nothing is said of hidden periods where no table is shown: the panel's own facts say why.
+        # Nothing is said of hidden periods where no table is shown: the panel's own
+        # facts say why.
         hidden = self.periods - self.unused - len(shown)
         if hidden and shown:
-            yield f"the latest {len(shown)} of {self.periods} periods are shown{periods_hint}"
+            yield (
+                f"the latest {len(shown)} of {self.periods} periods are "
+                f"shown{periods_hint}"
+            )
         if self.unused and shown:
             yield f"{counted(self.unused, 'period')} without a value left out{empty_hint}"
         if empty := self.series - self.cut - len(_series(self.sections)):
@@ -316,38 +413,58 @@ class Excerpt:
             yield f"{empty:,} series without a value{where} left out{empty_hint}"
         if self.partly:
             times = counted(self.partly, "series", "series")
-            yield f"{times} left out of a table without a value in its periods{empty_hint}"
+            yield (
+                f"{times} left out of a table without a value in its "
+                f"periods{empty_hint}"
+            )
         if self.cut:
-            more = f" of {counted(self.entities, 'more company', 'more companies')}" if self.entities else ""
-            yield f"{self.cut:,} more series not shown" + (f", among them all{more}" if more else "")
+            more = (
+                f" of {counted(self.entities, 'more company', 'more companies')}"
+                if self.entities
+                else ""
+            )
+            yield f"{self.cut:,} more series not shown" + (
+                f", among them all{more}" if more else ""
+            )
         yield from notes.notes(self.grids, sorted(shown))
         yield from self._descriptions()
 
     def _descriptions(self) -> Iterator[str]:
-        """Yield the descriptions of the series that are shown, which state their units."""
+        """Yield the descriptions of the series that are shown, which state their
+        units.
+        """
         names = self.names()
         apart = [head != "series" for head in names.heads]
-        return notes.descriptions({row: joined(compress(texts, apart)) for row, texts in names.texts.items()})
+        return notes.descriptions(
+            {row: joined(compress(texts, apart)) for row, texts in names.texts.items()}
+        )
 
 
 def _first_rows(rows: Sequence[Row], most: int) -> tuple[Row, ...]:
-    """Return some rows in their order, at least one of each entity as far as possible."""
+    """Return some rows in their order, at least one of each entity as far as
+    possible.
+    """
     firsts = list({row.entity_id: row for row in reversed(rows)}.values())[::-1]
     chosen = set(list(dict.fromkeys([*firsts, *rows]))[:most])
     return tuple(row for row in rows if row in chosen)
 
 
 def _series(sections: Iterable[Section]) -> set[Row]:
-    """Return the series of some sections, without repeating one that has values of two durations."""
+    """Return the series of some sections, without repeating one that has values of two
+    durations.
+    """
     return {row for section in sections for row in section.rows}
 
 
-def excerpt(panels: Iterable[Result], *, empty: bool = False, unit: Unit | None = None) -> Excerpt:
+def excerpt(
+    panels: Iterable[Result], *, empty: bool = False, unit: Unit | None = None
+) -> Excerpt:
     """Return all series and periods of some panels, in sections.
 
     Args:
         unit: what amounts are divided by.
-        empty: show series and periods without any value too, the series in every section.
+        empty: show series and periods without any value too, the series in every
+            section.
     """
     grids = tuple(panel._grid for panel in panels)
     # From the numbers, which are decoded: finding out what has a value decodes nothing.
@@ -361,13 +478,21 @@ def excerpt(panels: Iterable[Result], *, empty: bool = False, unit: Unit | None 
         wanted = _wanted(rows, by_duration[duration])
         shown = tuple(row for row in rows if _has(row, wanted))
         if empty:
-            shown += tuple(row for row in rows if not _has(row, wanted)) if len(grids) > 1 else ()
+            shown += (
+                tuple(row for row in rows if not _has(row, wanted))
+                if len(grids) > 1
+                else ()
+            )
             shown = shown if len(grids) > 1 else tuple(rows)
         if shown:
             sections.append(Section(tuple(by_duration[duration]), shown, without))
     periods = sum(map(len, by_duration.values()))
     # Without series there are no sections, and no duration is called unused for that.
-    used = sum(len(section.periods) for section in sections) if rows or not empty else periods
+    used = (
+        sum(len(section.periods) for section in sections)
+        if rows or not empty
+        else periods
+    )
     return Excerpt(tuple(sections), len(rows), periods, grids, periods - used)
 
 
@@ -378,7 +503,11 @@ _MOST_ROWS = 40
 
 
 def excerpt_of_several(
-    panels: Iterable[Result], *, empty: bool = False, unit: Unit | None = None, latest: bool = True
+    panels: Iterable[Result],
+    *,
+    empty: bool = False,
+    unit: Unit | None = None,
+    latest: bool = True,
 ) -> Excerpt:
     """Return the rows that every face shows of several companies, some of each.
 
@@ -393,6 +522,13 @@ def excerpt_of_several(
 
 
 def _rank(duration: int) -> tuple[int, int]:
-    """Return the key that sorts years before quarters, then half years, nine months, and all others."""
-    usual = (12, 3, 6, 9)  # half years and nine months are sums of quarters: they come after these
+    """Return the key that sorts years before quarters, then half years, nine months,
+    and all others.
+    """
+    usual = (
+        12,
+        3,
+        6,
+        9,
+    )  # half years and nine months are sums of quarters: they come after these
     return usual.index(duration) if duration in usual else len(usual), duration

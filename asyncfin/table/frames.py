@@ -1,4 +1,5 @@
-"""The frame libraries. pandas and polars are built from Arrow, so that all of them have one schema.
+"""The frame libraries. pandas and polars are built from Arrow, so that all of them have
+one schema.
 
 The columns are imported inside the functions: most programs make no table.
 """
@@ -41,7 +42,9 @@ def column_names(names: ColumnNames) -> tuple[str, ...] | None:
 def _check(layout: Layout, complete: bool) -> None:
     _check_layout("layout", layout)
     if complete and layout == "wide":
-        raise ArgumentError("complete is for the long layout: the wide layout has all rows")
+        raise ArgumentError(
+            "complete is for the long layout: the wide layout has all rows"
+        )
 
 
 def to_arrow(
@@ -64,12 +67,16 @@ def to_arrow(
         by_row: dict[wide.Numbers, str] = {row: row.series.series_id for row in rows}
         if labels:
             by_row = wide.labels_of(rows)
-        return wide.wide_table(by_row, grid.rows_of_wide, wanted, [about], labels=labels)
+        return wide.wide_table(
+            by_row, grid.rows_of_wide, wanted, [about], labels=labels
+        )
     by_id = _by_id([grid], wide.labels_of(rows))[grid] if labels else None
     return long_table(grid, chosen(wanted, by_id), about, complete=complete)
 
 
-def _by_id(grids: Iterable[Grid], names: Mapping[Row | Grid, str]) -> dict[Grid, dict[str, str]]:
+def _by_id(
+    grids: Iterable[Grid], names: Mapping[Row | Grid, str]
+) -> dict[Grid, dict[str, str]]:
     """Return the names of the series of each panel, by id."""
     found: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
     for row, name in names.items():
@@ -97,14 +104,24 @@ def concat(
     wide.check_once(grids, layout=layout)
     if layout == "wide":
         columns = wide.columns_of(grids)
-        by_column = wide.labels_of(columns, entities=True) if labels else wide.ids_of(columns)
-        return wide.wide_table(by_column, wide.rows_together(grids), wanted, abouts, labels=labels)
-    by_id = _by_id(grids, wide.labels_of(rows_of(grids), entities=True)) if labels else {}
+        by_column = (
+            wide.labels_of(columns, entities=True) if labels else wide.ids_of(columns)
+        )
+        return wide.wide_table(
+            by_column, wide.rows_together(grids), wanted, abouts, labels=labels
+        )
+    by_id = (
+        _by_id(grids, wide.labels_of(rows_of(grids), entities=True)) if labels else {}
+    )
     tables = [
         long_table(grid, chosen(wanted, by_id.get(grid)), about, complete=complete)
         for grid, about in zip(grids, abouts, strict=True)
     ]
-    return joined(tables) if tables else empty_table(chosen(wanted, {} if labels else None))
+    return (
+        joined(tables)
+        if tables
+        else empty_table(chosen(wanted, {} if labels else None))
+    )
 
 
 def to_pandas(
@@ -116,7 +133,9 @@ def to_pandas(
     labels: bool,
     complete: bool,
 ) -> "pandas.DataFrame":
-    """Return a DataFrame of pandas; the wide one is indexed by period, or by its label."""
+    """Return a DataFrame of pandas; the wide one is indexed by period, or by its
+    label.
+    """
     library("pandas", "pandas")
     wanted = with_index(names, layout, labels=labels)
     table = to_arrow(grid, layout, wanted, about, labels=labels, complete=complete)
@@ -126,18 +145,34 @@ def to_pandas(
     return frame
 
 
-def with_index(names: ColumnNames, layout: Layout, *, labels: bool) -> tuple[str, ...] | None:
-    """Return the names of columns, with that of the period labels, which index the wide DataFrame."""
+def with_index(
+    names: ColumnNames, layout: Layout, *, labels: bool
+) -> tuple[str, ...] | None:
+    """Return the names of columns, with that of the period labels, which index the wide
+    DataFrame.
+    """
     from asyncfin.table.wide import PERIOD
 
     wanted = column_names(names)
-    return (PERIOD, *wanted) if labels and layout == "wide" and wanted is not None else wanted
+    return (
+        (PERIOD, *wanted)
+        if labels and layout == "wide" and wanted is not None
+        else wanted
+    )
 
 
 def _attribute(grid: Grid) -> str:
-    """Return the entity, the version and, where it is one, the description of the series."""
-    described = list(dict.fromkeys(series.description.strip() for series in grid.series))
-    unit = shortened(described[0]) if len(described) == 1 else f"{len(described):,} descriptions"
+    """Return the entity, the version and, where it is one, the description of the
+    series.
+    """
+    described = list(
+        dict.fromkeys(series.description.strip() for series in grid.series)
+    )
+    unit = (
+        shortened(described[0])
+        if len(described) == 1
+        else f"{len(described):,} descriptions"
+    )
     return printable(f"{grid.catalogue.name}, {grid.value_version} values: {unit}")
 
 
@@ -152,15 +187,20 @@ def to_polars(
 ) -> "polars.DataFrame":
     """Return a DataFrame of polars."""
     library("polars", "polars")
-    return polars_frame(to_arrow(grid, layout, names, about, labels=labels, complete=complete))
+    return polars_frame(
+        to_arrow(grid, layout, names, about, labels=labels, complete=complete)
+    )
 
 
 def polars_frame(table: "pyarrow.Table") -> "polars.DataFrame":
-    """Return a table as a DataFrame of polars; ArgumentError: a column is named by an id with NUL."""
+    """Return a table as a DataFrame of polars; ArgumentError: a column is named by an
+    id with NUL.
+    """
     # Its names go through C, where they end at NUL.
     if harmful := [name for name in table.column_names if "\0" in name]:
         raise ArgumentError(
-            f"series id {harmful[0]!r} contains NUL, which a column of polars cannot: use layout='long'"
+            f"series id {harmful[0]!r} contains NUL, which a column of polars cannot: "
+            "use layout='long'"
             " or labels=True"
         )
     frame: polars.DataFrame = library("polars", "polars").from_arrow(table)
@@ -169,7 +209,9 @@ def polars_frame(table: "pyarrow.Table") -> "polars.DataFrame":
 
 def to_numpy(grid: Grid) -> "numpy.typing.NDArray[numpy.float64]":
     """Return the numbers, series x periods, NaN for gaps."""
-    library("numpy", "pandas")  # says which extra is missing; the import below is for the type checker
+    library(
+        "numpy", "pandas"
+    )  # says which extra is missing; the import below is for the type checker
     import numpy
 
     numbers = numpy.full((len(grid.series), len(grid.periods)), numpy.nan)

@@ -21,22 +21,26 @@ GapRun = tuple[Period, ...]
 def steps(periods: Iterable[Period]) -> dict[int, int]:
     """Return the months from one period to the next, by duration.
 
-    Quarters and years follow each other at their own length. For other durations it is the most frequent
-    distance, of equally frequent ones the larger. Not the smallest: a few periods that overlap others would
-    make a gap of each year between half-years.
+    Quarters and years follow each other at their own length. For other durations it is
+    the most frequent distance, of equally frequent ones the larger. Not the smallest: a
+    few periods that overlap others would make a gap of each year between half-years.
     """
     ends: dict[int, set[int]] = {}
     for period in periods:
         ends.setdefault(period.duration_months, set()).add(period.fiscal_end)
     found = dict(_STEPS)
     for duration in ends.keys() - _STEPS.keys():
-        distances = Counter(after - before for before, after in pairwise(sorted(ends[duration])))
+        distances = Counter(
+            after - before for before, after in pairwise(sorted(ends[duration]))
+        )
         if distances:
             found[duration] = max(distances, key=lambda each: (distances[each], each))
     return found
 
 
-def _neighbours(periods: Sequence[Period], listed: Set[Period]) -> Iterator[tuple[int, Period, Period]]:
+def _neighbours(
+    periods: Sequence[Period], listed: Set[Period]
+) -> Iterator[tuple[int, Period, Period]]:
     """Yield neighbours of one duration with their step, by duration, oldest first."""
     by_duration: dict[int, list[Period]] = {}
     for period in periods:
@@ -46,13 +50,16 @@ def _neighbours(periods: Sequence[Period], listed: Set[Period]) -> Iterator[tupl
             yield step, before, after
 
 
-def gap_runs(periods: Sequence[Period], asked: Set[Period], listed: Set[Period]) -> tuple[GapRun, ...]:
+def gap_runs(
+    periods: Sequence[Period], asked: Set[Period], listed: Set[Period]
+) -> tuple[GapRun, ...]:
     """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
     Args:
         periods: the periods of a panel, oldest first.
         asked: the periods of its question.
-        listed: the periods of its catalogue. A period is missing if it was requested or is not listed.
+        listed: the periods of its catalogue. A period is missing if it was requested or
+            is not listed.
     """
     return tuple(
         run
@@ -62,7 +69,9 @@ def gap_runs(periods: Sequence[Period], asked: Set[Period], listed: Set[Period])
 
 
 def uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
-    """Yield a line for each duration with neighbours nearer than its step, or at no multiple of it."""
+    """Yield a line for each duration with neighbours nearer than its step, or at no
+    multiple of it.
+    """
     places: dict[int, list[str]] = {}
     for step, before, after in _neighbours(periods, listed):
         if (months := after.fiscal_end - before.fiscal_end) < step or months % step:
@@ -71,7 +80,8 @@ def uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
     for duration, named in places.items():
         yield (
             f"uneven distances between periods of {counted(duration, 'month')},"
-            f" in {counted(len(named), 'place')}: {listed_texts(named, _NAMED, between='; ')}"
+            f" in {counted(len(named), 'place')}: "
+            f"{listed_texts(named, _NAMED, between='; ')}"
         )
 
 
@@ -82,7 +92,9 @@ def _runs(
         period_ending(end, before.duration_months)
         for end in range(before.fiscal_end + step, after.fiscal_end, step)
     )
-    for is_missing, run in groupby(between, lambda period: period in asked or period not in listed):
+    for is_missing, run in groupby(
+        between, lambda period: period in asked or period not in listed
+    ):
         if is_missing:
             yield tuple(run)
 
@@ -90,13 +102,20 @@ def _runs(
 def described(runs: Sequence[GapRun], listed: Iterable[Period]) -> str:
     """Return the gaps as a line of text: how many there are, and which; "" without any.
 
-    For a missing year it names what the catalogue has with the same fiscal end and 11, 13 or 14 months.
+    For a missing year it names what the catalogue has with the same fiscal end and 11,
+    13 or 14 months.
     """
     if not runs:
         return ""
     number = sum(map(len, runs))
     named = ", ".join(spanned(run) for run in sorted(runs)[:_NAMED])
-    more = f" and {counted(len(runs) - _NAMED, 'more run')}" if len(runs) > _NAMED else ""
+    more = (
+        f" and {counted(len(runs) - _NAMED, 'more run')}" if len(runs) > _NAMED else ""
+    )
     years = [year.label for year in unusual_years(chain.from_iterable(runs), listed)]
-    instead = f"; the same fiscal end has {listed_texts(years, _NAMED)}" if years else ""
-    return f"{counted(number, 'gap')}, where no series has a value: {named}{more}{instead}"
+    instead = (
+        f"; the same fiscal end has {listed_texts(years, _NAMED)}" if years else ""
+    )
+    return (
+        f"{counted(number, 'gap')}, where no series has a value: {named}{more}{instead}"
+    )

@@ -1,4 +1,6 @@
-"""A view of stored series: which series, at which periods. Cutting a panel makes a new view."""
+"""A view of stored series: which series, at which periods. Cutting a panel makes a new
+view.
+"""
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +33,8 @@ class Grid:
         periods: the periods, oldest first.
         store: holds the observations, possibly of more series and periods.
         asked: the periods of the question, oldest first.
-        whole: False for a piece of a stream. The periods that it does not have may be in another piece, so
-            it has no gaps.
+        whole: False for a piece of a stream. The periods that it does not have may be
+            in another piece, so it has no gaps.
     """
 
     catalogue: Catalogue
@@ -44,7 +46,9 @@ class Grid:
     whole: bool = True
     # Caches. `evolve` makes others for a cut, whose periods are others.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
-    _getters: dict[Axis, Callable[[list[Any]], tuple[Any, ...]]] = field(init=False, factory=dict)
+    _getters: dict[Axis, Callable[[list[Any]], tuple[Any, ...]]] = field(
+        init=False, factory=dict
+    )
 
     @cached_property
     def by_id(self) -> dict[str, CatalogueSeries]:
@@ -79,7 +83,9 @@ class Grid:
         )
 
     def observed(self, series_id: str) -> tuple[Period, ...]:
-        """Return all periods in which a series has a value, cut away or not, oldest first."""
+        """Return all periods in which a series has a value, cut away or not, oldest
+        first.
+        """
         if (found := self.store.find(series_id)) is None:
             return ()
         block, row = found
@@ -98,8 +104,12 @@ class Grid:
 
     @cached_property
     def rows_of_wide(self) -> tuple[Period, ...]:
-        """The periods of the wide layouts, oldest first: the grid's and its gaps, without very long runs."""
-        filled = [period for run in self.gap_runs if len(run) <= MOST_ROWS for period in run]
+        """The periods of the wide layouts, oldest first: the grid's and its gaps,
+        without very long runs.
+        """
+        filled = [
+            period for run in self.gap_runs if len(run) <= MOST_ROWS for period in run
+        ]
         return tuple(sorted([*self.periods, *filled])) if filled else self.periods
 
     def path_names(self, series: CatalogueSeries) -> str:
@@ -107,27 +117,37 @@ class Grid:
         return " / ".join(self.catalogue.scope_names(series.scopes))
 
     def indices(self, axis: Axis) -> tuple[int, ...]:
-        """Return the index in `periods` of each period of an axis; -1 where it is not among them."""
-        # A page's axis is shared by its blocks and series, so this is worked out once a page.
+        """Return the index in `periods` of each period of an axis; -1 where it is not
+        among them.
+        """
+        # A page's axis is shared by its blocks and series, so this is worked out once a
+        # page.
         if axis not in self._indices:
             index = {period: at for at, period in enumerate(self.periods)}
-            self._indices[axis] = tuple(index.get(period, -1) for period in axis.periods)
+            self._indices[axis] = tuple(
+                index.get(period, -1) for period in axis.periods
+            )
         return self._indices[axis]
 
     def observations(self, series_id: str) -> "tuple[array[int], array[float]]":
-        """Return the indices of the periods in which a series has a value, ascending, and the numbers."""
+        """Return the indices of the periods in which a series has a value, ascending,
+        and the numbers.
+        """
         if (found := self.store.find(series_id)) is None:
             return array("i"), array("d")
         block, row = found
         positions, numbers = block.observations(row)
-        # The common case: a panel that was not cut, of pages that all list the same periods.
+        # The common case: a panel that was not cut, of pages that all list the same
+        # periods.
         if block.axis.periods == self.periods:
             return positions, numbers
         # A panel may be cut, or made of pages that list other periods.
         indices = self.indices(block.axis)
         at = [indices[position] for position in positions]
         if -1 in at:
-            numbers = array("d", (number for i, number in zip(at, numbers, strict=True) if i >= 0))
+            numbers = array(
+                "d", (number for i, number in zip(at, numbers, strict=True) if i >= 0)
+            )
             at = [i for i in at if i >= 0]
         return array("i", at), numbers
 
@@ -147,18 +167,27 @@ class Grid:
                 raise
         return self._picks(block.axis)([*values, None])[:-2]
 
-    def _picks(self, axis: Axis) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
-        """Return what picks an entry a period, and two more, from those of a page that None follows."""
+    def _picks(
+        self, axis: Axis
+    ) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
+        """Return what picks an entry a period, and two more, from those of a page that
+        None follows.
+        """
         if axis not in self._getters:
             self._getters[axis] = self._getter(axis.positions())
         return self._getters[axis]
 
-    def _getter(self, positions: Mapping[Period, int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-        # One C call a series: of a sparse one most periods have no value, and an entity has thousands. Two
-        # more, because an itemgetter of a single index returns no tuple.
+    def _getter(
+        self, positions: Mapping[Period, int]
+    ) -> Callable[[list[Any]], tuple[Any, ...]]:
+        # One C call a series: of a sparse one most periods have no value, and an entity
+        # has thousands. Two more, because an itemgetter of a single index returns no
+        # tuple.
         return itemgetter(*(positions.get(each, -1) for each in self.periods), -1, -1)
 
-    def aligned(self, axis: Axis, entries: Iterable[list[Value | None]]) -> Iterable[Sequence[Value | None]]:
+    def aligned(
+        self, axis: Axis, entries: Iterable[list[Value | None]]
+    ) -> Iterable[Sequence[Value | None]]:
         """Yield the entries of series, given by an axis, one a period."""
         if axis.periods == self.periods:
             return entries
@@ -166,24 +195,37 @@ class Grid:
         return (pick([*each, None])[:-2] for each in entries)
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
-        """Yield each block that holds series of the grid, with the rows of these series."""
+        """Yield each block that holds series of the grid, with the rows of these
+        series.
+        """
         return self.store.rows(self.by_id)
 
     def error_context(self) -> AbstractContextManager[None]:
-        """Add operation and entity to a `MalformedAnswerError`, which stored bytes do not know."""
+        """Add operation and entity to a `MalformedAnswerError`, which stored bytes do
+        not know.
+        """
         return error_context("query", self.catalogue.entity_id)
 
     def value_count(self, enough: float = inf) -> int:
-        """Return how many values there are; of more than `enough` not all are counted."""
+        """Return how many values there are; of more than `enough` not all are
+        counted.
+        """
         count = 0
         for block, rows in self.rows():
             positions: Iterable[int] = block.positions
             if len(rows) < len(block.series_ids):
-                positions = chain.from_iterable(block.observations(row)[0] for row in rows)
+                positions = chain.from_iterable(
+                    block.observations(row)[0] for row in rows
+                )
             is_counted = [at >= 0 for at in self.indices(block.axis)]
-            # A block that is in the panel as a whole knows its count; a cut one has to be counted.
+            # A block that is in the panel as a whole knows its count; a cut one has to
+            # be counted.
             whole = positions is block.positions and all(is_counted)
-            count += len(block.positions) if whole else sum(map(is_counted.__getitem__, positions))
+            count += (
+                len(block.positions)
+                if whole
+                else sum(map(is_counted.__getitem__, positions))
+            )
             if count > enough:
                 break
         return count

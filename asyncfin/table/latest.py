@@ -24,7 +24,8 @@ _WIDTH = 100
 
 @frozen(eq=False, repr=False)
 class Latest:
-    """The last values of each series. Iterating yields a `Row` for each series that has one.
+    """The last values of each series. Iterating yields a `Row` for each series that has
+    one.
 
     ``str(latest)`` is a table with a line for each value, and the `notes`.
     """
@@ -33,7 +34,9 @@ class Latest:
     count: int
 
     def rows(self, unit: Unit | None = None) -> list[Row]:
-        """Return the series that have a value, with their last ones; `unit` as for `Panel.rows`."""
+        """Return the series that have a value, with their last ones; `unit` as for
+        `Panel.rows`.
+        """
         rows = rows_of((panel._grid for panel in self._panels), unit, last=self.count)
         return [row for row in rows if row.values]
 
@@ -42,21 +45,32 @@ class Latest:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know, a line each: series without a value, and what was not requested."""
+        """What a reader must know, a line each: series without a value, and what was
+        not requested.
+        """
         lines = []
-        empty = sum(len(panel._grid.series) for panel in self._panels) - len(self.rows())
+        empty = sum(len(panel._grid.series) for panel in self._panels) - len(
+            self.rows()
+        )
         if empty:
             lines.append(f"{empty:,} series without a value left out")
-        cut = [panel for panel in self._panels if {*panel.catalogue.periods}.difference(panel._grid.asked)]
+        cut = [
+            panel
+            for panel in self._panels
+            if {*panel.catalogue.periods}.difference(panel._grid.asked)
+        ]
         if cut:
             lines.append(
-                "not all periods were requested, so there may be later values: query all years,"
+                "not all periods were requested, so there may be later values: query "
+                "all years,"
                 " FiscalRange(), for the latest of each series"
             )
         return tuple(lines)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each value, with the names of the long table's columns."""
+        """Return a dictionary for each value, with the names of the long table's
+        columns.
+        """
         return [
             {
                 "entity_id": row.entity_id,
@@ -77,28 +91,48 @@ class Latest:
             for period, value in row.values.items()
         ]
 
-    def show(self, unit: Unit | None = None, width: int | None = None, *, most: int = _MOST) -> Shown:
-        """Return the table that `str` and notebooks show, as `Panel.show` does, with so many values.
+    def show(
+        self, unit: Unit | None = None, width: int | None = None, *, most: int = _MOST
+    ) -> Shown:
+        """Return the table that `str` and notebooks show, as `Panel.show` does, with so
+        many values.
 
         Raises:
             ArgumentError: as for `Panel.show`.
         """
         check_form(unit, width)
-        return Shown(lambda: self._text(unit, width or _WIDTH, most), lambda: self._html(unit, most))
+        return Shown(
+            lambda: self._text(unit, width or _WIDTH, most),
+            lambda: self._html(unit, most),
+        )
 
-    def _shown(self, unit: Unit | None, most: int) -> tuple[list[str], list[Table], list[str]]:
-        """Return what is above the table, the table if there is one, and what is below it."""
+    def _shown(
+        self, unit: Unit | None, most: int
+    ) -> tuple[list[str], list[Table], list[str]]:
+        """Return what is above the table, the table if there is one, and what is below
+        it.
+        """
         rows, grids = self.rows(unit), [panel._grid for panel in self._panels]
         above, below = [notes.heading(self._panels)], [*self.notes]
         if not rows:
             return above, [], below
-        names = names_of(rows, always=("entity",) if len(grids) > 1 else (), grids=grids)
+        names = names_of(
+            rows, always=("entity",) if len(grids) > 1 else (), grids=grids
+        )
         texts = names.with_suffixes().texts
-        lines = [[*texts[row], period.label, shown] for row in rows for period, shown in row.texts.items()]
+        lines = [
+            [*texts[row], period.label, shown]
+            for row in rows
+            for period, shown in row.texts.items()
+        ]
         if len(lines) > most:
             below.insert(0, f"{counted(len(lines) - most, 'more value')} not shown")
         above += filter(None, [printable(names.heading)])
-        return above, [Table([*names.heads, "period", "value"], lines[:most], len(names.heads))], below
+        return (
+            above,
+            [Table([*names.heads, "period", "value"], lines[:most], len(names.heads))],
+            below,
+        )
 
     def _text(self, unit: Unit | None, width: int, most: int) -> str:
         above, tables, below = self._shown(unit, most)
@@ -115,7 +149,9 @@ class Latest:
         return str(self.show())
 
     def __repr__(self) -> str:
-        return f"<Latest {self.count} of {counted(len(self.rows()), 'series', 'series')}>"
+        return (
+            f"<Latest {self.count} of {counted(len(self.rows()), 'series', 'series')}>"
+        )
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()

@@ -5,7 +5,13 @@ from operator import attrgetter
 
 from asyncfin.html import Table, document
 from asyncfin.model.words import Unit
-from asyncfin.table.excerpt import MOST_SECTIONS, Section, SeriesNames, excerpt, excerpt_of_several
+from asyncfin.table.excerpt import (
+    MOST_SECTIONS,
+    Section,
+    SeriesNames,
+    excerpt,
+    excerpt_of_several,
+)
 from asyncfin.table.notes import GAP, NOT_REQUESTED
 from asyncfin.table.why import Result
 
@@ -15,9 +21,14 @@ _SERIES = 12
 
 
 def panels_html(
-    panels: Sequence[Result], lines: Sequence[str], notes: Sequence[str], unit: Unit | None
+    panels: Sequence[Result],
+    lines: Sequence[str],
+    notes: Sequence[str],
+    unit: Unit | None,
 ) -> str:
-    """Return lines, a table for each duration of the periods of panels, what these leave out, and notes."""
+    """Return lines, a table for each duration of the periods of panels, what these
+    leave out, and notes.
+    """
     if len(panels) > 1:
         shown = excerpt_of_several(panels, unit=unit)
     else:
@@ -37,11 +48,14 @@ def _table(section: Section, caption: str, names: SeriesNames) -> Table:
         texts = row.texts
         # A gap is blank, as markup needs no sign to keep columns apart.
         cells = (
-            texts.get(period, "" if row.grid.covers(period) else NOT_REQUESTED) for period in section.periods
+            texts.get(period, "" if row.grid.covers(period) else NOT_REQUESTED)
+            for period in section.periods
         )
         rows.append([*names.texts[row], *cells])
     for grid in section.without:
-        cells = (GAP if grid.covers(period) else NOT_REQUESTED for period in section.periods)
+        cells = (
+            GAP if grid.covers(period) else NOT_REQUESTED for period in section.periods
+        )
         rows.append([*names.of_entity(grid), *cells])
     heads = [*names.heads, *map(attrgetter("label"), section.periods)]
     return Table(heads, rows, len(names.heads), caption)

@@ -74,7 +74,8 @@ def facts(panel: Result) -> list[str]:
     cells = series * (len(panel.periods) + len(panel.gaps))
     share = f", {count / cells:.0%} of the cells" if cells else ""
     return [
-        f"publication {dataset.dataset_id} of {dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
+        f"publication {dataset.dataset_id} of "
+        f"{dataset.created_timestamp:%Y-%m-%d %H:%M} UTC",
         f"{series:,} series by {span(panel.periods)}",
         counted(count, "value") + share,
         *notes_of(panel),
@@ -95,31 +96,54 @@ def notes_of(panel: Result) -> Iterator[str]:
         by = f", set by {_some(panel.anchored_by)}" if panel.anchored_by else ""
         lines.append(f"the window ends at {panel.anchor}{by}")
     if panel.unlisted:
-        lines.append(f"{len(panel.unlisted):,} series were left out by the service: {_some(panel.unlisted)}")
+        lines.append(
+            f"{len(panel.unlisted):,} series were left out by the service: "
+            f"{_some(panel.unlisted)}"
+        )
     lines += unstated_notes(panel.catalogue, panel.select)
     yield from (printable(line) for line in lines if line)
 
 
 def _emptied(panel: Result) -> str:
-    """Return how many series have no value in the last periods, as a rule with `last` asks for."""
+    """Return how many series have no value in the last periods, as a rule with `last`
+    asks for.
+    """
     grid = panel._grid
     durations = {period.duration_months for period in grid.asked}
-    listed = [period for period in panel.catalogue.periods if period.duration_months in durations]
-    is_last = grid.whole and len(grid.asked) < len(listed) and [*grid.asked] == listed[-len(grid.asked) :]
-    empty = sum(not grid.observations(series.series_id)[0] for series in grid.series) if is_last else 0
+    listed = [
+        period
+        for period in panel.catalogue.periods
+        if period.duration_months in durations
+    ]
+    is_last = (
+        grid.whole
+        and len(grid.asked) < len(listed)
+        and [*grid.asked] == listed[-len(grid.asked) :]
+    )
+    empty = (
+        sum(not grid.observations(series.series_id)[0] for series in grid.series)
+        if is_last
+        else 0
+    )
     if not empty:
         return ""
-    return f"{empty:,} series without a value in these periods: query all years, and take panel.latest()"
+    return (
+        f"{empty:,} series without a value in these periods: query all years, and take "
+        "panel.latest()"
+    )
 
 
 def _scaled(grid: Grid) -> str:
-    """Return which texts are scaled by their formats, as 12 for 12,000,000 in the format #,##0,,"""
+    """Return which texts are scaled by their formats, as 12 for 12,000,000 in the
+    format #,##0,,
+    """
     formats: dict[str, list[str]] = {}
     for series in grid.series:
         if scaling(series.number_format) > 1:
             formats.setdefault(series.number_format, []).append(series.label)
     return "; ".join(
-        f"texts of {listed(list(dict.fromkeys(map(shortened, labels))), 3)} are scaled by their format"
+        f"texts of {listed(list(dict.fromkeys(map(shortened, labels))), 3)} are scaled "
+        "by their format"
         f" {number_format}: 1 is {scaling(number_format):,}"
         for number_format, labels in formats.items()
     )
@@ -132,22 +156,30 @@ def _some(series_ids: Sequence[str]) -> str:
 
 
 def sign(grid: Grid, period: Period) -> str:
-    """Return the sign of a cell without a value: a period that was not requested may have one."""
+    """Return the sign of a cell without a value: a period that was not requested may
+    have one.
+    """
     return GAP if grid.covers(period) else NOT_REQUESTED
 
 
 def entity_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
-    """Return the names of entities by id, with the id where two have one name, or one has none."""
+    """Return the names of entities by id, with the id where two have one name, or one
+    has none.
+    """
     names = {catalogue.entity_id: catalogue.name for catalogue in catalogues}
     times = Counter(names.values())
     return {
-        entity_id: name if name and times[name] == 1 else f"{name} ({entity_id})".lstrip()
+        entity_id: name
+        if name and times[name] == 1
+        else f"{name} ({entity_id})".lstrip()
         for entity_id, name in names.items()
     }
 
 
 def alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield what companies have, a line for each kind, given their names and what follows "has"."""
+    """Yield what companies have, a line for each kind, given their names and what
+    follows "has".
+    """
     by_kind: dict[str, list[str]] = {}
     for name, kind in pairs:
         by_kind.setdefault(kind, []).append(name)
@@ -161,36 +193,56 @@ def alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
 def notes(panels: Sequence[Covering], periods: Sequence[Period]) -> Iterator[str]:
     """Yield what a reader of several panels at these periods must know, a line each."""
     names = entity_names(panel.catalogue for panel in panels)
-    unknown = {panel: {period for period in periods if not panel.covers(period)} for panel in panels}
+    unknown = {
+        panel: {period for period in periods if not panel.covers(period)}
+        for panel in panels
+    }
     named = [
-        f"{names[panel.catalogue.entity_id]} ({', '.join(map(spanned, _runs(missing, periods)))})"
+        f"{names[panel.catalogue.entity_id]} "
+        f"({', '.join(map(spanned, _runs(missing, periods)))})"
         for panel, missing in unknown.items()
         if missing
     ]
     if named:
-        yield printable(f"{NOT_REQUESTED} was not requested, so there may be a value: {listed(named, _MOST)}")
+        yield printable(
+            f"{NOT_REQUESTED} was not requested, so there may be a value: "
+            f"{listed(named, _MOST)}"
+        )
     if len(panels) > 1 and periods:
-        absent = [panel for panel in panels if not set(periods).intersection(panel.catalogue.periods)]
+        absent = [
+            panel
+            for panel in panels
+            if not set(periods).intersection(panel.catalogue.periods)
+        ]
         labels = listed([period.label for period in periods], MOST_PERIODS_NAMED)
         pairs = ((names[panel.catalogue.entity_id], f"no {labels}") for panel in absent)
         yield from map(printable, alike(pairs))
 
 
-def _runs(some: Collection[Period], periods: Sequence[Period]) -> Iterator[list[Period]]:
+def _runs(
+    some: Collection[Period], periods: Sequence[Period]
+) -> Iterator[list[Period]]:
     """Yield some of the periods in runs without others of their duration in between."""
     for duration in sorted({period.duration_months for period in some}):
-        of_duration = (period for period in periods if period.duration_months == duration)
-        yield from (list(run) for is_wanted, run in groupby(of_duration, some.__contains__) if is_wanted)
+        of_duration = (
+            period for period in periods if period.duration_months == duration
+        )
+        yield from (
+            list(run)
+            for is_wanted, run in groupby(of_duration, some.__contains__)
+            if is_wanted
+        )
 
 
 def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
-    """Yield the descriptions of series, which state their units: a line for each, with its metrics.
+    """Yield the descriptions of series, which state their units: a line for each, with
+    its metrics.
 
     A metric whose description is its name has none.
 
     Args:
-        rows: the series, with what distinguishes each from the others of its entity. Series of several
-            entities are named by the entity.
+        rows: the series, with what distinguishes each from the others of its entity.
+            Series of several entities are named by the entity.
     """
     described = _described(rows)
     equal = dict[str, list[str]]()
@@ -200,7 +252,10 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
     # Differences first: figures with different units look alike.
     lines = [
         *_differences(described),
-        *(f"{listed(names, _MOST)}: {shortened(text)}" for text, names in equal.items()),
+        *(
+            f"{listed(names, _MOST)}: {shortened(text)}"
+            for text, names in equal.items()
+        ),
     ]
     yield from map(printable, lines[:_MOST])
     if len(lines) > _MOST:
@@ -208,11 +263,15 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
 
 
 def differing(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line for each metric that entities describe differently, as `descriptions` does."""
+    """Yield a line for each metric that entities describe differently, as
+    `descriptions` does.
+    """
     yield from map(printable, _differences(_described(dict.fromkeys(rows, ""))))
 
 
-def _differences(described: Iterable[tuple[str, Mapping[str, list[str]]]]) -> Iterator[str]:
+def _differences(
+    described: Iterable[tuple[str, Mapping[str, list[str]]]],
+) -> Iterator[str]:
     for name, texts in described:
         if len(texts) > 1:
             of = [
@@ -227,8 +286,12 @@ def _described(rows: Mapping[Row, str]) -> list[tuple[str, dict[str, list[str]]]
     names = entity_names(row.grid.catalogue for row in rows)
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for row, apart in rows.items():
-        _, texts = by_metric.setdefault(row.series.metric_id, (shortened(row.label), {}))
-        who = names[row.grid.catalogue.entity_id] if len(names) > 1 else shortened(apart)
+        _, texts = by_metric.setdefault(
+            row.series.metric_id, (shortened(row.label), {})
+        )
+        who = (
+            names[row.grid.catalogue.entity_id] if len(names) > 1 else shortened(apart)
+        )
         texts.setdefault(row.series.description.strip(), []).append(who)
     return list(by_metric.values())
 
@@ -242,7 +305,9 @@ def shortened(text: str, longest: int = _LONGEST) -> str:
 
 
 def contained(grid: Grid) -> str | None:
-    """Return which scope paths contain others, as adding up their figures counts some twice."""
+    """Return which scope paths contain others, as adding up their figures counts some
+    twice.
+    """
     paths = dict.fromkeys(series.scopes for series in grid.series)
     known = Counter(map(frozenset, paths))
     # Each contains the other where only the order differs.
@@ -254,7 +319,11 @@ def contained(grid: Grid) -> str | None:
     if not containing:
         return None
     most = max(containing, key=containing.__getitem__)
-    some = "1 scope path contains" if len(containing) == 1 else f"{len(containing):,} scope paths contain"
+    some = (
+        "1 scope path contains"
+        if len(containing) == 1
+        else f"{len(containing):,} scope paths contain"
+    )
     return (
         f"{some} others; adding them up counts twice"
         f" ({format_path(most) or 'the empty path'} contains {containing[most]:,})"
@@ -268,6 +337,9 @@ def _subsets(
     if len(scopes) > _LONG_PATH:
         yield from (each for each in known if each < scopes)
         return
-    # Paths are short: to compare each with all others takes a tenth of a second for 800 paths.
+    # Paths are short: to compare each with all others takes a tenth of a second for 800
+    # paths.
     for size in range(len(scopes)):
-        yield from (each for each in map(frozenset, combinations(scopes, size)) if each in known)
+        yield from (
+            each for each in map(frozenset, combinations(scopes, size)) if each in known
+        )

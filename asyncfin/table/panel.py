@@ -1,4 +1,6 @@
-"""The Panel: the result of a question, as series by periods, and the forms in which users get it."""
+"""The Panel: the result of a question, as series by periods, and the forms in which
+users get it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -13,7 +15,14 @@ from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Rule, Trailing, class_names
+from asyncfin.model.selection import (
+    Exact,
+    FiscalRange,
+    PeriodSelection,
+    Rule,
+    Trailing,
+    class_names,
+)
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.model.words import counted, listed, named_entity
 from asyncfin.table import document, frames
@@ -63,34 +72,41 @@ class Periods(tuple[Period, ...]):
         except SelectionError:
             raise
         except ValueError:
-            raise SelectionError(f"the panel has no period {period}; it has {span(self)}") from None
+            raise SelectionError(
+                f"the panel has no period {period}; it has {span(self)}"
+            ) from None
 
 
 @frozen(eq=False, repr=False)
 class Panel:
-    """The result of one question: series in catalogue order, each with its values by period.
+    """The result of one question: series in catalogue order, each with its values by
+    period.
 
-    Iterating yields each `Series`, ``len`` counts them, ``key in panel`` and ``panel[key]`` find one by its
-    id, or by that of a metric that only one series has. A panel is always true. ``str(panel)`` is a table of
-    the values' texts, at most 100 columns wide, which ends with what it leaves out. ``numpy.array(panel)`` is
+    Iterating yields each `Series`, ``len`` counts them, ``key in panel`` and
+    ``panel[key]`` find one by its id, or by that of a metric that only one series has.
+    A panel is always true. ``str(panel)`` is a table of the values' texts, at most 100
+    columns wide, which ends with what it leaves out. ``numpy.array(panel)`` is
     `to_numpy`.
 
-    Numbers are ready to use. The other fields of the values are decoded on access, which raises
-    MalformedAnswerError if they break the spec (`check` decodes all of them). A Series keeps the values
-    it has decoded, but the panel does not keep its Series: iterating holds the values of one at a time.
+    Numbers are ready to use. The other fields of the values are decoded on access,
+    which raises MalformedAnswerError if they break the spec (`check` decodes all of
+    them). A Series keeps the values it has decoded, but the panel does not keep its
+    Series: iterating holds the values of one at a time.
 
     A panel can be pickled, unless the predicate of its `select` is a lambda.
 
     Attributes:
         select: the selection of series.
-        unlisted: the ids of the selected series that the service left out of its responses. They are in
-            the panel, without values.
-        anchor: the latest period with a value, at which the window of a `Trailing` question ends.
-            None for other questions, and without a value. Parts of a panel keep it.
-        requests: the number of requests spent, including retries, metadata and catalogue. 0: everything was
-            cached, or shared with an equal question that was pending.
-        confirmed_at: when its publication was last known to be the current one, aware UTC. None: never,
-            which is possible for cached values of a given Catalogue.
+        unlisted: the ids of the selected series that the service left out of its
+            responses. They are in the panel, without values.
+        anchor: the latest period with a value, at which the window of a `Trailing`
+            question ends. None for other questions, and without a value. Parts of a
+            panel keep it.
+        requests: the number of requests spent, including retries, metadata and
+            catalogue. 0: everything was cached, or shared with an equal question that
+            was pending.
+        confirmed_at: when its publication was last known to be the current one, aware
+            UTC. None: never, which is possible for cached values of a given Catalogue.
     """
 
     _grid: Grid
@@ -99,11 +115,19 @@ class Panel:
     anchor: Period | None = None
     requests: int = 0
     confirmed_at: datetime | None = None
-    # What `asyncfin.web.reply` has built of it, by media type. No argument, so that no other panel has it.
+    # What `asyncfin.web.reply` has built of it, by media type. No argument, so that no
+    # other panel has it.
     _replies: dict[str, Any] = field(init=False, factory=dict)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = self._grid, self.select, self.unlisted, self.anchor, self.requests, self.confirmed_at
+        fields = (
+            self._grid,
+            self.select,
+            self.unlisted,
+            self.anchor,
+            self.requests,
+            self.confirmed_at,
+        )
         return Panel, fields
 
     @property
@@ -125,8 +149,9 @@ class Panel:
     def periods(self) -> tuple[Period, ...]:
         """The periods that the values are aligned with, oldest first.
 
-        For `Exact` and rules such as `Annual` these are all periods of the question, otherwise those in
-        which a series has a value. ``in`` and ``index`` take labels too: ``"FY2024" in panel.periods``.
+        For `Exact` and rules such as `Annual` these are all periods of the question,
+        otherwise those in which a series has a value. ``in`` and ``index`` take labels
+        too: ``"FY2024" in panel.periods``.
         """
         return Periods(self._grid.periods)
 
@@ -134,21 +159,24 @@ class Panel:
     def periods_asked(self) -> tuple[Period, ...]:
         """The periods of the question, oldest first.
 
-        For `Exact` and rules such as `Annual` these are all that it resolved to, otherwise the periods of the
-        catalogue in the range or window; none for a window without an anchor. `during` removes those that
-        it cuts away.
+        For `Exact` and rules such as `Annual` these are all that it resolved to,
+        otherwise the periods of the catalogue in the range or window; none for a window
+        without an anchor. `during` removes those that it cuts away.
         """
         return self._grid.asked
 
     @property
     def gaps(self) -> tuple[Period, ...]:
-        """The periods missing between the first and the last period of each duration, oldest first.
+        """The periods missing between the first and the last period of each duration,
+        oldest first.
 
-        A row of quarters without FY2024-Q2 has that gap if the question includes FY2024-Q2, or if the
-        catalogue does not have it. Periods of 3 and of 12 months follow each other at these distances, others
-        at the most frequent distance in the catalogue; between neighbours that are further apart, a gap lies
-        at each step from the earlier one. Gaps are not in `periods`, `values` and `to_numpy`; the wide
-        layouts have them as rows without values, but for more than 40 in a row. A piece of a stream has none.
+        A row of quarters without FY2024-Q2 has that gap if the question includes
+        FY2024-Q2, or if the catalogue does not have it. Periods of 3 and of 12 months
+        follow each other at these distances, others at the most frequent distance in
+        the catalogue; between neighbours that are further apart, a gap lies at each
+        step from the earlier one. Gaps are not in `periods`, `values` and `to_numpy`;
+        the wide layouts have them as rows without values, but for more than 40 in a
+        row. A piece of a stream has none.
         """
         return tuple(sorted(period for run in self._grid.gap_runs for period in run))
 
@@ -156,15 +184,18 @@ class Panel:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know, a line each, as `str` ends with them.
 
-        In this order: gaps, uneven distances between periods of one duration, scope paths that contain
-        others, why there is no value, the end of a window, unlisted series, series that do not state a word
-        of the Select. A piece of a stream has no line of gaps and distances.
+        In this order: gaps, uneven distances between periods of one duration, scope
+        paths that contain others, why there is no value, the end of a window, unlisted
+        series, series that do not state a word of the Select. A piece of a stream has
+        no line of gaps and distances.
         """
         return tuple(notes_of(self))
 
     @property
     def series(self) -> tuple[Series, ...]:
-        """The series, in catalogue order. Each access makes new `Series`, which decode their own values."""
+        """The series, in catalogue order. Each access makes new `Series`, which decode
+        their own values.
+        """
         return tuple(self)
 
     @property
@@ -174,14 +205,20 @@ class Panel:
 
     @property
     def anchored_by(self) -> tuple[str, ...]:
-        """The ids of the series with a value at the anchor's fiscal end, which set the window.
+        """The ids of the series with a value at the anchor's fiscal end, which set the
+        window.
 
-        Empty without an anchor, and in a part of a panel that does not have these series.
+        Empty without an anchor, and in a part of a panel that does not have these
+        series.
         """
         if self.anchor is None:
             return ()
         end = self.anchor.fiscal_end
-        last = {index for index, period in enumerate(self.periods) if period.fiscal_end == end}
+        last = {
+            index
+            for index, period in enumerate(self.periods)
+            if period.fiscal_end == end
+        }
         return tuple(
             series_id
             for series_id in self.series_ids
@@ -207,7 +244,8 @@ class Panel:
         return isinstance(key, str) and self._found(key) is not None
 
     def __getitem__(self, key: str) -> Series:
-        """Return a series, by its id or by the id of a metric that no other series of the panel has.
+        """Return a series, by its id or by the id of a metric that no other series of
+        the panel has.
 
         Raises:
             KeyError: there is none, or several series have the metric.
@@ -228,7 +266,10 @@ class Panel:
         if isinstance(key, tuple) and len(key) == 2:
             raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
         if hint := period_hint(key).removeprefix("; write "):
-            raise KeyError(f"no series {key!r}: a period is the second key, panel[series_id][{hint}]")
+            raise KeyError(
+                f"no series {key!r}: a period is the second key, "
+                f"panel[series_id][{hint}]"
+            )
         raise suggest.no_series(key, self._grid.series)
 
     def _ipython_key_completions_(self) -> list[str]:
@@ -260,8 +301,9 @@ class Panel:
     def covers(self, period: Period | str) -> bool:
         """Return whether an empty cell at a period means that no value exists.
 
-        True if the question includes the period (`periods_asked`), or the catalogue does not have it.
-        False: nothing is known of the period, and there may be values.
+        True if the question includes the period (`periods_asked`), or the catalogue
+        does not have it. False: nothing is known of the period, and there may be
+        values.
 
         Raises:
             SelectionError: it is neither a Period nor a period's label.
@@ -271,7 +313,8 @@ class Panel:
     def why(self, key: str, period: Period | str) -> str | None:
         """Return why a series has no value at a period; None if it has one. No request.
 
-        `key` is a series id, or a metric id that only one series has, as for ``panel[key]``.
+        `key` is a series id, or a metric id that only one series has, as for
+        ``panel[key]``.
 
         The first of these reasons that applies:
 
@@ -280,7 +323,8 @@ class Panel:
         3. inactive scope: one of the path was not active in any month of the period
         4. not requested: the question does not include the period
         5. values for other durations only
-        6. before the first, or after the last value of the series for periods of this duration
+        6. before the first, or after the last value of the series for periods of this
+        duration
         7. no value in any series of the panel
         8. no value
 
@@ -304,22 +348,27 @@ class Panel:
                     self._grid.store.values(block, row)
 
     def where(self, predicate: Callable[[Series], bool]) -> "Panel":
-        """Return the panel of the series for which the predicate is true, at the same periods.
+        """Return the panel of the series for which the predicate is true, at the same
+        periods.
 
         Raises:
             ArgumentError: the predicate is not a function, or an async one.
         """
         checks.plain_callable("predicate", predicate)
-        # A separate Series each time, so that a predicate on values holds those of one series.
-        kept = tuple(head for head in self._grid.series if predicate(self._series(head)))
+        # A separate Series each time, so that a predicate on values holds those of one
+        # series.
+        kept = tuple(
+            head for head in self._grid.series if predicate(self._series(head))
+        )
         return self._cut(kept, self.periods)
 
     def during(self, periods: Cut) -> "Panel":
         """Return the panel of the same series at fewer periods.
 
         Args:
-            periods: a Period or its label, several of them, or a selection: `Exact`, `FiscalRange`,
-                or a rule such as `Annual`. Rules are resolved against this panel's periods.
+            periods: a Period or its label, several of them, or a selection: `Exact`,
+                `FiscalRange`, or a rule such as `Annual`. Rules are resolved against
+                this panel's periods.
 
         Raises:
             SelectionError: a period is named that the panel does not have.
@@ -331,7 +380,9 @@ class Panel:
         grid = evolve(
             self._grid,
             periods=kept,
-            asked=tuple(period for period in self.periods_asked if period not in cut_away),
+            asked=tuple(
+                period for period in self.periods_asked if period not in cut_away
+            ),
         )
         return evolve(self, grid=grid)
 
@@ -344,16 +395,22 @@ class Panel:
             observed.update(indices)
             if indices:
                 kept.append(head)
-        periods = tuple(period for index, period in enumerate(self.periods) if index in observed)
+        periods = tuple(
+            period for index, period in enumerate(self.periods) if index in observed
+        )
         return self._cut(tuple(kept), periods)
 
-    def _cut(self, series: tuple[CatalogueSeries, ...], periods: tuple[Period, ...]) -> "Panel":
+    def _cut(
+        self, series: tuple[CatalogueSeries, ...], periods: tuple[Period, ...]
+    ) -> "Panel":
         ids = {head.series_id for head in series}
         return evolve(
             self,
             # The store is shared: a cut copies nothing.
             grid=evolve(self._grid, series=series, periods=periods),
-            unlisted=tuple(series_id for series_id in self.unlisted if series_id in ids),
+            unlisted=tuple(
+                series_id for series_id in self.unlisted if series_id in ids
+            ),
         )
 
     def to_arrow(
@@ -367,27 +424,35 @@ class Panel:
         """Return a pyarrow Table (extra ``arrow``).
 
         Args:
-            layout: ``"long"``: one row an observation, series in catalogue order, each oldest first.
-                ``"wide"``: one row a period, with year, end_month and duration_months, then a column
-                of numbers for each series, named by its id. `gaps` have rows without numbers. In pandas
-                the columns of the period are the index.
-            columns: the names of the wanted columns, in the wanted order; of the wide layout also series
-                ids. Each costs only itself: numbers alone decode no texts. None: all columns.
-            labels: name the series by label, scopes and reporting group, as far as these distinguish
-                them; a single one by its label. The wide table has the column ``period``, with labels
-                such as FY2024, in place of the period's fields. The long table has the columns
-                for people: year, end_month, duration_months, period_label, entity_name, series (the
+            layout: ``"long"``: one row an observation, series in catalogue order, each
+                oldest first. ``"wide"``: one row a period, with year, end_month and
+                duration_months, then a column of numbers for each series, named by its
+                id. `gaps` have rows without numbers. In pandas the columns of the
+                period are the index.
+            columns: the names of the wanted columns, in the wanted order; of the wide
+                layout also series ids. Each costs only itself: numbers alone decode no
+                texts. None: all columns.
+            labels: name the series by label, scopes and reporting group, as far as
+                these distinguish them; a single one by its label. The wide table has
+                the column ``period``, with labels such as FY2024, in place of the
+                period's fields. The long table has the columns for people: year,
+                end_month, duration_months, period_label, entity_name, series (the
                 name), number, text, description.
-            complete: of the long layout: a row for each series and each of `periods` and `gaps` (those that
-                the wide layout has). Without a value, number and the columns of values are null.
+            complete: of the long layout: a row for each series and each of `periods`
+                and `gaps` (those that the wide layout has). Without a value, number and
+                the columns of values are null.
 
         Raises:
-            ArgumentError: the layout is unknown, a column is not a str, or `complete` with the wide layout.
+            ArgumentError: the layout is unknown, a column is not a str, or `complete`
+                with the wide layout.
             SelectionError: a column is unknown.
-            MalformedAnswerError: the values that a wanted column is read from break the spec.
+            MalformedAnswerError: the values that a wanted column is read from break the
+                spec.
             ImportError: pyarrow is not installed.
         """
-        return frames.to_arrow(self._grid, layout, columns, about(self), labels=labels, complete=complete)
+        return frames.to_arrow(
+            self._grid, layout, columns, about(self), labels=labels, complete=complete
+        )
 
     def to_pandas(
         self,
@@ -397,14 +462,18 @@ class Panel:
         labels: bool = False,
         complete: bool = False,
     ) -> "pandas.DataFrame":
-        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for `to_arrow`.
+        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for
+        `to_arrow`.
 
-        The wide one has an index of year, end_month and duration_months, which sorts as periods do; with
-        `labels`, an index of period labels, which does not, whatever `columns` are. Its gaps are NaN. No
-        dates are derived: fiscal months are not calendar months. ``frame.attrs["asyncfin"]`` is a short text
-        about the panel, with the description of its series if they all have the same.
+        The wide one has an index of year, end_month and duration_months, which sorts as
+        periods do; with `labels`, an index of period labels, which does not, whatever
+        `columns` are. Its gaps are NaN. No dates are derived: fiscal months are not
+        calendar months. ``frame.attrs["asyncfin"]`` is a short text about the panel,
+        with the description of its series if they all have the same.
         """
-        return frames.to_pandas(self._grid, layout, columns, about(self), labels=labels, complete=complete)
+        return frames.to_pandas(
+            self._grid, layout, columns, about(self), labels=labels, complete=complete
+        )
 
     def to_polars(
         self,
@@ -414,15 +483,19 @@ class Panel:
         labels: bool = False,
         complete: bool = False,
     ) -> "polars.DataFrame":
-        """Return a polars DataFrame (extra ``polars``); arguments and errors as for `to_arrow`.
+        """Return a polars DataFrame (extra ``polars``); arguments and errors as for
+        `to_arrow`.
 
         Raises:
             ArgumentError: a column would be named by a series id that contains NUL.
         """
-        return frames.to_polars(self._grid, layout, columns, about(self), labels=labels, complete=complete)
+        return frames.to_polars(
+            self._grid, layout, columns, about(self), labels=labels, complete=complete
+        )
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
-        """Return the numbers as a float64 array of NumPy, series x periods. A gap is NaN, a reported zero 0.
+        """Return the numbers as a float64 array of NumPy, series x periods. A gap is
+        NaN, a reported zero 0.
 
         Raises:
             ImportError: NumPy is not installed.
@@ -431,20 +504,26 @@ class Panel:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return `to_numpy` for ``numpy.array(panel)`` and ``numpy.asarray(panel)``."""
-        # NumPy's protocol: the numbers are not in one array, so there is none that could be shared.
+        # NumPy's protocol: the numbers are not in one array, so there is none that
+        # could be shared.
         if copy is False:
-            raise ValueError("a panel has no array to share: numpy.asarray(panel) makes one")
+            raise ValueError(
+                "a panel has no array to share: numpy.asarray(panel) makes one"
+            )
         array = self.to_numpy()
         return array if dtype is None else array.astype(dtype)
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return the panel as one JSON document, the query response of the service without pages.
+        """Return the panel as one JSON document, the query response of the service
+        without pages.
 
-        It has the fields of spec 2.4, all series in catalogue order, periods oldest first, and null for
-        a gap, and `value_version`, `unlisted`, `anchor` and `requests`.
+        It has the fields of spec 2.4, all series in catalogue order, periods oldest
+        first, and null for a gap, and `value_version`, `unlisted`, `anchor` and
+        `requests`.
 
         Args:
-            indent: the number of blanks by which nested lines are indented. None: one line without blanks.
+            indent: the number of blanks by which nested lines are indented. None: one
+                line without blanks.
 
         Raises:
             ArgumentError: `indent` is not a whole number.
@@ -459,29 +538,37 @@ class Panel:
             "value_version": self.value_version,
             "periods": self._grid.periods,
         }
-        after = {"unlisted": self.unlisted, "anchor": self.anchor, "requests": self.requests}
+        after = {
+            "unlisted": self.unlisted,
+            "anchor": self.anchor,
+            "requests": self.requests,
+        }
         return document.panel_json(self._grid, before, after, indent)
 
     def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
-        """Draw the numbers as lines over fiscal time, for a quick look (extra ``plot``).
+        """Draw the numbers as lines over fiscal time, for a quick look (extra
+        ``plot``).
 
-        Each series has a line for each duration of its periods, broken where a period has no value. Fiscal
-        months are drawn evenly; they are not calendar months. Series of different number formats, such as
-        amounts and percentages, are drawn in separate Axes, one below the other.
+        Each series has a line for each duration of its periods, broken where a period
+        has no value. Fiscal months are drawn evenly; they are not calendar months.
+        Series of different number formats, such as amounts and percentages, are drawn
+        in separate Axes, one below the other.
 
         Args:
-            ax: the Axes of matplotlib to draw on. The lines are added to those of other panels there, and
-                title, legend and ticks are made to hold for all of them. Number formats that they do not
-                have yet go to Axes that share their x axis, or to new ones, which take a part of their
-                place. None: a new figure.
+            ax: the Axes of matplotlib to draw on. The lines are added to those of other
+                panels there, and title, legend and ticks are made to hold for all of
+                them. Number formats that they do not have yet go to Axes that share
+                their x axis, or to new ones, which take a part of their place. None: a
+                new figure.
 
         Returns:
-            The given Axes, or the first of the new figure, whose `figure.axes` are all of them.
+            The given Axes, or the first of the new figure, whose `figure.axes` are all
+            of them.
             ``panel.plot().figure.savefig("panel.png")`` writes the picture.
 
         Raises:
-            SelectionError: no value can be drawn, there are more than 10 lines in all, or several
-                number formats would share Axes that are not a subplot.
+            SelectionError: no value can be drawn, there are more than 10 lines in all,
+                or several number formats would share Axes that are not a subplot.
             ImportError: matplotlib is not installed.
         """
         from asyncfin.table.plot import plot
@@ -489,18 +576,22 @@ class Panel:
         return plot([self], ax)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the long table as a stream of Arrow's C interface, which other libraries read."""
+        """Return the long table as a stream of Arrow's C interface, which other
+        libraries read.
+        """
         stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
         return stream
 
     def rows(self, unit: "Unit | None" = None) -> "list[Row]":
-        """Return how people read each series, in catalogue order: `show` and plots are made of it.
+        """Return how people read each series, in catalogue order: `show` and plots are
+        made of it.
 
         Args:
-            unit: what amounts are divided by: ``"thousands"``, ``"millions"``, ``"billions"``, or
-                ``"auto"``, the largest of these that the median of the largest numbers of the series
-                reaches. Not divided are series whose numbers are all below 1,000, percentages, and series
-                with texts that are more than a number with its sign, currency and scale. None: nothing is.
+            unit: what amounts are divided by: ``"thousands"``, ``"millions"``,
+                ``"billions"``, or ``"auto"``, the largest of these that the median of
+                the largest numbers of the series reaches. Not divided are series whose
+                numbers are all below 1,000, percentages, and series with texts that are
+                more than a number with its sign, currency and scale. None: nothing is.
 
         Raises:
             ArgumentError: `unit` is not one of these.
@@ -512,7 +603,8 @@ class Panel:
     def latest(self, n: int = 1) -> "Latest":
         """Return the last values of each series, with their own periods.
 
-        The panel's periods count: query all years, which costs no more requests than the last one.
+        The panel's periods count: query all years, which costs no more requests than
+        the last one.
 
         Args:
             n: how many of each series.
@@ -525,9 +617,11 @@ class Panel:
         return latest([self], n)
 
     def show(self, unit: "Unit | None" = None, width: int | None = None) -> "Shown":
-        """Return the table that `str` and notebooks show, with large numbers divided, or of another width.
+        """Return the table that `str` and notebooks show, with large numbers divided,
+        or of another width.
 
-        Prints nothing: the result's ``str`` and ``repr`` are the text, and a notebook shows it as HTML.
+        Prints nothing: the result's ``str`` and ``repr`` are the text, and a notebook
+        shows it as HTML.
 
         Args:
             unit: what amounts are divided by, as for `rows`. None: the service's texts.
@@ -544,9 +638,13 @@ class Panel:
         return str(self.show())
 
     def __repr__(self) -> str:
-        # asyncio.run formats its result and discards the text: nothing is counted or decoded here.
+        # asyncio.run formats its result and discards the text: nothing is counted or
+        # decoded here.
         periods = counted(len(self.periods), "period")
-        return f"<Panel of {named_entity(self.catalogue)}: {len(self):,} series by {periods}>"
+        return (
+            f"<Panel of {named_entity(self.catalogue)}: {len(self):,} series by "
+            f"{periods}>"
+        )
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()
@@ -566,28 +664,38 @@ def concat(
 
     Args:
         panels: the panels, or a single one.
-        layout: as for `Panel.to_arrow`. The long table has the rows of one panel after the other. The wide
-            table has a column for each series, named by entity id and series id, joined by a comma and a
-            blank; value version and publication follow where only they distinguish columns. A panel without
-            series has a column of nulls, named by its entity.
-        labels: as for `Panel.to_arrow`, but the names begin with the entity's, and with its id where two
-            entities share a name.
-        columns: as for `Panel.to_arrow`; of the wide layout, names of its columns, or series ids, which mean
-            every series of that id.
+        layout: as for `Panel.to_arrow`. The long table has the rows of one panel after
+            the other. The wide table has a column for each series, named by entity id
+            and series id, joined by a comma and a blank; value version and publication
+            follow where only they distinguish columns. A panel without series has a
+            column of nulls, named by its entity.
+        labels: as for `Panel.to_arrow`, but the names begin with the entity's, and with
+            its id where two entities share a name.
+        columns: as for `Panel.to_arrow`; of the wide layout, names of its columns, or
+            series ids, which mean every series of that id.
         complete: as for `Panel.to_arrow`; each panel keeps its own periods.
 
     Raises:
-        ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among them.
-        SelectionError: as for `Panel.to_arrow`; the same series is in two panels (in the long layout: at
-            the same periods); or, in the wide layout, a period was not requested for a panel whose catalogue
-            has it, and another panel shows it, so that null would have two meanings.
+        ArgumentError: as for `Panel.to_arrow`, or something else than a Panel is among
+            them.
+        SelectionError: as for `Panel.to_arrow`; the same series is in two panels (in
+            the long layout: at the same periods); or, in the wide layout, a period was
+            not requested for a panel whose catalogue has it, and another panel shows
+            it, so that null would have two meanings.
     """
     panels = panels_of(panels)
     if isinstance(layout, Panel):
-        raise ArgumentError("panels must be one collection; write concat([first, second])")
+        raise ArgumentError(
+            "panels must be one collection; write concat([first, second])"
+        )
     abouts = [about(panel) for panel in panels]
     return frames.concat(
-        [panel._grid for panel in panels], layout, columns, abouts, labels=labels, complete=complete
+        [panel._grid for panel in panels],
+        layout,
+        columns,
+        abouts,
+        labels=labels,
+        complete=complete,
     )
 
 
@@ -597,24 +705,35 @@ def panels_of(panels: Panel | Iterable[Panel]) -> tuple[Panel, ...]:
     Raises:
         ArgumentError: something else is among them.
     """
-    # A panel is an iterable of Series, whose missing methods would be a puzzling complaint.
-    found = (panels,) if isinstance(panels, Panel) or not isinstance(panels, Iterable) else tuple(panels)
+    # A panel is an iterable of Series, whose missing methods would be a puzzling
+    # complaint.
+    found = (
+        (panels,)
+        if isinstance(panels, Panel) or not isinstance(panels, Iterable)
+        else tuple(panels)
+    )
     for panel in found:
         checks.instance_of(Panel)("each of panels", panel)
     return found
 
 
 def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:
-    """Return a panel as of another confirmation of its publication. It shares values and replies."""
+    """Return a panel as of another confirmation of its publication. It shares values
+    and replies.
+    """
     again = evolve(panel, confirmed_at=confirmed_at)
     object.__setattr__(again, "_replies", panel._replies)
     return again
 
 
 def numbers_of(panel: Panel) -> dict[str, dict[Period, float]]:
-    """Return the numbers of each series, by its id and by period, oldest first. Nothing is decoded."""
+    """Return the numbers of each series, by its id and by period, oldest first. Nothing
+    is decoded.
+    """
     grid, period_of = panel._grid, panel._grid.periods.__getitem__
-    found = ((series_id, grid.observations(series_id)) for series_id in panel.series_ids)
+    found = (
+        (series_id, grid.observations(series_id)) for series_id in panel.series_ids
+    )
     return {
         series_id: dict(zip(map(period_of, indices), numbers, strict=True))
         for series_id, (indices, numbers) in found
@@ -635,15 +754,20 @@ def _period(given: Period | str) -> Period:
     return given if isinstance(given, Period) else Period.parse(given)
 
 
-def _periods(have: tuple[Period, ...], selection: PeriodSelection) -> tuple[Period, ...]:
+def _periods(
+    have: tuple[Period, ...], selection: PeriodSelection
+) -> tuple[Period, ...]:
     """Return the periods that a cut means, oldest first."""
     match selection:
         case Exact(periods=exact):
             if missing := [period.label for period in exact if period not in have]:
-                raise SelectionError(f"the panel has no period {listed(missing)}; it has {span(have)}")
+                raise SelectionError(
+                    f"the panel has no period {listed(missing)}; it has {span(have)}"
+                )
             return tuple(sorted(exact))
         case FiscalRange() | Rule():
             return selection.among(have)
     raise SelectionError(
-        f"periods must be periods, {class_names(Exact, FiscalRange)}, not {checks.short_repr(selection)}"
+        f"periods must be periods, {class_names(Exact, FiscalRange)}, not "
+        f"{checks.short_repr(selection)}"
     )

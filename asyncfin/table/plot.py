@@ -1,9 +1,10 @@
 """Plots of panels: numbers over fiscal time, as lines.
 
-A line is of one series and one duration, because a year and its quarters are different quantities. Lines of
-different number formats do not share a scale, on which a ratio next to billions would be flat: the service
-has no field for the unit, and the number format is what differs between amounts, ratios and percentages.
-Nor do percentages that are numbers such as 0.12 and such as 12.
+A line is of one series and one duration, because a year and its quarters are different
+quantities. Lines of different number formats do not share a scale, on which a ratio
+next to billions would be flat: the service has no field for the unit, and the number
+format is what differs between amounts, ratios and percentages. Nor do percentages that
+are numbers such as 0.12 and such as 12.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -44,15 +45,18 @@ _MOST_EMPTY = 6
 _WIDTH = 9.0
 _HEIGHT = 5.5
 _STACKED_HEIGHT = 4.0
-# Between axes one below the other, for labels of one and the title of the next, as a share of their height.
+# Between axes one below the other, for labels of one and the title of the next, as a
+# share of their height.
 _STACKED_GAP = 0.8
 # From the axes down to the legend, for the labels of the ticks.
 _LEGEND_GAP = 0.35
-# The label of the y axis: how many descriptions, characters of each, and characters of a line.
+# The label of the y axis: how many descriptions, characters of each, and characters of
+# a line.
 _MOST_LABELS = 3
 _LONGEST_LABEL = 180
 _LABEL_WIDTH = 60
-# For each inch of the axes' width: ticks with a label each, and characters of the title.
+# For each inch of the axes' width: ticks with a label each, and characters of the
+# title.
 _TICKS = 1.2
 _CHARACTERS = 10
 # Over fewer months than this every period is labelled; over more, only year ends.
@@ -64,8 +68,8 @@ class _Line:
     """The observations of a series in periods of one duration.
 
     Attributes:
-        step: the months from one such period to the next in the catalogue. Where an observation follows
-            later than that, there is a gap.
+        step: the months from one such period to the next in the catalogue. Where an
+            observation follows later than that, there is a gap.
     """
 
     row: Row
@@ -81,7 +85,9 @@ class _Line:
     def coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers; NaN between them breaks the line."""
         ends, numbers = [], []
-        for (period, number), (following, _) in pairwise([*self.points, self.points[-1]]):
+        for (period, number), (following, _) in pairwise(
+            [*self.points, self.points[-1]]
+        ):
             ends.append(period.fiscal_end)
             numbers.append(number)
             if following.fiscal_end - period.fiscal_end > self.step:
@@ -96,9 +102,11 @@ class TooManyLinesError(SelectionError):
     lines = 0
 
 
-# What was drawn by which artist: titles, legends and ticks hold for all panels on the same axes.
+# What was drawn by which artist: titles, legends and ticks hold for all panels on the
+# same axes.
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
-# The series without a value that belong to the same axes, and companies without a series.
+# The series without a value that belong to the same axes, and companies without a
+# series.
 _EMPTY: "WeakKeyDictionary[Axes, list[Row | Grid]]" = WeakKeyDictionary()
 # The labels of x axes that were written here: another one is the user's.
 _DATES: "WeakKeyDictionary[Axes, str]" = WeakKeyDictionary()
@@ -108,8 +116,9 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     """Draw the numbers of each series, with separate axes for each number format.
 
     Args:
-        ax: the axes to add to. Number formats that they do not have go to others that share their x axis,
-            or to new ones below, in the same place. None: a new figure.
+        ax: the axes to add to. Number formats that they do not have go to others that
+            share their x axis, or to new ones below, in the same place. None: a new
+            figure.
 
     Returns:
         The given axes, or the first ones of the new figure.
@@ -125,14 +134,19 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     lines = [line for grid in grids for line in _lines(grid)]
     if not lines:
         entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
-        raise SelectionError(f"there is nothing to draw: no series of {entities} has a value here")
+        raise SelectionError(
+            f"there is nothing to draw: no series of {entities} has a value here"
+        )
     formats = dict.fromkeys(line.scale for line in lines)
     places = {} if ax is None else _places(ax)
     new = [each for each in formats if each not in places]
-    count = len(lines) + sum(len(_drawn(places[each])) for each in formats if each in places)
+    count = len(lines) + sum(
+        len(_drawn(places[each])) for each in formats if each in places
+    )
     if count > MOST_LINES:
         error = TooManyLinesError(
-            f"a plot must have at most {MOST_LINES} lines, one for each series and duration,"
+            f"a plot must have at most {MOST_LINES} lines, one for each series and "
+            "duration,"
             f" not {count}: cut the panel with where() and during()"
         )
         error.lines = count
@@ -142,13 +156,17 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
         _, ax = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
     free = _split(ax, len(new) + bool(places))
     places |= zip(new, free[bool(places) :], strict=True)
-    # Everything has been checked: axes of the user's own are never left with half of the lines.
+    # Everything has been checked: axes of the user's own are never left with half of
+    # the lines.
     for empty in _without_line(grids, lines):
         _EMPTY.setdefault(_axes_of(empty, places, ax), []).append(empty)
     colours = _colours(ax, lines, places)
     for line in lines:
         number = colours[line.row, line.duration]
-        dash, colour = _DASHES[number // _COLOURS % len(_DASHES)], f"C{number % _COLOURS}"
+        dash, colour = (
+            _DASHES[number // _COLOURS % len(_DASHES)],
+            f"C{number % _COLOURS}",
+        )
         (artist,) = places[line.scale].plot(
             *line.coordinates(), color=colour, linestyle=dash, marker="o", markersize=3
         )
@@ -167,27 +185,37 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     return ax
 
 
-def _without_line(grids: Iterable[Grid], lines: Iterable[_Line]) -> Iterator[Row | Grid]:
+def _without_line(
+    grids: Iterable[Grid], lines: Iterable[_Line]
+) -> Iterator[Row | Grid]:
     """Yield the series that have no line, and the panels that have no series."""
     drawn = {(line.row.grid, line.row.series.series_id) for line in lines}
     for grid in grids:
         if not grid.series:
             yield grid
-        yield from (row for row in rows_of([grid]) if (grid, row.series.series_id) not in drawn)
+        yield from (
+            row for row in rows_of([grid]) if (grid, row.series.series_id) not in drawn
+        )
 
 
-def _axes_of(empty: Row | Grid, places: "Mapping[tuple[str, int], Axes]", ax: "Axes") -> "Axes":
+def _axes_of(
+    empty: Row | Grid, places: "Mapping[tuple[str, int], Axes]", ax: "Axes"
+) -> "Axes":
     """Return the axes to whose lines a series without a value belongs."""
     if isinstance(empty, Grid):
         return ax
     number_format = empty.series.number_format
-    return next((axes for scale, axes in places.items() if scale[0] == number_format), ax)
+    return next(
+        (axes for scale, axes in places.items() if scale[0] == number_format), ax
+    )
 
 
 def _colours(
     ax: "Axes", lines: Iterable[_Line], places: "Mapping[tuple[str, int], Axes]"
 ) -> Mapping[Line, int]:
-    """Return the numbers of the colours of lines, which those that are drawn already keep."""
+    """Return the numbers of the colours of lines, which those that are drawn already
+    keep.
+    """
     charts: dict[Axes, list[Line]] = {}
     for axes in {**dict.fromkeys(_stack(ax)), **dict.fromkeys(places.values())}:
         charts[axes] = [(line.row, line.duration) for line in _drawn(axes).values()]
@@ -195,35 +223,48 @@ def _colours(
         charts[places[line.scale]].append((line.row, line.duration))
     for axes, chart in charts.items():
         chart += [(row, 0) for row in _EMPTY.get(axes, ()) if isinstance(row, Row)]
-    entity_ids = dict.fromkeys(row.entity_id for chart in charts.values() for row, _ in chart)
+    entity_ids = dict.fromkeys(
+        row.entity_id for chart in charts.values() for row, _ in chart
+    )
     return colours_of([*charts.values()], entity_ids)
 
 
 def _places(ax: "Axes") -> "dict[tuple[str, int], Axes]":
-    """Return the axes that have lines of each number format: these, or others with the same x axis."""
+    """Return the axes that have lines of each number format: these, or others with the
+    same x axis.
+    """
     if not _drawn(ax):
         return {}
     # The given ones last: they are preferred to others of the same format.
-    return {line.scale: each for each in [*_stack(ax), ax] for line in _drawn(each).values()}
+    return {
+        line.scale: each for each in [*_stack(ax), ax] for line in _drawn(each).values()
+    }
 
 
 def _split(ax: "Axes", count: int) -> "list[Axes]":
     """Return the axes and new ones below them, which have their place together.
 
     Raises:
-        SelectionError: they have no subplot to split, as those of `Figure.add_axes` have none.
+        SelectionError: they have no subplot to split, as those of `Figure.add_axes`
+            have none.
     """
     if count == 1:
         return [ax]
     if (place := ax.get_subplotspec()) is None:
         raise SelectionError(
             "ax must be a subplot, or the panel must have a single number format: draw"
-            " panel.where(lambda series: series.number_format == ...) into axes for each"
+            " panel.where(lambda series: series.number_format == ...) into axes for "
+            "each"
         )
     # A layout engine keeps texts apart, and would add this to it.
-    rows = place.subgridspec(count, 1, hspace=None if ax.figure.get_layout_engine() else _STACKED_GAP)
+    rows = place.subgridspec(
+        count, 1, hspace=None if ax.figure.get_layout_engine() else _STACKED_GAP
+    )
     ax.set_subplotspec(rows[0])
-    return [ax, *(ax.figure.add_subplot(rows[row], sharex=ax) for row in range(1, count))]
+    return [
+        ax,
+        *(ax.figure.add_subplot(rows[row], sharex=ax) for row in range(1, count)),
+    ]
 
 
 def _stack(ax: "Axes") -> "list[Axes]":
@@ -232,7 +273,9 @@ def _stack(ax: "Axes") -> "list[Axes]":
 
 
 def _drawn(ax: "Axes") -> "dict[Line2D, _Line]":
-    """Return the lines of panels on the axes, without those that the user has removed."""
+    """Return the lines of panels on the axes, without those that the user has
+    removed.
+    """
     return {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
 
 
@@ -248,24 +291,37 @@ def _lines(grid: Grid) -> Iterator[_Line]:
 
 
 def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
-    """Write what the lines share into the title, and the rest into the legend of several lines."""
+    """Write what the lines share into the title, and the rest into the legend of
+    several lines.
+    """
     rows = list(dict.fromkeys(line.row for line in drawn.values()))
     names = names_of(rows, group_names=True, ids=("metric", "series id"))
     mixed = len({line.duration for line in drawn.values()}) > 1
     for artist, line in drawn.items():
         own = zip(names.heads, names.texts[line.row], strict=True)
-        texts = [VERSION_WORDS[text] if head == "values" else _cut(text) for head, text in own]
+        texts = [
+            VERSION_WORDS[text] if head == "values" else _cut(text)
+            for head, text in own
+        ]
         texts += [f"{line.duration} months"] if mixed else []
         artist.set_label(_plain(joined(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
-    shared = [_cut(text) for head, text in names.shared.items() if head not in ("values", "group")]
-    title = fill(joined([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS)))
+    shared = [
+        _cut(text)
+        for head, text in names.shared.items()
+        if head not in ("values", "group")
+    ]
+    title = fill(
+        joined([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS))
+    )
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
     ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
     handles: list[Any] = list(drawn)
     if without := _names_without(ax, rows):
         line = library("matplotlib.lines", "plot").Line2D
-        handles.append(line([], [], linestyle="none", label=_plain(f"no value: {without}")))
+        handles.append(
+            line([], [], linestyle="none", label=_plain(f"no value: {without}"))
+        )
     if len(handles) == 1:
         if (legend := ax.get_legend()) is not None:
             legend.remove()
@@ -276,7 +332,11 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
         down = library("matplotlib.transforms", "plot").ScaledTranslation(
             0, -_LEGEND_GAP, ax.figure.dpi_scale_trans
         )
-        below = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": ax.transAxes + down}
+        below = {
+            "loc": "upper left",
+            "bbox_to_anchor": (0, 0),
+            "bbox_transform": ax.transAxes + down,
+        }
     ax.legend(handles=handles, fontsize="small", frameon=False, **below)
 
 
@@ -291,27 +351,41 @@ def _names_without(ax: "Axes", rows: Sequence[Row]) -> str:
 
 
 def _units(lines: Sequence[_Line]) -> str:
-    """Return the descriptions of the lines, which state their units, as the label of an axis."""
+    """Return the descriptions of the lines, which state their units, as the label of an
+    axis.
+    """
     rows = {
-        line.row: line.row.grid.catalogue.by_group[line.row.series.reporting_group_id].name for line in lines
+        line.row: line.row.grid.catalogue.by_group[
+            line.row.series.reporting_group_id
+        ].name
+        for line in lines
     }
     # With one description the title or the legend names what it is of.
     alone = {row.series.description.strip() for row in rows}
     found = list(alone if len(alone) == 1 else descriptions(rows))
-    label = "\n".join(fill(shortened(text, _LONGEST_LABEL), _LABEL_WIDTH) for text in found[:_MOST_LABELS])
+    label = "\n".join(
+        fill(shortened(text, _LONGEST_LABEL), _LABEL_WIDTH)
+        for text in found[:_MOST_LABELS]
+    )
     return "\n".join(map(_plain, label.splitlines()))
 
 
 def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:
-    """Put the ticks at year ends, with period labels; of few periods of one duration, at each of them."""
+    """Put the ticks at year ends, with period labels; of few periods of one duration,
+    at each of them.
+    """
     periods = sorted({period for line in lines for period, _ in line.points})
     durations = {line.duration for line in lines}
     labels = {period.fiscal_end: period.label for period in periods}
     first, last = min(labels), max(labels)
-    # Ticks at every period would be uneven where quarters are missing, and be too many over years.
+    # Ticks at every period would be uneven where quarters are missing, and be too many
+    # over years.
     if len(durations) > 1 or last - first >= _SHORT_SPAN:
         duration = 3 if durations == {3} else 12
-        ends = (Period(year, 12, duration) for year in range(-(-first // 12) - 1, last // 12))
+        ends = (
+            Period(year, 12, duration)
+            for year in range(-(-first // 12) - 1, last // 12)
+        )
         labels = {period.fiscal_end: period.label for period in ends} or labels
     # Thinned out from the latest tick, which readers look for.
     every = ceil(len(labels) / max(1, inches * _TICKS))
@@ -325,14 +399,16 @@ def _cut(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text that matplotlib draws as it is: a dollar sign does not start a formula, and a leading
-    underscore does not keep a line out of the legend."""
+    """Return a text that matplotlib draws as it is: a dollar sign does not start a
+    formula, and a leading underscore does not keep a line out of the legend."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
 def _date(drawn: "Mapping[Axes, Mapping[Line2D, _Line]]") -> None:
-    """Write the dates of the publications below the lowest axes, unless the user has written a label."""
+    """Write the dates of the publications below the lowest axes, unless the user has
+    written a label.
+    """
     rows = [line.row for lines in drawn.values() for line in lines.values()]
     dates = sorted({f"{row.grid.catalogue.created_timestamp:%Y-%m-%d}" for row in rows})
     several = "s" if len(dates) > 1 else ""
@@ -346,7 +422,9 @@ def _date(drawn: "Mapping[Axes, Mapping[Line2D, _Line]]") -> None:
 
 
 def _place(ax: "Axes") -> Any:
-    """Return where the axes are in their figure, before a layout engine has moved them."""
+    """Return where the axes are in their figure, before a layout engine has moved
+    them.
+    """
     place = ax.get_subplotspec()
     return ax.get_position() if place is None else place.get_position(ax.figure)  # type: ignore[arg-type]
 

@@ -1,7 +1,8 @@
-"""What people read of a row of values: unit and divisor, percent, digits, name and colour.
+"""What people read of a row of values: unit and divisor, percent, digits, name and
+colour.
 
-Print, notebook, `show`, plot, explorer, command line and assistants render what is decided
-here. Numbers of data are never divided.
+Print, notebook, `show`, plot, explorer, command line and assistants render what is
+decided here. Numbers of data are never divided.
 """
 
 import re
@@ -33,7 +34,8 @@ _SIGNIFICANT = 3
 _MOST_DECIMALS = 6
 # Words of scale in texts, in the place of zeros.
 _WORDS = "thousands?|k|millions?|mio|mln|mn|mm|m|billions?|bln|bn|b|trillions?|tn|t"
-# Sign and currency, the digits with their separators, a word of scale, and what follows.
+# Sign and currency, the digits with their separators, a word of scale, and what
+# follows.
 _TEXT = re.compile(
     r"(?P<before>\D*?)(?P<digits>\d(?:[\d.,'\u2019\s]*\d)?|[.,]\d+)"
     rf"(?:\s*(?P<word>{_WORDS})\b\.?)?(?P<after>\D*)",
@@ -73,7 +75,11 @@ class Scale:
         """Return a value with all digits of its number, in the unit of the cell."""
         if written := self._written(value, None):
             return written
-        number = f" ({number_text(value.number)})" if scaling(value.number_format) > 1 else ""
+        number = (
+            f" ({number_text(value.number)})"
+            if scaling(value.number_format) > 1
+            else ""
+        )
         return f"{shown_text(value)}{number}"
 
     def number(self, value: Value) -> float:
@@ -84,10 +90,13 @@ class Scale:
         """Return a divided value; "" for one that stays as published."""
         text = value.text.strip()
         match = _TEXT.fullmatch(text)
-        # A reported zero stays what it is, and so does a text without a number, such as "NM".
+        # A reported zero stays what it is, and so does a text without a number, such as
+        # "NM".
         if self.unit is None or not value.number or (text and match is None):
             return ""
-        before, after = match.group("before", "after") if match else ("-" * (value.number < 0), "")
+        before, after = (
+            match.group("before", "after") if match else ("-" * (value.number < 0), "")
+        )
         divided = _EXACT.scaleb(abs(_decimal(value.number)), -POWERS[self.unit])
         if decimals is None:
             divided = _EXACT.normalize(divided)
@@ -97,7 +106,9 @@ class Scale:
 
 
 def scale_of(values: Collection[Value], unit: Unit | None) -> Scale:
-    """Return how the values of a row are written in a unit, as `common_unit` returns it."""
+    """Return how the values of a row are written in a unit, as `common_unit` returns
+    it.
+    """
     if unit is None or not values:
         return Scale()
     magnitudes = _magnitudes(values)
@@ -108,10 +119,14 @@ def scale_of(values: Collection[Value], unit: Unit | None) -> Scale:
 
 
 def common_unit(rows: Iterable[Collection[Value]], unit: Unit | None) -> Unit | None:
-    """Return the unit that rows share; of "auto" the largest that their median reaches."""
+    """Return the unit that rows share; of "auto" the largest that their median
+    reaches.
+    """
     if unit != "auto":
         return unit
-    largest = [max(magnitudes) for values in rows if (magnitudes := _magnitudes(values))]
+    largest = [
+        max(magnitudes) for values in rows if (magnitudes := _magnitudes(values))
+    ]
     middle = median_low(largest) if largest else 0
     reached = [name for name, power in POWERS.items() if 10**power <= middle]
     return reached[-1] if reached else None
@@ -147,17 +162,31 @@ def _is_amount(text: str, value: Value) -> bool:
         if not _CURRENCY.fullmatch(word):
             return False
         around = around.replace(word, "")
-    if any(sign not in "+-\u2212()" and category(sign) != "Sc" for sign in "".join(around.split())):
+    if any(
+        sign not in "+-\u2212()" and category(sign) != "Sc"
+        for sign in "".join(around.split())
+    ):
         return False
     scales: Collection[int] = _SCALES
     if word := (match["word"] or "").casefold():
-        scales = [next(scale for start, scale in _SCALE_OF_WORD.items() if word.startswith(start))]
+        scales = [
+            next(
+                scale
+                for start, scale in _SCALE_OF_WORD.items()
+                if word.startswith(start)
+            )
+        ]
     magnitude = abs(_decimal(value.number))
-    return any(_is_stated(match["digits"], _EXACT.scaleb(magnitude, -scale)) for scale in scales)
+    return any(
+        _is_stated(match["digits"], _EXACT.scaleb(magnitude, -scale))
+        for scale in scales
+    )
 
 
 def scaling(number_format: str) -> int:
-    """Return what a number format divides by before it is shown: 1,000 for each last comma."""
+    """Return what a number format divides by before it is shown: 1,000 for each last
+    comma.
+    """
     match = _SCALING_COMMAS.search(number_format)
     return 1_000 ** len(match[1]) if match else 1
 
@@ -170,7 +199,8 @@ class Row:
     Attributes:
         series: the series, as the catalogue lists it.
         requested_unit: what the numbers are divided by, if they are amounts.
-        axis: the periods of the page that the series is from; None if the service left it out.
+        axis: the periods of the page that the series is from; None if the service left
+            it out.
         positions: where on this axis it has values, cut away or not.
         last: how many of its values are wanted, the last ones; 0: all.
     """
@@ -189,7 +219,9 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The name of the series, which says where a unit was requested and does not hold."""
+        """The name of the series, which says where a unit was requested and does not
+        hold.
+        """
         return self.label + self.scale.suffix
 
     @property
@@ -204,7 +236,9 @@ class Row:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        values = zip(self.grid.periods, self.grid.values(self.series.series_id), strict=True)
+        values = zip(
+            self.grid.periods, self.grid.values(self.series.series_id), strict=True
+        )
         observed = [(period, value) for period, value in values if value is not None]
         return dict(observed[-self.last :])
 
@@ -220,7 +254,9 @@ class Row:
 
     @cached_property
     def percent(self) -> int:
-        """What the published numbers are multiplied by to be percent: 1 or 100; 0: they are not."""
+        """What the published numbers are multiplied by to be percent: 1 or 100; 0: they
+        are not.
+        """
         return percent_of(self.values.values())
 
     @property
@@ -231,16 +267,22 @@ class Row:
     @property
     def numbers(self) -> dict[Period, float]:
         """The numbers in the unit, by period, with all their digits."""
-        return {period: self.scale.number(value) for period, value in self.values.items()}
+        return {
+            period: self.scale.number(value) for period, value in self.values.items()
+        }
 
 
-def rows_of(grids: Iterable[Grid], unit: Unit | None = None, *, last: int = 0) -> list[Row]:
+def rows_of(
+    grids: Iterable[Grid], unit: Unit | None = None, *, last: int = 0
+) -> list[Row]:
     """Return the series of panels, panel by panel.
 
     Raises:
         ArgumentError: `unit` is not one that tables have.
     """
-    return in_unit([Row(grid, series, last=last) for grid in grids for series in grid.series], unit)
+    return in_unit(
+        [Row(grid, series, last=last) for grid in grids for series in grid.series], unit
+    )
 
 
 def in_unit(rows: list[Row], unit: Unit | None) -> list[Row]:
@@ -267,36 +309,55 @@ _DISTINCTIONS: tuple[Callable[[Line], object], ...] = (
 )
 
 
-def colours_of(charts: Sequence[Collection[Line]], entity_ids: Iterable[str]) -> dict[Line, int]:
-    """Return the number of each line's colour: lines of one identity have one in all charts.
+def colours_of(
+    charts: Sequence[Collection[Line]], entity_ids: Iterable[str]
+) -> dict[Line, int]:
+    """Return the number of each line's colour: lines of one identity have one in all
+    charts.
 
-    The identity is the entity, and what else distinguishes lines of one entity in a chart:
-    metric, scope path, basis, and so on.
+    The identity is the entity, and what else distinguishes lines of one entity in a
+    chart: metric, scope path, basis, and so on.
 
     Args:
-        charts: all charts of a question with all of their lines, also those without a value.
-        entity_ids: the entities in the order of the question, in which colours are given.
+        charts: all charts of a question with all of their lines, also those without a
+            value.
+        entity_ids: the entities in the order of the question, in which colours are
+            given.
     """
     lines = dict.fromkeys(line for chart in charts for line in chart)
-    identities: dict[Line, tuple[object, ...]] = {line: (line[0].entity_id,) for line in lines}
+    identities: dict[Line, tuple[object, ...]] = {
+        line: (line[0].entity_id,) for line in lines
+    }
     for distinction in _DISTINCTIONS:
-        longer = {line: (*identity, distinction(line)) for line, identity in identities.items()}
-        if any(len(set(map(longer.get, chart))) > len(set(map(identities.get, chart))) for chart in charts):
+        longer = {
+            line: (*identity, distinction(line))
+            for line, identity in identities.items()
+        }
+        if any(
+            len(set(map(longer.get, chart))) > len(set(map(identities.get, chart)))
+            for chart in charts
+        ):
             identities = longer
     places = {entity_id: place for place, entity_id in enumerate(entity_ids)}
-    in_order = sorted(dict.fromkeys(identities.values()), key=lambda identity: places[str(identity[0])])
+    in_order = sorted(
+        dict.fromkeys(identities.values()),
+        key=lambda identity: places[str(identity[0])],
+    )
     numbers = {identity: number for number, identity in enumerate(in_order)}
     return {line: numbers[identity] for line, identity in identities.items()}
 
 
 def heading(label: str, rows: Iterable[Row]) -> str:
-    """Return the line above tables: what their rows share, and what they are divided by."""
+    """Return the line above tables: what their rows share, and what they are divided
+    by.
+    """
     units = dict.fromkeys(row.unit for row in rows if row.unit)
     return ", ".join(filter(None, [label, *(f"in {unit}" for unit in units)]))
 
 
 def percent_of(values: Collection[Value]) -> int:
-    """Return what the numbers of a row are multiplied by to be percent; 0 if they are none.
+    """Return what the numbers of a row are multiplied by to be percent; 0 if they are
+    none.
 
     The text of the largest value shows whether 0.12 or 12 is written as 12 %.
     """
@@ -307,7 +368,9 @@ def percent_of(values: Collection[Value]) -> int:
     if match is None or not match["after"].strip(" )").startswith("%"):
         return 0
     magnitude = abs(_decimal(largest.number))
-    factors = [factor for factor in (1, 100) if _is_stated(match["digits"], magnitude * factor)]
+    factors = [
+        factor for factor in (1, 100) if _is_stated(match["digits"], magnitude * factor)
+    ]
     # A text so round that it is either shows neither; of zero both are right.
     return factors[0] if len(factors) == 1 or (factors and not magnitude) else 0
 
@@ -316,7 +379,8 @@ def tick_text(number: float, step: float, percent: int = 0) -> str:
     """Return the label of a tick of an axis, which is exactly its number.
 
     Args:
-        step: from one tick to the next. What is far below it is noise of the arithmetic.
+        step: from one tick to the next. What is far below it is noise of the
+            arithmetic.
         percent: as `percent_of` returns it.
     """
     if not 0 < step < _MOST_STEP or abs(number) >= _MOST_STEP:
@@ -342,7 +406,9 @@ def _is_stated(digits: str, magnitude: Decimal) -> bool:
 
 
 def _numbers(digits: str) -> Iterator[Decimal]:
-    """Yield the numbers that digits can mean: the last separator is decimal, or none is."""
+    """Yield the numbers that digits can mean: the last separator is decimal, or none
+    is.
+    """
     plain = re.sub(r"['\u2019\s]", "", digits)
     *_, last = re.split("[.,]", plain)
     whole = Decimal(re.sub("[.,]", "", plain))

@@ -1,4 +1,6 @@
-"""Panels for people: a table of their texts on a terminal or in a notebook, and what it leaves out."""
+"""Panels for people: a table of their texts on a terminal or in a notebook, and what it
+leaves out.
+"""
 
 from collections.abc import Callable, Sequence
 from textwrap import wrap
@@ -9,7 +11,12 @@ from asyncfin import checks
 from asyncfin.errors import printable, shorten
 from asyncfin.model.words import Unit
 from asyncfin.table import text
-from asyncfin.table.excerpt import MOST_PERIODS, MOST_SECTIONS, excerpt, excerpt_of_several
+from asyncfin.table.excerpt import (
+    MOST_PERIODS,
+    MOST_SECTIONS,
+    excerpt,
+    excerpt_of_several,
+)
 from asyncfin.table.notebook import panels_html
 from asyncfin.table.notes import facts, heading, title
 from asyncfin.table.rows import check_unit
@@ -25,7 +32,8 @@ _check_width = checks.whole_number(40).optional()
 
 @frozen(repr=False, eq=False)
 class Shown:
-    """A table for people: ``str`` and ``repr`` are its text, and a notebook shows it as HTML.
+    """A table for people: ``str`` and ``repr`` are its text, and a notebook shows it as
+    HTML.
 
     Neither is made, and no value decoded, before it is looked at.
     """
@@ -57,9 +65,13 @@ def show(panel: Result, unit: Unit | None = None, width: int | None = None) -> S
 
 
 def show_several(
-    panels: Sequence[Result], notes: Callable[[], Sequence[str]], unit: Unit | None, width: int | None
+    panels: Sequence[Result],
+    notes: Callable[[], Sequence[str]],
+    unit: Unit | None,
+    width: int | None,
 ) -> Shown:
-    """Return panels of several entities for people, in the same tables, with notes below.
+    """Return panels of several entities for people, in the same tables, with notes
+    below.
 
     Raises:
         ArgumentError: as for `show`.
@@ -85,11 +97,15 @@ def _text(
 ) -> str:
     width = _WIDTH if width is None else width
     if len(panels) > 1:
-        shown = text.latest(excerpt_of_several(panels, unit=unit), width, empty=True, clip=True)
+        shown = text.latest(
+            excerpt_of_several(panels, unit=unit), width, empty=True, clip=True
+        )
     else:
-        # In three steps, since each decodes texts: few sections, few series, then as many periods as fit.
+        # In three steps, since each decodes texts: few sections, few series, then as
+        # many periods as fit.
         whole = excerpt(panels, unit=unit).first_sections(MOST_SECTIONS)
-        # Widths follow from a few series: decoding the texts of all would take long for a large panel.
+        # Widths follow from a few series: decoding the texts of all would take long for
+        # a large panel.
         few = whole.latest([MOST_PERIODS] * len(whole.sections)).first(3 * _SERIES)
         shown = text.latest(few, width, clip=True).first(_SERIES)
     lines = [heading(panels)]
@@ -102,10 +118,13 @@ def _text(
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """Return a line of text as lines that fit; the lines of tables do, and their blanks count."""
+    """Return a line of text as lines that fit; the lines of tables do, and their blanks
+    count.
+    """
     line = shorten(line, _LONGEST)
     if (taken := text.cells(line)) <= width:
         return [line]
-    # textwrap counts characters: where some are two cells wide, half as many always fit.
+    # textwrap counts characters: where some are two cells wide, half as many always
+    # fit.
     room = width if taken == len(line) else width // 2
     return wrap(line, room, subsequent_indent="  ", break_on_hyphens=False)

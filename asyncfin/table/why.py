@@ -1,4 +1,6 @@
-"""Why a cell of a panel is empty, or a panel as a whole, as far as its responses and its catalogue show."""
+"""Why a cell of a panel is empty, or a panel as a whole, as far as its responses and
+its catalogue show.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,23 @@ from asyncfin.table.grid import Grid
 
 
 def why(
-    panel: Result, series_ids: Iterable[str], period: Period, *, named: Callable[[str], str] = str
+    panel: Result,
+    series_ids: Iterable[str],
+    period: Period,
+    *,
+    named: Callable[[str], str] = str,
 ) -> str | None:
-    """Return why none of several series has a value at a period, as `Panel.why` does; None if one has.
+    """Return why none of several series has a value at a period, as `Panel.why` does;
+    None if one has.
 
-    The series have one scope path. `named` returns how a name of the service is written in the sentence.
+    The series have one scope path. `named` returns how a name of the service is written
+    in the sentence.
     """
     grid = panel._grid
     several = [grid.by_id[each] for each in series_ids]
-    observed = sorted({at for series in several for at in grid.observed(series.series_id)})
+    observed = sorted(
+        {at for series in several for at in grid.observed(series.series_id)}
+    )
     if period in observed:
         return None
     return next(_reasons(grid, panel.unlisted, several, period, observed, named))
@@ -41,16 +51,25 @@ def _reasons(
     listed = grid.catalogue.periods  # oldest first
     if all(series.series_id in unlisted for series in several):
         yield "unlisted: the service left the series out of its responses"
-    if not listed or not listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end:
+    if (
+        not listed
+        or not listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end
+    ):
         yield f"outside the catalogue's span: {spanned(listed) or 'it has no periods'}"
-    if inactive := next(_inactive(grid.catalogue, several[0].scopes, period, named), None):
+    if inactive := next(
+        _inactive(grid.catalogue, several[0].scopes, period, named), None
+    ):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"
-    of_duration = [each for each in observed if each.duration_months == period.duration_months]
+    of_duration = [
+        each for each in observed if each.duration_months == period.duration_months
+    ]
     # In these the series may have values, so nothing is claimed about them.
     unknown = [
-        each for each in listed if each.duration_months == period.duration_months and not grid.covers(each)
+        each
+        for each in listed
+        if each.duration_months == period.duration_months and not grid.covers(each)
     ]
     if observed and not of_duration:
         durations = sorted({each.duration_months for each in observed})
@@ -72,12 +91,18 @@ def _reasons(
 def _inactive(
     catalogue: Catalogue, path: ScopePath, period: Period, named: Callable[[str], str]
 ) -> Iterator[str]:
-    """Yield the scopes of a path that were not active in any month of a period, and when they were active."""
+    """Yield the scopes of a path that were not active in any month of a period, and
+    when they were active.
+    """
     for scope in catalogue.listed_scopes(path):
         start, end = scope.active_start, scope.active_end
-        if (start and period.fiscal_end < start.fiscal_end) or (end and end.fiscal_end < period.fiscal_start):
+        if (start and period.fiscal_end < start.fiscal_end) or (
+            end and end.fiscal_end < period.fiscal_start
+        ):
             bounds = [
-                f"{word} {fiscal_month(month)}" for word, month in (("from", start), ("until", end)) if month
+                f"{word} {fiscal_month(month)}"
+                for word, month in (("from", start), ("until", end))
+                if month
             ]
             yield f"{named(scope.name or scope.scope_id)} was active {' '.join(bounds)}"
 
@@ -108,7 +133,9 @@ class Result(Protocol):
 
 
 def why_empty(panel: Result) -> str | None:
-    """Return why a panel has no value, as far as its catalogue shows; None if it has one."""
+    """Return why a panel has no value, as far as its catalogue shows; None if it has
+    one.
+    """
     if panel.value_count:
         return None
     series = panel._grid.series
@@ -118,23 +145,30 @@ def why_empty(panel: Result) -> str | None:
     cadences = dict.fromkeys(groups[each.reporting_group_id].cadence for each in series)
     when = span(panel.periods) if panel.periods else "the requested periods"
     return (
-        f"no values, because no series has one in {when}; the cadence of their reporting groups is"
-        f" {listed(list(cadences))}, and the catalogue has {span(panel.catalogue.periods)}"
+        f"no values, because no series has one in {when}; the cadence of their "
+        "reporting groups is"
+        f" {listed(list(cadences))}, and the catalogue has "
+        f"{span(panel.catalogue.periods)}"
         f"{_balances_hint(panel._grid)}: request other series or periods"
     )
 
 
 def _balances_hint(grid: Grid) -> str:
-    """Return that the catalogue has points in time, which a question for years does not include."""
+    """Return that the catalogue has points in time, which a question for years does not
+    include.
+    """
     points = sum(not period.duration_months for period in grid.catalogue.periods)
     if not points or not all(period.duration_months for period in grid.asked):
         return ""
     return (
-        f", {points:,} of them of duration 0, such as balances: FiscalRange includes these,"
+        f", {points:,} of them of duration 0, such as balances: FiscalRange includes "
+        "these,"
         " and rules such as Annual do not"
     )
 
 
 def span(periods: Sequence[Period]) -> str:
     """Return how many periods there are, and which."""
-    return counted(len(periods), "period") + (f", {spanned(periods)}" if periods else "")
+    return counted(len(periods), "period") + (
+        f", {spanned(periods)}" if periods else ""
+    )

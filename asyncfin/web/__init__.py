@@ -1,7 +1,8 @@
-"""Parts for web backends: errors as HTTP responses, handling visitors who leave, and the explorer.
+"""Parts for web backends: errors as HTTP responses, handling visitors who leave, and
+the explorer.
 
-`reply`, `http_error`, `check_offered`, `unless_gone` and `csv_cell` work with any framework and need no
-extra. `explorer` is an ASGI app, and needs the extra `web`.
+`reply`, `http_error`, `check_offered`, `unless_gone` and `csv_cell` work with any
+framework and need no extra. `explorer` is an ASGI app, and needs the extra `web`.
 """
 
 from typing import TYPE_CHECKING, Any

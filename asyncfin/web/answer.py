@@ -1,4 +1,6 @@
-"""What the page shows of panels: charts, the table, and notes, within the limits of a page."""
+"""What the page shows of panels: charts, the table, and notes, within the limits of a
+page.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 
@@ -45,14 +47,19 @@ class Content:
         return {period.duration_months for period in self.periods}
 
 
-def groups(question: Question, read: Sequence[Panel], catalogues: Sequence[Catalogue]) -> list[Group]:
-    """Return the charts of the panels that were read for a question, and of each the rows.
+def groups(
+    question: Question, read: Sequence[Panel], catalogues: Sequence[Catalogue]
+) -> list[Group]:
+    """Return the charts of the panels that were read for a question, and of each the
+    rows.
 
     Args:
         catalogues: those over which the question's periods were resolved.
     """
     over = question.divisor(read[0].catalogue) if question.view == "ratio" else ()
-    shown = {question.shown_of(panel, catalogues): panel for panel in read if len(panel)}
+    shown = {
+        question.shown_of(panel, catalogues): panel for panel in read if len(panel)
+    }
     return groups_of(
         # For growth a company may have the periods of a year before, and none of these.
         [panel for panel in shown if not _is_beside(panel, panel.periods)],
@@ -65,7 +72,10 @@ def groups(question: Question, read: Sequence[Panel], catalogues: Sequence[Catal
 
 
 def content(
-    question: Question, read: Sequence[Panel], catalogues: Sequence[Catalogue], marks: Marks
+    question: Question,
+    read: Sequence[Panel],
+    catalogues: Sequence[Catalogue],
+    marks: Marks,
 ) -> Content:
     """Return what the page shows of panels, of several companies or value versions."""
     every = groups(question, read, catalogues)
@@ -75,7 +85,11 @@ def content(
     charts = charts_of(every, most=MAX_LINES, is_log=question.is_log)
     bodies = bodies_of(every, shown, order=question.ordered, most=MAX_ROWS)
     names = entity_names(panel.catalogue for panel in read)
-    notes = [f"{names[panel.dataset.entity_id]}: {note}" for panel in panels for note in panel.notes]
+    notes = [
+        f"{names[panel.dataset.entity_id]}: {note}"
+        for panel in panels
+        for note in panel.notes
+    ]
     notes += notes_of_several(panels, shown)
     notes += [
         f"{names[panel.dataset.entity_id]} has none of these periods"
@@ -84,25 +98,39 @@ def content(
     ]
     notes += _without_divisor(every)
     notes += [
-        f"{chart.title}: {counted(chart.hidden, 'more line is', 'more lines are')} not drawn."
+        f"{chart.title}: {counted(chart.hidden, 'more line is', 'more lines are')} not "
+        "drawn."
         for chart in charts[:MAX_CHARTS]
         if chart.hidden
     ]
     if more := charts[MAX_CHARTS:]:
         titles = listed([chart.title for chart in more], 5)
-        notes.append(f"{counted(len(more), 'more chart is', 'more charts are')} not drawn: {titles}.")
+        notes.append(
+            f"{counted(len(more), 'more chart is', 'more charts are')} not drawn: "
+            f"{titles}."
+        )
     if len(periods) > len(shown):
-        earlier = counted(len(periods) - len(shown), "earlier period is", "earlier periods are")
+        earlier = counted(
+            len(periods) - len(shown), "earlier period is", "earlier periods are"
+        )
         notes.append(f"{earlier} not shown.")
     if (hidden := sum(len(group.rows) for group in every) - MAX_ROWS) > 0:
-        notes.append(f"{counted(hidden, 'more series is', 'more series are')} not shown.")
+        notes.append(
+            f"{counted(hidden, 'more series is', 'more series are')} not shown."
+        )
     notes = list(dict.fromkeys(notes))
-    return Content(shown, charts[:MAX_CHARTS], bodies, notes, marks, company_names(every))
+    return Content(
+        shown, charts[:MAX_CHARTS], bodies, notes, marks, company_names(every)
+    )
 
 
 def company_names(every: Iterable[Group]) -> list[str]:
     """Return the names of the companies that groups show, one for each company."""
-    datasets = {row.panel.dataset.entity_id: row.panel.dataset for group in every for row in group.rows}
+    datasets = {
+        row.panel.dataset.entity_id: row.panel.dataset
+        for group in every
+        for row in group.rows
+    }
     return [dataset.name for dataset in datasets.values()]
 
 
@@ -114,6 +142,9 @@ def _is_beside(panel: Panel, periods: Collection[Period]) -> bool:
 def _without_divisor(every: Sequence[Group]) -> list[str]:
     """Return a line for each company that does not have what the ratio divides by."""
     names = dict.fromkeys(
-        row.company for group in every for row in group.rows if row in group.over and group.over[row] is None
+        row.company
+        for group in every
+        for row in group.rows
+        if row in group.over and group.over[row] is None
     )
     return [f"{name} does not have what the ratio divides by." for name in names]

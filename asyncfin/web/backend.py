@@ -13,13 +13,17 @@ from asyncfin.tasks import TIME_IS_UP, cancel_and_wait
 
 T = TypeVar("T")
 Offer: TypeAlias = Container[str] | Callable[[str], Awaitable[bool]]
-"""The ids of the entities that a backend offers, or an async function that decides of an id."""
+"""The ids of the entities that a backend offers, or an async function that decides of
+an id.
+"""
 
 _log = logging.getLogger("asyncfin")
 
-# Where an error does not say when to come back: a pause of the bucket is over within seconds.
+# Where an error does not say when to come back: a pause of the bucket is over within
+# seconds.
 _RETRY_AFTER = 5
-# While the service fails, a client finds out at least this often whether it responds again.
+# While the service fails, a client finds out at least this often whether it responds
+# again.
 _OUTAGE = 30
 
 
@@ -28,7 +32,8 @@ class HttpError(NamedTuple):
 
     Attributes:
         status: the HTTP status.
-        text: a sentence for the visitor, without names of the backend or messages of the service.
+        text: a sentence for the visitor, without names of the backend or messages of
+            the service.
         headers: ``Retry-After`` with a 503.
     """
 
@@ -42,14 +47,17 @@ class ClientGoneError(Exception):
 
 
 class AsgiRequest(Protocol):
-    """A request with ASGI's `receive`, such as Starlette's, FastAPI's and Litestar's."""
+    """A request with ASGI's `receive`, such as Starlette's, FastAPI's and
+    Litestar's.
+    """
 
     @property
     def receive(self) -> Callable[[], Awaitable[Mapping[str, Any]]]: ...
 
 
 def http_error(error: BaseException) -> HttpError:
-    """Return the status, text and headers of the response for an error, and log the error unless it is a 400.
+    """Return the status, text and headers of the response for an error, and log the
+    error unless it is a 400.
 
     Only the text of a 400 is the error's: it names what the visitor has asked for.
 
@@ -74,31 +82,49 @@ def http_error(error: BaseException) -> HttpError:
         case errors.SelectionError():
             return HttpError(400, error.problem, {})
         case errors.NotFoundError():
-            found = HttpError(404, "no published dataset is available for this entity", {})
+            found = HttpError(
+                404, "no published dataset is available for this entity", {}
+            )
         case errors.AsyncfinError(attempts=0, concerns="service"):
-            text = f"the data service is not available at the moment; come back in {_OUTAGE} seconds"
+            text = (
+                "the data service is not available at the moment; come back in "
+                f"{_OUTAGE} seconds"
+            )
             found = HttpError(503, text, {"Retry-After": str(_OUTAGE)})
         case errors.BucketUnavailableError():
-            text = f"the figures can't be requested at the moment; come back in {_RETRY_AFTER} seconds"
+            text = (
+                "the figures can't be requested at the moment; come back in "
+                f"{_RETRY_AFTER} seconds"
+            )
             found = HttpError(503, text, {"Retry-After": str(_RETRY_AFTER)})
         case errors.RateLimitedError():
             seconds = _retry_after(error)
             text = f"too many requests at the moment; come back in {seconds} seconds"
             found = HttpError(503, text, {"Retry-After": str(seconds)})
         case TimeoutError() | errors.RequestTimeoutError():
-            found = HttpError(504, "the data did not arrive in time; try again later", {})
+            found = HttpError(
+                504, "the data did not arrive in time; try again later", {}
+            )
         case errors.AsyncfinError():
-            found = HttpError(502, "the data service did not deliver the data; try again later", {})
+            found = HttpError(
+                502, "the data service did not deliver the data; try again later", {}
+            )
         case _:
             raise error
-    _log.warning("HTTP %d for %s: %s", found.status, type(error).__name__, errors.printable(str(error)))
+    _log.warning(
+        "HTTP %d for %s: %s",
+        found.status,
+        type(error).__name__,
+        errors.printable(str(error)),
+    )
     return found
 
 
 def _retry_after(error: errors.RateLimitedError) -> int:
     """Return the whole seconds after which a visitor may come back, at least 1."""
     if isinstance(error, errors.AllowanceExhaustedError):
-        # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it would be too early.
+        # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it
+        # would be too early.
         return max(1, ceil((error.resume_at - datetime.now(UTC)).total_seconds()))
     return max(1, ceil(error.retry_after or _RETRY_AFTER))
 
@@ -106,11 +132,13 @@ def _retry_after(error: errors.RateLimitedError) -> int:
 async def check_offered(entity_id: str, offer: Offer) -> None:
     """Check that a backend offers an entity, before a request is spent on it.
 
-    A made-up id would cost a request of the account's allowance, for each new id that visitors send.
+    A made-up id would cost a request of the account's allowance, for each new id that
+    visitors send.
 
     Args:
         entity_id: the id that the visitor sent.
-        offer: a container of ids, or an async function that returns whether an id is offered.
+        offer: a container of ids, or an async function that returns whether an id is
+            offered.
 
     Raises:
         NotFoundError: it does not. `http_error` makes it a 404. No request is spent.
@@ -118,20 +146,28 @@ async def check_offered(entity_id: str, offer: Offer) -> None:
     is_offered = await offer(entity_id) if callable(offer) else entity_id in offer
     if not is_offered:
         raise errors.NotFoundError(
-            status=404, message="not offered by this backend", answered=False, entity_id=entity_id
+            status=404,
+            message="not offered by this backend",
+            answered=False,
+            entity_id=entity_id,
         )
 
 
-async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float) -> T:
-    """Return the result of `work`. If its visitor leaves or time is up, cancel it and wait for its end.
+async def unless_gone(
+    request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float
+) -> T:
+    """Return the result of `work`. If its visitor leaves or time is up, cancel it and
+    wait for its end.
 
-    Starlette, FastAPI and Litestar do not cancel a handler whose visitor has left. Call this after the
-    request's body has been read, since it listens to `request.receive` until it returns. Quart, Django and
-    aiohttp.web (with ``handler_cancellation=True``) cancel the handler: there, `asyncio.timeout` is enough.
+    Starlette, FastAPI and Litestar do not cancel a handler whose visitor has left. Call
+    this after the request's body has been read, since it listens to `request.receive`
+    until it returns. Quart, Django and aiohttp.web (with ``handler_cancellation=True``)
+    cancel the handler: there, `asyncio.timeout` is enough.
 
     Args:
-        request: Starlette's, FastAPI's or Litestar's request, or anything else with an ASGI `receive`; or an
-            awaitable that ends when the visitor has left. The awaitable is cancelled at the end.
+        request: Starlette's, FastAPI's or Litestar's request, or anything else with an
+            ASGI `receive`; or an awaitable that ends when the visitor has left. The
+            awaitable is cancelled at the end.
         work: an awaitable, such as ``client.query(...)``.
         seconds: how long the work may take.
 
@@ -142,7 +178,10 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
         Exception: whatever `work` raises, as itself.
     """
     if not inspect.isawaitable(work):
-        raise TypeError(f"work must be awaitable, such as client.query(...), not {type(work).__name__}")
+        raise TypeError(
+            "work must be awaitable, such as client.query(...), not "
+            f"{type(work).__name__}"
+        )
     try:
         visit = _end_of_visit(request)
     except BaseException:
@@ -153,13 +192,18 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
     tasks: list[Any] = [working]
     reason = None
     try:
-        # A question that needs no request is done in one turn: then the visitor need not be listened to.
+        # A question that needs no request is done in one turn: then the visitor need
+        # not be listened to.
         await asyncio.sleep(0)
         if not working.done():
             tasks.append(asyncio.ensure_future(visit))
-            # `asyncio.timeout` would end the work too, but not wait for its end if it is cancelled.
-            await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        # Work that is done counts, whatever else has happened in the same turn of the loop.
+            # `asyncio.timeout` would end the work too, but not wait for its end if it
+            # is cancelled.
+            await asyncio.wait(
+                tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        # Work that is done counts, whatever else has happened in the same turn of the
+        # loop.
         if working.done():
             return working.result()
         if tasks[-1].done():
@@ -171,7 +215,9 @@ async def unless_gone(request: AsgiRequest | Awaitable[object], work: Awaitable[
         if len(tasks) == 1 and inspect.iscoroutine(visit):
             visit.close()
         elif len(tasks) == 1:
-            tasks.append(asyncio.ensure_future(visit))  # the caller's own, which is cancelled too
+            tasks.append(
+                asyncio.ensure_future(visit)
+            )  # the caller's own, which is cancelled too
         await cancel_and_wait(tasks, reason)
 
 
@@ -181,9 +227,12 @@ def _end_of_visit(request: AsgiRequest | Awaitable[object]) -> Awaitable[object]
     if inspect.isawaitable(request):
         return request
     raise TypeError(
-        "unless_gone takes the request of Starlette, FastAPI or Litestar, or an awaitable that ends when the"
-        f" visitor has left, not {type(request).__name__}; Quart, Django and aiohttp.web (with"
-        " handler_cancellation=True) cancel the handler by themselves: use asyncio.timeout there"
+        "unless_gone takes the request of Starlette, FastAPI or Litestar, or an "
+        "awaitable that ends when the"
+        f" visitor has left, not {type(request).__name__}; Quart, Django and "
+        "aiohttp.web (with"
+        " handler_cancellation=True) cancel the handler by themselves: use "
+        "asyncio.timeout there"
     )
 
 

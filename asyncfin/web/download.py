@@ -16,7 +16,9 @@ _SIGNIFICANT = 12
 
 
 def view_csv(groups: Sequence[Group]) -> str:
-    """Return a view as CSV (RFC 4180): a line for each series and each period of the panels, oldest first."""
+    """Return a view as CSV (RFC 4180): a line for each series and each period of the
+    panels, oldest first.
+    """
     text = io.StringIO()
     writer = csv.writer(text)
     columns = ("period_label", "view", "unit", "number", "shown", "text")
@@ -44,15 +46,24 @@ def view_csv(groups: Sequence[Group]) -> str:
                     "" if shown is None else exact(shown),
                     "" if cell.text == GAP else cell.text,
                 ]
-                writer.writerow([csv_cell(each) if isinstance(each, str) else each for each in line])
+                writer.writerow(
+                    [csv_cell(each) if isinstance(each, str) else each for each in line]
+                )
     return text.getvalue()
 
 
 def file_stem(companies: Sequence[str], view: str, title: str = "") -> str:
-    """Return the name of a file without its suffix: the first company, how many more, and what it shows."""
+    """Return the name of a file without its suffix: the first company, how many more,
+    and what it shows.
+    """
     first, *others = companies or [""]
     more = f"and-{len(others)}-more" if others else ""
-    parts = (_plain(first) or "company", more, _plain(title), "" if view == "values" else view)
+    parts = (
+        _plain(first) or "company",
+        more,
+        _plain(title),
+        "" if view == "values" else view,
+    )
     return "-".join(filter(None, parts))
 
 

@@ -1,8 +1,9 @@
-"""The explorer: a page on which people choose a company's series and see their values and costs.
+"""The explorer: a page on which people choose a company's series and see their values
+and costs.
 
-A GET never sends a request to the service: it shows values only if they are cached. What may spend a request
-is a POST, and is refused unless it comes from the explorer's own page. Other host names that point at this
-machine are refused.
+A GET never sends a request to the service: it shows values only if they are cached.
+What may spend a request is a POST, and is refused unless it comes from the explorer's
+own page. Other host names that point at this machine are refused.
 """
 
 import os
@@ -67,16 +68,19 @@ R = TypeVar("R", bound=Response)
 MAX_SERIES_SHOWN = 400
 
 _SECONDS = 300.0
-# The age of a known catalogue does not matter if the question is read with its entity id, nor that of values
-# which the page already shows.
+# The age of a known catalogue does not matter if the question is read with its entity
+# id, nor that of values which the page already shows.
 _ANY_AGE = 1e9
-# What is made of many values must neither stop the event loop nor take the threads of all other work.
+# What is made of many values must neither stop the event loop nor take the threads of
+# all other work.
 _THREADS = 4
 _LOCAL = ("127.0.0.1", "localhost")
-# Only our own files: if a text of the service were taken for markup, it could load and run nothing.
+# Only our own files: if a text of the service were taken for markup, it could load and
+# run nothing.
 _HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self';"
         " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     # Answers belong to the account behind the page, so no shared cache may keep them.
@@ -89,7 +93,8 @@ _ADVICE = {
     400: "Change the question and ask again.",
     404: "Check the company's id, and whether the account may read it.",
     500: "Tell the operator of this page.",
-    502: "Tell the operator of this page: the service refused the account, or did not keep its promises.",
+    502: "Tell the operator of this page: the service refused the account, or did not "
+    "keep its promises.",
     503: "Come back later.",
     504: "Ask again, or for less.",
 }
@@ -107,34 +112,44 @@ def explorer(
 
         app.mount("/explore", explorer(get_client, entity_ids))
 
-    The page shows the companies, the series of one with a search box, rules for periods, what a question
-    costs before and after, the values of up to 20 companies as a table and as charts, and the Python for the
-    same. The URL contains the whole question. Opening it shows the values if they are cached, and younger
-    than the client's `max_age`; so give the client a cache.
+    The page shows the companies, the series of one with a search box, rules for
+    periods, what a question costs before and after, the values of up to 20 companies as
+    a table and as charts, and the Python for the same. The URL contains the whole
+    question. Opening it shows the values if they are cached, and younger than the
+    client's `max_age`; so give the client a cache.
 
     Args:
-        client: a client, or a function of no arguments that returns the running one: a mounted app's own
-            lifespan does not run, so the host makes the client and closes it.
-        entities: the ids of the companies to offer, or a mapping of ids to names. All other ids are 404.
-            Once a company has been read, the page calls it by the name that the service gives.
-        hosts: the host names that the page may be reached under. Any other Host header is refused with 400,
-            so that no foreign page can reach it by another name.
-        example: the path and query of a question to open first, in place of the list of companies.
-        history: the folder or URL of an extraction with a change feed, as for `read_changes`: the table then
-            marks what changed with the last publication of each company (extra ``arrow``). The feed is read
-            at each visit, in a thread. Where it can't be read, the page says so.
+        client: a client, or a function of no arguments that returns the running one: a
+            mounted app's own lifespan does not run, so the host makes the client and
+            closes it.
+        entities: the ids of the companies to offer, or a mapping of ids to names. All
+            other ids are 404. Once a company has been read, the page calls it by the
+            name that the service gives.
+        hosts: the host names that the page may be reached under. Any other Host header
+            is refused with 400, so that no foreign page can reach it by another name.
+        example: the path and query of a question to open first, in place of the list of
+            companies.
+        history: the folder or URL of an extraction with a change feed, as for
+            `read_changes`: the table then marks what changed with the last publication
+            of each company (extra ``arrow``). The feed is read at each visit, in a
+            thread. Where it can't be read, the page says so.
 
     Raises:
-        ArgumentError: an argument is not as described; a single id or host name has to be in a list.
+        ArgumentError: an argument is not as described; a single id or host name has to
+            be in a list.
         SelectionError: one of `entities` is not an entity id.
-        ImportError: the extra `web` is not installed, or for `history` the extra ``arrow``.
+        ImportError: the extra `web` is not installed, or for `history` the extra
+            ``arrow``.
     """
     if not isinstance(client, Client) and not callable(client):
         raise ArgumentError(
-            f"client must be a Client, or a function that returns it, not {checks.short_repr(client)}"
+            "client must be a Client, or a function that returns it, not "
+            f"{checks.short_repr(client)}"
         )
     checks.several("entities", entities, "entity ids")
-    names = dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
+    names = (
+        dict(entities) if isinstance(entities, Mapping) else dict.fromkeys(entities, "")
+    )
     for each in names:
         check_entity_id(each)
     checks.several("hosts", hosts, "host names")
@@ -143,10 +158,12 @@ def explorer(
         # An IPv6 address has colons too, but several.
         if not isinstance(host, str) or not host or "/" in host or host.count(":") == 1:
             raise ArgumentError(
-                "hosts must be host names such as figures.example, without scheme and port,"
+                "hosts must be host names such as figures.example, without scheme and "
+                "port,"
                 f" not {checks.short_repr(host)}"
             )
-    # Called at each request: a host makes its client when it starts, which is after this.
+    # Called at each request: a host makes its client when it starts, which is after
+    # this.
     pages = _Pages(
         client if callable(client) else lambda: client,
         names,
@@ -166,10 +183,13 @@ def explorer(
             Route("/company/{entity_id}/progress", pages.progress),
             Mount("/static", StaticFiles(directory=Path(__file__).with_name("static"))),
         ],
-        # In lower case, as browsers send them: older versions of Starlette compare them as they are written.
+        # In lower case, as browsers send them: older versions of Starlette compare them
+        # as they are written.
         middleware=[
             Middleware(
-                TrustedHostMiddleware, allowed_hosts=[host.lower() for host in hosts], www_redirect=False
+                TrustedHostMiddleware,
+                allowed_hosts=[host.lower() for host in hosts],
+                www_redirect=False,
             )
         ],
         exception_handlers={
@@ -182,10 +202,16 @@ def explorer(
 
 
 class _Pages:
-    """The endpoints. `names` maps the ids of the companies offered to their names, as far as known."""
+    """The endpoints. `names` maps the ids of the companies offered to their names, as
+    far as known.
+    """
 
     def __init__(
-        self, client: Callable[[], Client], names: dict[str, str], example: str, history: History | None
+        self,
+        client: Callable[[], Client],
+        names: dict[str, str],
+        example: str,
+        history: History | None,
     ) -> None:
         self._client = client
         self._names = names
@@ -194,7 +220,10 @@ class _Pages:
         self._progress: dict[str, _Progress] = {}
         self._limiter = anyio.CapacityLimiter(_THREADS)
         self._templates = Environment(
-            loader=PackageLoader("asyncfin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+            loader=PackageLoader("asyncfin.web"),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
         )
         self._templates.filters["printable"] = printable
 
@@ -202,12 +231,16 @@ class _Pages:
         if self._example and "companies" not in request.query_params:
             root = request.scope.get("root_path", "")
             return RedirectResponse(f"{root}{self._example}", headers=_HEADERS)
-        return await self._page(request, "start.html", lambda: {"example": self._example})
+        return await self._page(
+            request, "start.html", lambda: {"example": self._example}
+        )
 
     async def company(self, request: Request) -> Response:
-        """Return the page with the question of its URL, and with its values if all of them are cached.
+        """Return the page with the question of its URL, and with its values if all of
+        them are cached.
 
-        Only a visit reads the cache: what a foreign page can trigger gets the form alone.
+        Only a visit reads the cache: what a foreign page can trigger gets the form
+        alone.
         """
         question = self._question(request, fields_of(request.url.query))
         cached: list[Catalogue | None] = [None] * len(question.companies)
@@ -215,7 +248,10 @@ class _Pages:
         marks, cost, problem = Marks(), dict[str, Any](), ""
         if is_visit(request.headers):
             publications = publications_of(self._client())
-            cached = [await read_cached_catalogue(publications, each) for each in question.companies]
+            cached = [
+                await read_cached_catalogue(publications, each)
+                for each in question.companies
+            ]
         catalogues = [each for each in cached if each is not None]
         if question.series and len(catalogues) == len(cached):
             try:
@@ -243,24 +279,38 @@ class _Pages:
             "page.html",
             build,
             question=question,
-            missing=[each for each, known in zip(question.companies, cached, strict=True) if known is None],
+            missing=[
+                each
+                for each, known in zip(question.companies, cached, strict=True)
+                if known is None
+            ],
             # A link of this page itself: its visitor wants to see the series.
             load=request.headers.get("sec-fetch-site") == "same-origin",
         )
 
     async def series(self, request: Request) -> Response:
-        """Return the series that match the search, and the selected ones. Reads the catalogue."""
+        """Return the series that match the search, and the selected ones. Reads the
+        catalogue.
+        """
         question, _ = await self._asked(request)
-        catalogue = await unless_gone(request, self._client().catalogue(question.companies[0]), _SECONDS)
+        catalogue = await unless_gone(
+            request, self._client().catalogue(question.companies[0]), _SECONDS
+        )
         self._names[catalogue.entity_id] = catalogue.name
-        return await self._page(request, "series.html", lambda: self._series(question, catalogue))
+        return await self._page(
+            request, "series.html", lambda: self._series(question, catalogue)
+        )
 
     async def cost(self, request: Request) -> Response:
-        """Return how many requests the question would spend. Reads catalogues that are not known."""
+        """Return how many requests the question would spend. Reads catalogues that are
+        not known.
+        """
         question, _ = await self._asked(request)
         if not question.series:
             return await self._page(request, "cost.html", dict)
-        reading = catalogues_of(publications_of(self._client()), question.companies, max_age=_ANY_AGE)
+        reading = catalogues_of(
+            publications_of(self._client()), question.companies, max_age=_ANY_AGE
+        )
         each = await unless_gone(request, reading, _SECONDS)
         if each.failed:
             raise each.ended or next(iter(each.failed.values()))
@@ -271,7 +321,8 @@ class _Pages:
         """Return the table, the charts, what was spent, and the Python for the same."""
         question, _ = await self._asked(request)
         question.check_view()
-        # Visitors who request values of one company at the same time all see the progress of the last one.
+        # Visitors who request values of one company at the same time all see the
+        # progress of the last one.
         progress = self._progress[question.companies[0]] = _Progress(question.companies)
         with self._client().observed(progress):
             received = await unless_gone(request, self._read(question), _SECONDS)
@@ -281,7 +332,8 @@ class _Pages:
         """Return another view of the values that the page shows. No request.
 
         Raises:
-            HTTPException: 409: the client has not cached them, or the service has refused a company since.
+            HTTPException: 409: the client has not cached them, or the service has
+                refused a company since.
         """
         question, form = await self._asked(request)
         question.check_view()
@@ -289,9 +341,14 @@ class _Pages:
         return await self._answered(request, question, received)
 
     async def cell(self, request: Request) -> Response:
-        """Return what a value is and where it comes from, or why there is none. No request but `spend`."""
+        """Return what a value is and where it comes from, or why there is none. No
+        request but `spend`.
+        """
         question, form = await self._asked(request)
-        given = [form.get(f"cell_{name}", [""])[-1] for name in ("company", "version", "series", "period")]
+        given = [
+            form.get(f"cell_{name}", [""])[-1]
+            for name in ("company", "version", "series", "period")
+        ]
         company, version, series_id, label = given
         period = Period.parse(label)
         received = await self._seen(request, question, form)
@@ -314,7 +371,10 @@ class _Pages:
             row = row_of(panel, shown, names[company])
             value = row.values.get(period)
             # None: there is a value, but outside of the company's window.
-            why = panel.why(series_id, period) or f"not requested: the question does not include {period}"
+            why = (
+                panel.why(series_id, period)
+                or f"not requested: the question does not include {period}"
+            )
             return {
                 "row": row,
                 "period": period,
@@ -328,7 +388,9 @@ class _Pages:
         return _said(await self._page(request, "cell.html", build), received)
 
     async def csv(self, request: Request) -> Response:
-        """Return all values of the question in the view of the page, as CSV. No request without `spend`."""
+        """Return all values of the question in the view of the page, as CSV. No request
+        without `spend`.
+        """
         question, form = await self._asked(request)
         question.check_view()
         received = await self._seen(request, question, form)
@@ -339,12 +401,17 @@ class _Pages:
 
         body, name = await self._in_thread(build)
         disposition = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-        return _said(Response(body, media_type="text/csv", headers={**_HEADERS, **disposition}), received)
+        return _said(
+            Response(body, media_type="text/csv", headers={**_HEADERS, **disposition}),
+            received,
+        )
 
     async def progress(self, request: Request) -> Response:
         """Return how many queries were answered since values were last requested."""
         progress = self._progress.get(self._entity_id(request))
-        return JSONResponse({"answered": progress.answered if progress else 0}, headers=_HEADERS)
+        return JSONResponse(
+            {"answered": progress.answered if progress else 0}, headers=_HEADERS
+        )
 
     def _series(self, question: Question, catalogue: Catalogue) -> dict[str, Any]:
         """Return what the list of series shows."""
@@ -357,9 +424,15 @@ class _Pages:
             "question": question,
             "catalogue": catalogue,
             "chosen": chosen,
-            "unknown": [each for each in question.series if each not in chosen and each not in catalogue],
+            "unknown": [
+                each
+                for each in question.series
+                if each not in chosen and each not in catalogue
+            ],
             # In the order of the search, or by group and path.
-            "listed": [(row_text(catalogue, each), each) for each in listed] if question.search else [],
+            "listed": [(row_text(catalogue, each), each) for each in listed]
+            if question.search
+            else [],
             "tree": [] if question.search else _tree(catalogue, listed),
             "found": len(found),
             "close": found.close,
@@ -367,9 +440,14 @@ class _Pages:
         }
 
     async def _kept(
-        self, question: Question, catalogues: Sequence[Catalogue], *, max_age: float | None
+        self,
+        question: Question,
+        catalogues: Sequence[Catalogue],
+        *,
+        max_age: float | None,
     ) -> "_Received | None":
-        """Return what the page shows if all of it is cached, and None otherwise. No request.
+        """Return what the page shows if all of it is cached, and None otherwise. No
+        request.
 
         Raises:
             SelectionError: as for `Client.query`.
@@ -381,7 +459,8 @@ class _Pages:
                 publications, _several(question, catalogues, version, max_age)
             )
             if comparison is None or any(
-                each.dataset.dataset_id != current[each.dataset.entity_id] for each in comparison
+                each.dataset.dataset_id != current[each.dataset.entity_id]
+                for each in comparison
             ):
                 return None
             comparisons.append(comparison)
@@ -393,12 +472,17 @@ class _Pages:
         """Return the answers of the publications that the page shows.
 
         Raises:
-            HTTPException: 409: the client has not cached them, and the form does not allow to spend.
+            HTTPException: 409: the client has not cached them, and the form does not
+                allow to spend.
         """
         publications, catalogues = publications_of(self._client()), list[Catalogue]()
-        shown = dict(each.split(" ", 1) for each in form.get("publication", ()) if " " in each)
+        shown = dict(
+            each.split(" ", 1) for each in form.get("publication", ()) if " " in each
+        )
         for entity_id in question.companies:
-            catalogue = await read_cached_catalogue(publications, entity_id, max_age=_ANY_AGE)
+            catalogue = await read_cached_catalogue(
+                publications, entity_id, max_age=_ANY_AGE
+            )
             if catalogue is not None and catalogue.dataset_id == shown.get(entity_id):
                 catalogues.append(catalogue)
         if catalogues and len(catalogues) == len(shown):
@@ -409,13 +493,27 @@ class _Pages:
             raise HTTPException(409, "these values are not cached any more")
         return await unless_gone(request, self._read(question), _SECONDS)
 
-    async def _cost(self, question: Question, catalogues: Sequence[Catalogue]) -> dict[str, Any]:
-        """Return how many series the question has, and how many requests they take. No request."""
-        select, publications = question.select(catalogues[0]), publications_of(self._client())
-        plans = await plans_of(publications, catalogues, select, question.periods, question.versions)
+    async def _cost(
+        self, question: Question, catalogues: Sequence[Catalogue]
+    ) -> dict[str, Any]:
+        """Return how many series the question has, and how many requests they take. No
+        request.
+        """
+        select, publications = (
+            question.select(catalogues[0]),
+            publications_of(self._client()),
+        )
+        plans = await plans_of(
+            publications, catalogues, select, question.periods, question.versions
+        )
         series = sum(len(plan.series) for plan in plans)
-        # Each company has what it has; of a single one that has nothing the error says what is wrong.
-        if not series and len(catalogues) == 1 and (error := judge(catalogues[0], select).error()):
+        # Each company has what it has; of a single one that has nothing the error says
+        # what is wrong.
+        if (
+            not series
+            and len(catalogues) == 1
+            and (error := judge(catalogues[0], select).error())
+        ):
             raise error
         return {"series": series, "requests": sum(plan.requests for plan in plans)}
 
@@ -433,15 +531,21 @@ class _Pages:
             await compare(publications, _several(question, catalogues, version))
             for version in question.versions
         ]
-        failed = each.failed | {name: error for one in comparisons for name, error in one.failed.items()}
+        failed = each.failed | {
+            name: error for one in comparisons for name, error in one.failed.items()
+        }
         if not any(map(len, comparisons)):
             raise next(iter(failed.values()))
         return _Received(question, catalogues, comparisons, failed, cost["requests"])
 
-    async def _answered(self, request: Request, question: Question, received: "_Received") -> HTMLResponse:
+    async def _answered(
+        self, request: Request, question: Question, received: "_Received"
+    ) -> HTMLResponse:
         marks = await self._marks(question, received)
         return await self._page(
-            request, "answer.html", lambda: self._shown(request, question, received, marks)
+            request,
+            "answer.html",
+            lambda: self._shown(request, question, received, marks),
         )
 
     async def _marks(self, question: Question, received: "_Received") -> Marks:
@@ -464,14 +568,20 @@ class _Pages:
         shown = content(question, panels, received.catalogues, marks)
         return {
             "content": shown,
-            "publications": {each.dataset.entity_id: each.dataset.dataset_id for each in panels}.items(),
+            "publications": {
+                each.dataset.entity_id: each.dataset.dataset_id for each in panels
+            }.items(),
             "divisors": question.divisors(received.catalogues),
             "cell_path": f"{path}/cell",
-            "chart_file": lambda chart: f"{file_stem(shown.companies, question.view, chart.title)}.png",
+            "chart_file": lambda chart: (
+                f"{file_stem(shown.companies, question.view, chart.title)}.png"
+            ),
             "spent": received.spent,
             "planned": received.planned,
             "anchors": dict.fromkeys(
-                (names[each.dataset.entity_id], each.anchor) for each in panels if each.anchor
+                (names[each.dataset.entity_id], each.anchor)
+                for each in panels
+                if each.anchor
             ),
             "notes": [*self._missing(received), *shown.notes],
             "python": question.python(panels[0].catalogue),
@@ -486,28 +596,40 @@ class _Pages:
             if entity_id in received.failed:
                 lines.append(f"{name}: {http_error(received.failed[entity_id]).text}.")
             elif not any(entity_id in one for one in received.comparisons):
-                # Another view of values that were read before: why is not known any more.
-                lines.append(f"{name} could not be read when these values were requested.")
+                # Another view of values that were read before: why is not known any
+                # more.
+                lines.append(
+                    f"{name} could not be read when these values were requested."
+                )
             for one in received.comparisons:
                 missing = without_periods(one.missing.get(entity_id, {}))
                 lines += [
-                    f"{name} does not have {listed([words.get(each, each) for each in ids])}."
+                    f"{name} does not have "
+                    f"{listed([words.get(each, each) for each in ids])}."
                     for ids in missing.values()
                 ]
         return list(dict.fromkeys(lines))
 
     async def refused(self, request: Request, error: Exception) -> Response:
-        """Return an error as a sentence and advice, as a page or in place of the fragment."""
+        """Return an error as a sentence and advice, as a page or in place of the
+        fragment.
+        """
         answer = (
             HttpError(error.status_code, str(error.detail), dict(error.headers or {}))
             if isinstance(error, HTTPException)
             else http_error(error)
         )
         text = (
-            problem_of(error) if isinstance(error, SelectionError) and answer.status == 400 else answer.text
+            problem_of(error)
+            if isinstance(error, SelectionError) and answer.status == 400
+            else answer.text
         )
         context = {"text": text, "advice": _ADVICE.get(answer.status, "")}
-        template = "error.html" if request.headers.get("hx-request") == "true" else "error_page.html"
+        template = (
+            "error.html"
+            if request.headers.get("hx-request") == "true"
+            else "error_page.html"
+        )
         response = await self._page(request, template, lambda: context)
         response.status_code = answer.status
         response.headers.update(answer.headers)
@@ -522,14 +644,20 @@ class _Pages:
         if entity_id not in self._names:
             raise HTTPException(404, "this page does not offer that company")
 
-    def _question(self, request: Request, form: Mapping[str, Sequence[str]]) -> Question:
+    def _question(
+        self, request: Request, form: Mapping[str, Sequence[str]]
+    ) -> Question:
         question = Question.of(self._entity_id(request), form)
         for each in question.companies:
             self._check_offered(each)
         return question
 
-    async def _asked(self, request: Request) -> tuple[Question, Mapping[str, Sequence[str]]]:
-        """Return the question of a form that the explorer's own page has sent, and the form."""
+    async def _asked(
+        self, request: Request
+    ) -> tuple[Question, Mapping[str, Sequence[str]]]:
+        """Return the question of a form that the explorer's own page has sent, and the
+        form.
+        """
         self._entity_id(request)
         form = await received_form(request)
         return self._question(request, form), form
@@ -538,9 +666,15 @@ class _Pages:
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
     async def _page(
-        self, request: Request, template: str, build: Callable[[], Mapping[str, Any]], **context: object
+        self,
+        request: Request,
+        template: str,
+        build: Callable[[], Mapping[str, Any]],
+        **context: object,
     ) -> HTMLResponse:
-        """Return a page or a fragment; `build` returns what is made of many values, and runs in a thread."""
+        """Return a page or a fragment; `build` returns what is made of many values, and
+        runs in a thread.
+        """
 
         def render() -> str:
             return self._templates.get_template(template).render(
@@ -583,9 +717,16 @@ class _Received:
 
     @property
     def panels(self) -> list[Panel]:
-        """The panels in the order of the question, the versions of a company one after the other."""
+        """The panels in the order of the question, the versions of a company one after
+        the other.
+        """
         ids = self.question.companies
-        return [one[entity_id] for entity_id in ids for one in self.comparisons if entity_id in one]
+        return [
+            one[entity_id]
+            for entity_id in ids
+            for one in self.comparisons
+            if entity_id in one
+        ]
 
     @property
     def spent(self) -> int:
@@ -598,9 +739,13 @@ def _several(
     version: ValueVersion,
     max_age: float | None = None,
 ) -> SeveralQuestion:
-    """Return the question to the companies whose catalogues are known, in the same periods for all."""
+    """Return the question to the companies whose catalogues are known, in the same
+    periods for all.
+    """
     select, periods = question.select(catalogues[0]), question.to_read(catalogues)
-    return SeveralQuestion([each.entity_id for each in catalogues], select, periods, version, max_age)
+    return SeveralQuestion(
+        [each.entity_id for each in catalogues], select, periods, version, max_age
+    )
 
 
 class _Progress:
@@ -628,14 +773,19 @@ async def _gone(request: Request, error: Exception) -> Response:
 def _tree(
     catalogue: Catalogue, series: Iterable[CatalogueSeries]
 ) -> list[tuple[str, list[tuple[str, list[tuple[str, CatalogueSeries]]]]]]:
-    """Return series by the names of their reporting group and scope path, each with the text of its row."""
+    """Return series by the names of their reporting group and scope path, each with the
+    text of its row.
+    """
     tree: dict[str, dict[str, list[tuple[str, CatalogueSeries]]]] = {}
     for each in series:
         paths = tree.setdefault(each.reporting_group_id, {})
         path = " / ".join(catalogue.scope_names(each.scopes))
         paths.setdefault(path, []).append((row_text(catalogue, each), each))
     # Groups may share a name.
-    return [(catalogue.by_group[group].name, list(paths.items())) for group, paths in tree.items()]
+    return [
+        (catalogue.by_group[group].name, list(paths.items()))
+        for group, paths in tree.items()
+    ]
 
 
 def _said(response: R, received: _Received) -> R:
@@ -645,8 +795,15 @@ def _said(response: R, received: _Received) -> R:
 
 
 def _months(period: Period) -> str:
-    return f"{counted(period.duration_months, 'month')} to fiscal month {period.end_month} of {period.year}"
+    return (
+        f"{counted(period.duration_months, 'month')} to fiscal month "
+        f"{period.end_month} of {period.year}"
+    )
 
 
 def _reported(period: Period | None) -> str:
-    return "not stated" if period is None else f"fiscal month {period.end_month} of {period.year}"
+    return (
+        "not stated"
+        if period is None
+        else f"fiscal month {period.end_month} of {period.year}"
+    )

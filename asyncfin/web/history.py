@@ -31,7 +31,12 @@ _SECONDS = 10
 # Reads of a feed that hangs must not take the threads of all other work.
 _THREADS = 4
 _MOST_VANISHED = 20
-_WORDS = {"appeared": "new", "restated": "restated", "relabelled": "relabelled", "vanished": "vanished"}
+_WORDS = {
+    "appeared": "new",
+    "restated": "restated",
+    "relabelled": "relabelled",
+    "vanished": "vanished",
+}
 
 
 @frozen
@@ -39,9 +44,11 @@ class Marks:
     """What changed with the last publications.
 
     Attributes:
-        cells: what is said next to a changed value: ``"new"``, ``"was 1.76"``, ``"relabelled"``.
+        cells: what is said next to a changed value: ``"new"``, ``"was 1.76"``,
+            ``"relabelled"``.
         notes: a sentence for each company.
-        vanished: a line for each value that vanished, also of a series that is not listed any more.
+        vanished: a line for each value that vanished, also of a series that is not
+            listed any more.
     """
 
     cells: Mapping[Cell, str] = field(factory=dict)
@@ -77,15 +84,33 @@ class History:
         read = partial(latest_changes, self._feed, dict.fromkeys(entity_ids, metrics))
         try:
             async with asyncio.timeout(_SECONDS):
-                latest = await anyio.to_thread.run_sync(read, limiter=self._threads, abandon_on_cancel=True)
+                latest = await anyio.to_thread.run_sync(
+                    read, limiter=self._threads, abandon_on_cancel=True
+                )
             return _marks(panels, wanted, latest)
-        # TimeoutError is an OSError. The last three: rows as no version of this library writes them.
-        except (AsyncfinError, OSError, ImportError, LookupError, TypeError, ValueError) as error:
-            _log.warning("the change feed can't be read: %s: %s", type(error).__name__, printable(str(error)))
-            return Marks(notes=["What changed is not shown: the change feed can't be read."])
+        # TimeoutError is an OSError. The last three: rows as no version of this library
+        # writes them.
+        except (
+            AsyncfinError,
+            OSError,
+            ImportError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
+            _log.warning(
+                "the change feed can't be read: %s: %s",
+                type(error).__name__,
+                printable(str(error)),
+            )
+            return Marks(
+                notes=["What changed is not shown: the change feed can't be read."]
+            )
 
 
-def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, LatestChanges]) -> Marks:
+def _marks(
+    panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, LatestChanges]
+) -> Marks:
     cells: dict[Cell, str] = {}
     notes: list[str] = []
     # A value can vanish from both versions, in the same words.
@@ -97,7 +122,10 @@ def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, La
         if changes is None:
             notes.append(f"{name} is not in the change feed.")
         elif not is_same_publication(changes.dataset_id, own[0].dataset.dataset_id):
-            notes.append(f"{name}: the change feed ends with another publication, so changes are not marked.")
+            notes.append(
+                f"{name}: the change feed ends with another publication, so changes "
+                "are not marked."
+            )
         elif changes.is_first:
             notes.append(f"{name}: the change feed begins with this publication.")
         else:
@@ -119,7 +147,9 @@ def _marks(panels: Sequence[Panel], wanted: set[Triple], latest: Mapping[str, La
 def _changed(
     panel: Panel, wanted: set[Triple], rows: Iterable[dict[str, Any]]
 ) -> Iterable[tuple[dict[str, Any], Cell | None]]:
-    """Yield the changes of a panel's series, each with its cell; None: the panel does not have it."""
+    """Yield the changes of a panel's series, each with its cell; None: the panel does
+    not have it.
+    """
     by_triple: dict[Triple, list[Series]] = {}
     for series in panel:
         by_triple.setdefault(written_triple(series), []).append(series)
@@ -129,14 +159,27 @@ def _changed(
             continue
         period = Period(row["year"], row["end_month"], row["duration_months"])
         same = by_triple.get(triple, [])
-        # An id may change with the publication, unless it distinguishes several series of one triple.
-        found = same if len(same) == 1 else [each for each in same if each.series_id == row["series_id"]]
+        # An id may change with the publication, unless it distinguishes several series
+        # of one triple.
+        found = (
+            same
+            if len(same) == 1
+            else [each for each in same if each.series_id == row["series_id"]]
+        )
         has_vanished = row["change"] == "vanished"
         if not found:
             if has_vanished:
                 yield row, None
         elif (period in dict(found[0].observations())) != has_vanished:
-            yield row, (panel.dataset.entity_id, panel.value_version, found[0].series_id, period)
+            yield (
+                row,
+                (
+                    panel.dataset.entity_id,
+                    panel.value_version,
+                    found[0].series_id,
+                    period,
+                ),
+            )
 
 
 def _mark(row: Mapping[str, Any]) -> str:
@@ -157,7 +200,18 @@ def _counted(changes: LatestChanges, kinds: Sequence[str]) -> str:
     others = changes.count - len(kinds)
     more = f", and {counted(others, 'other change')}" if others > 0 else ""
     if not kinds:
-        # Not "nothing has changed": the extraction may have fewer series and periods than this page.
-        return f"the change feed has no change of these values with the publication of {date}{more}."
-    parts = ", ".join(f"{kinds.count(kind):,} {word}" for kind, word in _WORDS.items() if kind in kinds)
-    return f"{counted(len(kinds), 'change')} here with the publication of {date}: {parts}{more}."
+        # Not "nothing has changed": the extraction may have fewer series and periods
+        # than this page.
+        return (
+            "the change feed has no change of these values with the publication of "
+            f"{date}{more}."
+        )
+    parts = ", ".join(
+        f"{kinds.count(kind):,} {word}"
+        for kind, word in _WORDS.items()
+        if kind in kinds
+    )
+    return (
+        f"{counted(len(kinds), 'change')} here with the publication of {date}: "
+        f"{parts}{more}."
+    )

@@ -12,12 +12,26 @@ from asyncfin.model import selection
 from asyncfin.model.catalogue import Catalogue, written_triple
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Trailing, rule_of
+from asyncfin.model.selection import (
+    Exact,
+    FiscalRange,
+    PeriodSelection,
+    Trailing,
+    rule_of,
+)
 from asyncfin.model.series import CatalogueSeries, triple
 from asyncfin.model.words import Unit
 from asyncfin.table.panel import Panel
 from asyncfin.table.rows import POWERS
-from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, series_of, year_before
+from asyncfin.web.views import (
+    ORDERS,
+    SCALES,
+    UNITS,
+    VERSIONS,
+    VIEWS,
+    series_of,
+    year_before,
+)
 
 RULES = {
     **{rule.name: f"the last {rule.kind}s" for rule in selection.RULES},
@@ -38,13 +52,16 @@ class Question:
 
     Attributes:
         companies: their ids, the page's company first.
-        series: the series, each as the text that `row_text` returns, or as a series id of the first company.
+        series: the series, each as the text that `row_text` returns, or as a series id
+            of the first company.
         rule: one of `RULES`.
         last: the number of years, quarters or months.
-        start, end: the fiscal years of a range, as typed; empty: the first and last of the catalogues.
+        start, end: the fiscal years of a range, as typed; empty: the first and last of
+            the catalogues.
         value_version: one of `VERSIONS`.
         search: the words of the search box.
-        view, scale, unit, order: how the page shows the values: of `VIEWS`, `SCALES`, `UNITS` and `ORDERS`.
+        view, scale, unit, order: how the page shows the values: of `VIEWS`, `SCALES`,
+            `UNITS` and `ORDERS`.
         over: what the view `ratio` divides by, one of `series`.
     """
 
@@ -67,7 +84,8 @@ class Question:
         """Return the question of a form's fields, or of a URL's.
 
         Raises:
-            SelectionError: a field has a value that it cannot have, or there is too much of something.
+            SelectionError: a field has a value that it cannot have, or there is too
+                much of something.
         """
 
         def text(name: str, default: str = "") -> str:
@@ -77,18 +95,23 @@ class Question:
             given = text(name, next(iter(known)))
             if given not in known:
                 words = ", ".join(filter(None, known))
-                raise SelectionError(f"{name} must be one of {words}, not {given[:80]!r}")
+                raise SelectionError(
+                    f"{name} must be one of {words}, not {given[:80]!r}"
+                )
             return given
 
         companies = tuple(dict.fromkeys([entity_id, *form.get("with", ())]))
         if len(companies) > MAX_COMPANIES:
-            raise SelectionError(f"a question must have at most {MAX_COMPANIES} companies")
+            raise SelectionError(
+                f"a question must have at most {MAX_COMPANIES} companies"
+            )
         if len(search := text("search")) > MAX_SEARCH:
             raise SelectionError(f"a search must have at most {MAX_SEARCH} characters")
         series = tuple(dict.fromkeys(form.get("series", ())))
         if (count := len(series) * len(companies)) > MAX_SERIES:
             raise SelectionError(
-                f"a question must have at most {MAX_SERIES} series, counted for each company, not {count:,}"
+                f"a question must have at most {MAX_SERIES} series, counted for each "
+                f"company, not {count:,}"
             )
         return cls(
             companies,
@@ -108,12 +131,16 @@ class Question:
 
     @property
     def ordered(self) -> str:
-        """What a chart is made of: ``"metric"`` or ``"company"``; of several companies each metric."""
+        """What a chart is made of: ``"metric"`` or ``"company"``; of several companies
+        each metric.
+        """
         return self.order or ("metric" if len(self.companies) > 1 else "company")
 
     @property
     def is_log(self) -> bool:
-        """Whether the scale is logarithmic; growth has losses, so its scale is linear."""
+        """Whether the scale is logarithmic; growth has losses, so its scale is
+        linear.
+        """
         return self.scale == "log" and self.view != "growth"
 
     @property
@@ -122,7 +149,9 @@ class Question:
         return next((unit for unit in POWERS if unit == self.unit), None)
 
     def divisor(self, catalogue: Catalogue) -> list[str]:
-        """Return the row of what a ratio divides by, given the catalogue of the first company."""
+        """Return the row of what a ratio divides by, given the catalogue of the first
+        company.
+        """
         return _row(self.over, catalogue)
 
     def check_view(self) -> None:
@@ -135,7 +164,8 @@ class Question:
             raise SelectionError(
                 "choose what to divide by: one of the selected series"
                 if not self.over
-                else f"choose what to divide by: {self.over[:80]!r} is not one of the selected series"
+                else f"choose what to divide by: {self.over[:80]!r} is not one of the "
+                "selected series"
             )
         if self.view == "ratio" and len(self.series) < 2:
             raise SelectionError("choose a series besides the one to divide by")
@@ -167,14 +197,20 @@ class Question:
         return [_row(text, catalogue) for text in self.series]
 
     def triples(self, catalogue: Catalogue) -> list[tuple[str, str, str]]:
-        """Return the metric, group and path of each series, given the catalogue of the first company."""
-        return [(metric, group, path) for metric, group, path, *_ in self._rows(catalogue)]
+        """Return the metric, group and path of each series, given the catalogue of the
+        first company.
+        """
+        return [
+            (metric, group, path) for metric, group, path, *_ in self._rows(catalogue)
+        ]
 
     def words(self, catalogues: Sequence[Catalogue]) -> dict[str, str]:
-        """Return the label, scope path and group of each series, by what `Comparison.missing` names it with.
+        """Return the label, scope path and group of each series, by what
+        `Comparison.missing` names it with.
 
         Args:
-            catalogues: those of the companies that could be read, in the order of the question.
+            catalogues: those of the companies that could be read, in the order of the
+                question.
         """
         words: dict[str, str] = {}
         for wanted in self.select(catalogues[0]).picked or ():
@@ -189,12 +225,15 @@ class Question:
         return words
 
     def chosen(self, catalogue: Catalogue) -> dict[str, CatalogueSeries]:
-        """Return the selected series that a catalogue has, by the texts of their rows."""
+        """Return the selected series that a catalogue has, by the texts of their
+        rows.
+        """
         found = (self._series(text, catalogue) for text in self.series)
         return {row_text(catalogue, each): each for each in found if each is not None}
 
     def divisors(self, catalogues: Iterable[Catalogue]) -> list[tuple[str, str, bool]]:
-        """Return what a ratio can divide by: the row of each series, its name, and whether it is `over`.
+        """Return what a ratio can divide by: the row of each series, its name, and
+        whether it is `over`.
 
         Series of one label have their group and scopes behind it.
         """
@@ -208,7 +247,14 @@ class Question:
                             " / ".join(catalogue.scope_names(series.scopes)),
                         ]
                     )
-                    options.append((row_text(catalogue, series), series.label, place, text == self.over))
+                    options.append(
+                        (
+                            row_text(catalogue, series),
+                            series.label,
+                            place,
+                            text == self.over,
+                        )
+                    )
                     break
         times = Counter(label for _, label, _, _ in options)
         return [
@@ -234,7 +280,8 @@ class Question:
         return periods.resolve(catalogues)
 
     def to_read(self, catalogues: Sequence[Catalogue]) -> PeriodSelection:
-        """Return the periods to read for `resolved`; for growth also those of a year before, at no request.
+        """Return the periods to read for `resolved`; for growth also those of a year
+        before, at no request.
 
         Raises:
             SelectionError: as for `resolved`.
@@ -263,7 +310,9 @@ class Question:
                 if panel.anchor is None:
                     return panel
                 first = panel.anchor.fiscal_end - months
-                return panel.during([each for each in panel.periods if each.fiscal_end > first])
+                return panel.during(
+                    [each for each in panel.periods if each.fiscal_end > first]
+                )
             case FiscalRange():
                 return panel.during(periods)
         return panel.during(periods.resolve(catalogues))
@@ -279,19 +328,30 @@ class Question:
             case "trailing":
                 return Trailing(_whole("how many months", self.last))
             case "range":
-                start = (_whole("the first fiscal year", self.start), 1) if self.start.strip() else None
-                end = (_whole("the last fiscal year", self.end), 12) if self.end.strip() else None
+                start = (
+                    (_whole("the first fiscal year", self.start), 1)
+                    if self.start.strip()
+                    else None
+                )
+                end = (
+                    (_whole("the last fiscal year", self.end), 12)
+                    if self.end.strip()
+                    else None
+                )
                 return FiscalRange(start, end)
             case "all":
                 return FiscalRange()
         if self.rule not in RULES:
             choose = ", ".join(RULES)
-            raise SelectionError(f"there is no period rule {self.rule[:80]!r}: choose one of {choose}")
+            raise SelectionError(
+                f"there is no period rule {self.rule[:80]!r}: choose one of {choose}"
+            )
         noun = rule_of(self.rule).kind.split()[-1]
         return rule_of(self.rule, last=_whole(f"how many {noun}s", self.last))
 
     def python(self, catalogue: Catalogue) -> str:
-        """Return a program that requests the same and prints the same texts. It contains no token.
+        """Return a program that requests the same and prints the same texts. It
+        contains no token.
 
         Args:
             catalogue: of the first company.
@@ -310,11 +370,13 @@ class Question:
                 for each in self.versions
             )
         else:
-            # As Python writes them: ids come from a form, and nothing of it may become code.
+            # As Python writes them: ids come from a form, and nothing of it may become
+            # code.
             entities = "".join(f"\n            {each!r}," for each in self.companies)
             resolve = "" if self.rule == "trailing" else ".resolve(catalogues)"
             read = (
-                "\n        catalogues = [await client.catalogue(each) for each in entities]"
+                "\n        catalogues = [await client.catalogue(each) for each in "
+                "entities]"
                 if resolve
                 else ""
             )
@@ -365,7 +427,9 @@ def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
 
 
 def row_of(text: str) -> list[str] | None:
-    """Return the metric, group and path of such a text, and maybe the series id; None: it is not one."""
+    """Return the metric, group and path of such a text, and maybe the series id; None:
+    it is not one.
+    """
     parts = [unquote(each) for each in text.split("/")]
     return parts if len(parts) in (3, 4) else None
 
@@ -383,10 +447,17 @@ def _version(value_version: str) -> str:
 
 
 def _whole(name: str, text: str) -> int:
-    # Python refuses to read numbers of thousands of digits, and no year or count has ten.
-    if not (text.strip().isascii() and text.strip().isdigit() and len(text) < 10 and int(text)):
+    # Python refuses to read numbers of thousands of digits, and no year or count has
+    # ten.
+    if not (
+        text.strip().isascii()
+        and text.strip().isdigit()
+        and len(text) < 10
+        and int(text)
+    ):
         raise SelectionError(
-            f"{name} must be a whole number from 1, of at most nine digits, not {text[:20]!r}"
+            f"{name} must be a whole number from 1, of at most nine digits, not "
+            f"{text[:20]!r}"
         )
     return int(text)
 
@@ -399,9 +470,13 @@ def fields_of(text: str) -> dict[str, list[str]]:
     """
     # Counted before they are parsed, which takes its time.
     if (count := text.count("&") + 1) > MAX_FIELDS:
-        raise SelectionError(f"a form must have at most {MAX_FIELDS:,} fields, not {count:,}")
+        raise SelectionError(
+            f"a form must have at most {MAX_FIELDS:,} fields, not {count:,}"
+        )
     form = parse_qs(text, keep_blank_values=True)
     for name, values in form.items():
         if len(name) > MAX_FIELD or any(len(value) > MAX_FIELD for value in values):
-            raise SelectionError(f"{name[:80]} must have at most {MAX_FIELD:,} characters")
+            raise SelectionError(
+                f"{name[:80]} must have at most {MAX_FIELD:,} characters"
+            )
     return form

@@ -1,8 +1,10 @@
-"""What a view shows of panels: cells and lines, each with its number and the text that all faces of it show.
+"""What a view shows of panels: cells and lines, each with its number and the text that
+all faces of it show.
 
-A *line* is one series of one panel, with the values of one duration. Lines that share a scale are a
-*chart*; what is computed for a line (its index, its ratio) is computed for the whole chart, from all values
-read, whatever the page has room for. Pure: panels in, numbers and texts out.
+A *line* is one series of one panel, with the values of one duration. Lines that share a
+scale are a *chart*; what is computed for a line (its index, its ratio) is computed for
+the whole chart, from all values read, whatever the page has room for. Pure: panels in,
+numbers and texts out.
 """
 
 import math
@@ -23,7 +25,12 @@ from asyncfin.model.value import Value
 from asyncfin.model.words import Unit, counted, listed
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
-from asyncfin.table.rows import POWERS, Line as ColouredLine, Row as ShownRow, colours_of
+from asyncfin.table.rows import (
+    POWERS,
+    Line as ColouredLine,
+    Row as ShownRow,
+    colours_of,
+)
 
 VIEWS = {
     "values": "values",
@@ -33,7 +40,11 @@ VIEWS = {
 }
 SCALES = {"linear": "linear", "log": "logarithmic"}
 UNITS: dict[str, str] = {"": "as published", **{str(unit): unit for unit in POWERS}}
-ORDERS = {"": "as usual", "metric": "one for each metric", "company": "one for each company"}
+ORDERS = {
+    "": "as usual",
+    "metric": "one for each metric",
+    "company": "one for each company",
+}
 VERSIONS = {**VERSION_WORDS, "both": "both, side by side"}
 NOT_ABOVE_ZERO = "not above zero"
 # Ratios of a chart below this are percentages.
@@ -61,7 +72,8 @@ class Row:
 
     Attributes:
         shown: how its values are read.
-        read: the panel that was read for this one, which may have values of a year before it too.
+        read: the panel that was read for this one, which may have values of a year
+            before it too.
     """
 
     panel: Panel = field(repr=False)
@@ -89,7 +101,14 @@ class Row:
     @property
     def names(self) -> tuple[str, ...]:
         """What distinguishes rows of a chart, most significant first."""
-        return (self.company, self.label, self.scopes, self.group, self.version, self.series.series_id)
+        return (
+            self.company,
+            self.label,
+            self.scopes,
+            self.group,
+            self.version,
+            self.series.series_id,
+        )
 
     def key(self, period: Period) -> tuple[str, str, str, Period]:
         """Return what names a cell of this row in the marks of a history."""
@@ -108,8 +127,10 @@ class Group:
 
     Attributes:
         view: one of `VIEWS`.
-        rows: at least one. Those of the view ``values`` have one unit, and one scale of percent.
-        over: of a ratio, the values of the divisor of each row; None: its company does not have it.
+        rows: at least one. Those of the view ``values`` have one unit, and one scale of
+            percent.
+        over: of a ratio, the values of the divisor of each row; None: its company does
+            not have it.
         over_label: what a ratio divides by.
         is_of_metric: whether the rows are those of a metric, and not of a company.
     """
@@ -125,12 +146,19 @@ class Group:
         value = row.values.get(period)
         if value is None:
             cell = row.without_value(period)
-            # Nothing could be computed: only of a value itself a dot says that there is none.
-            return cell if self.view in ("values", "index") or cell.kind == "unasked" else Cell()
+            # Nothing could be computed: only of a value itself a dot says that there is
+            # none.
+            return (
+                cell
+                if self.view in ("values", "index") or cell.kind == "unasked"
+                else Cell()
+            )
         match self.view:
             case "growth":
                 before = year_before(period)
-                return _growth(value, None if before is None else row.values_read.get(before))
+                return _growth(
+                    value, None if before is None else row.values_read.get(before)
+                )
             case "index":
                 return self._index(row, period, value)
             case "ratio":
@@ -153,7 +181,9 @@ class Group:
 
     @property
     def percent(self) -> int:
-        """What the numbers are multiplied by on an axis in percent; 0: they are not percent."""
+        """What the numbers are multiplied by on an axis in percent; 0: they are not
+        percent.
+        """
         return self._scaled.shown.percent
 
     @property
@@ -163,7 +193,9 @@ class Group:
 
     @cached_property
     def bases(self) -> dict[int, Period]:
-        """The base of the index for each duration: the first period with the most lines above zero."""
+        """The base of the index for each duration: the first period with the most lines
+        above zero.
+        """
         above: dict[Period, int] = {}
         for row in self.rows:
             for period, value in row.values.items():
@@ -183,7 +215,12 @@ class Group:
             case "growth":
                 return "growth over a year, percent"
             case "index":
-                bases = listed([period.label for _, period in sorted(self.bases.items(), reverse=True)])
+                bases = listed(
+                    [
+                        period.label
+                        for _, period in sorted(self.bases.items(), reverse=True)
+                    ]
+                )
                 return f"index, {bases} = 100" if bases else "index"
             case "ratio":
                 return f"ratio to {self.over_label}"
@@ -224,13 +261,17 @@ class Group:
 
 
 def year_before(period: Period) -> Period | None:
-    """Return the period of the same duration that ends twelve months before; None: there is no such year."""
+    """Return the period of the same duration that ends twelve months before; None:
+    there is no such year.
+    """
     if period.year == 1:
         return None
     return Period(period.year - 1, period.end_month, period.duration_months)
 
 
-def row_of(panel: Panel, shown: ShownRow, company: str, read: Panel | None = None) -> Row:
+def row_of(
+    panel: Panel, shown: ShownRow, company: str, read: Panel | None = None
+) -> Row:
     """Return a series of a panel with its words, which are safe to show."""
     catalogue, series = panel.catalogue, shown.series
     words = (
@@ -252,7 +293,9 @@ def _growth(value: Value, base: Value | None) -> Cell:
     if base.number == 0:
         return Cell("from zero", kind="reason")
     percent = (_divided(value.number, base.number) - 1) * 100
-    return _computed(percent, lambda number: f"{'+' if number > 0 else ''}{number:,.1f}%")
+    return _computed(
+        percent, lambda number: f"{'+' if number > 0 else ''}{number:,.1f}%"
+    )
 
 
 def _computed(number: float, text: Callable[[float], str]) -> Cell:
@@ -285,7 +328,8 @@ class Line:
     """The values of one duration of a row, as a chart draws them.
 
     Attributes:
-        periods: the row's periods of this duration, oldest first, with those between that have no value.
+        periods: the row's periods of this duration, oldest first, with those between
+            that have no value.
         cells: one for each.
         numbers: what is drawn, one for each; None: nothing.
     """
@@ -302,15 +346,18 @@ class Chart:
     """A chart: what the script draws and what is said around it.
 
     Attributes:
-        ends, labels: the x axis: the fiscal ends of its lines, and the label of the longest period at each.
-        lines: for each, `label`; `colour`, its number; `numbers` by fiscal end, None for a gap and "" where
-            the line has no period; `readings`, what is said under the cursor there; `latest`, what the legend
-            says.
-        percent: what the numbers are multiplied by on the ticks of the y axis, followed by %; 0: no percent.
+        ends, labels: the x axis: the fiscal ends of its lines, and the label of the
+            longest period at each.
+        lines: for each, `label`; `colour`, its number; `numbers` by fiscal end, None
+            for a gap and "" where the line has no period; `readings`, what is said
+            under the cursor there; `latest`, what the legend says.
+        percent: what the numbers are multiplied by on the ticks of the y axis, followed
+            by %; 0: no percent.
         is_log: whether the y axis is logarithmic.
         below: what is said below the chart.
         credit: what a picture of it says of its source.
-        is_divided: whether the numbers have a unit, which the words above the chart name.
+        is_divided: whether the numbers have a unit, which the words above the chart
+            name.
         hidden: how many lines are not drawn.
         without: the names of the rows, and of the companies, that have no line.
     """
@@ -344,10 +391,12 @@ class Chart:
 
 @frozen
 class Body:
-    """The rows of the table below one heading: a metric with its description, or a company.
+    """The rows of the table below one heading: a metric with its description, or a
+    company.
 
     Attributes:
-        rows: each with what names it below the heading, its description if that differs, and its cells.
+        rows: each with what names it below the heading, its description if that
+            differs, and its cells.
     """
 
     heading: str
@@ -364,16 +413,18 @@ def groups_of(
     over: Sequence[str] = (),
     read: Mapping[Panel, Panel] = MappingProxyType({}),
 ) -> list[Group]:
-    """Return the groups of panels, in order: one for each metric, or for each company and number format,
-    and for each unit of those.
+    """Return the groups of panels, in order: one for each metric, or for each company
+    and number format, and for each unit of those.
 
     Args:
         panels: those of a company follow one another.
         view: one of `VIEWS`.
         order: ``"metric"`` or ``"company"``.
         unit: what amounts are divided by, in the view ``values``.
-        over: what a ratio divides by, which is not shown: metric, group and path, and maybe the series id.
-        read: for a panel, the one that was read for it, with values of a year before it too.
+        over: what a ratio divides by, which is not shown: metric, group and path, and
+            maybe the series id.
+        read: for a panel, the one that was read for it, with values of a year before it
+            too.
     """
     by_key: dict[tuple[str, str], list[Row]] = {}
     divisors: dict[Row, Mapping[Period, Value] | None] = {}
@@ -408,7 +459,9 @@ def groups_of(
 
 
 def _of_one_scale(rows: Sequence[Row]) -> list[list[Row]]:
-    """Return rows by unit and scale of percent, which a chart has one of; empty rows with the first."""
+    """Return rows by unit and scale of percent, which a chart has one of; empty rows
+    with the first.
+    """
     scales = {row: (row.shown.unit, row.shown.percent) for row in rows if row.values}
     first = next(iter(scales.values()), None)
     by_scale: dict[object, list[Row]] = {}
@@ -418,10 +471,12 @@ def _of_one_scale(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def series_of(catalogue: Catalogue, row: Sequence[str]) -> CatalogueSeries | None:
-    """Return the series that a row of a question means, or None if the catalogue does not have it.
+    """Return the series that a row of a question means, or None if the catalogue does
+    not have it.
 
     Args:
-        row: metric, group and path, and the series id where a catalogue has several of them.
+        row: metric, group and path, and the series id where a catalogue has several of
+            them.
     """
     metric_id, group_id, path, *series_ids = row
     try:
@@ -434,7 +489,9 @@ def series_of(catalogue: Catalogue, row: Sequence[str]) -> CatalogueSeries | Non
 
 
 def lines_of(group: Group) -> list[Line]:
-    """Return the lines of a group, longest duration first within a row, without those that have no value."""
+    """Return the lines of a group, longest duration first within a row, without those
+    that have no value.
+    """
     lines = []
     for row in group.rows:
         by_months: dict[int, list[Period]] = {}
@@ -444,14 +501,18 @@ def lines_of(group: Group) -> list[Line]:
             periods = by_months[months]
             if any(period in row.values for period in periods):
                 cells = [group.cell(row, each) for each in periods]
-                lines.append(Line(row, months, periods, cells, [cell.number for cell in cells]))
+                lines.append(
+                    Line(row, months, periods, cells, [cell.number for cell in cells])
+                )
     return lines
 
 
 def drawn_periods(panel: Panel) -> list[Period]:
-    """Return the panel's periods, and those that the catalogue has between them of the same durations.
+    """Return the panel's periods, and those that the catalogue has between them of the
+    same durations.
 
-    A panel of a range lists only periods with a value, so a line would lead over a quarter without one.
+    A panel of a range lists only periods with a value, so a line would lead over a
+    quarter without one.
     """
     if not panel.periods:
         return []
@@ -476,7 +537,9 @@ def charts_of(groups: Sequence[Group], *, most: int, is_log: bool) -> list[Chart
         ]
         for group in groups
     ]
-    companies = {row.shown.entity_id: row.company for group in groups for row in group.rows}
+    companies = {
+        row.shown.entity_id: row.company for group in groups for row in group.rows
+    }
     colours = colours_of(charts, companies)
     return [
         chart_of(group, drawn, colours, companies, most=most, is_log=is_log)
@@ -507,7 +570,8 @@ def chart_of(
     drawn = lines[:most]
     longest: dict[int, Period] = {}
     for period in sorted(
-        (each for line in drawn for each in line.periods), key=attrgetter("duration_months")
+        (each for line in drawn for each in line.periods),
+        key=attrgetter("duration_months"),
     ):
         longest[period.fiscal_end] = period
     ends = sorted(longest)
@@ -519,8 +583,12 @@ def chart_of(
     if len(durations) > 1:
         months = [counted(line.months, "month") for line in drawn]
         is_one = len({*names}) == 1 and names[0] == rows[0].label
-        names = months if is_one else list(map(" / ".join, zip(names, months, strict=True)))
-    named = [f"{name}{row.shown.scale.suffix}" for name, row in zip(names, rows, strict=True)]
+        names = (
+            months if is_one else list(map(" / ".join, zip(names, months, strict=True)))
+        )
+    named = [
+        f"{name}{row.shown.scale.suffix}" for name, row in zip(names, rows, strict=True)
+    ]
     absent = (
         []
         if len(companies) == 1
@@ -530,7 +598,9 @@ def chart_of(
             if not any(row.shown.entity_id == entity_id for row in group.rows)
         ]
     )
-    without = _line_names([*rows, *empty])[len(rows) :] + (absent if group.is_of_metric else [])
+    without = _line_names([*rows, *empty])[len(rows) :] + (
+        absent if group.is_of_metric else []
+    )
     title, subtitle = _titled(group, rows, columns)
     viewed = [
         group.described if group.view != "values" else "",
@@ -544,7 +614,8 @@ def chart_of(
         ends,
         [longest[end].label for end in ends],
         [
-            _drawn(group, line, label, ends, is_log) | {"colour": colours[line.row.shown, line.months]}
+            _drawn(group, line, label, ends, is_log)
+            | {"colour": colours[line.row.shown, line.months]}
             for line, label in zip(drawn, named, strict=True)
         ],
         _percent(group, drawn),
@@ -561,24 +632,34 @@ def _line_names(rows: Sequence[Row]) -> list[str]:
     """Return a name for each row: what distinguishes it, or its label."""
     differing = _differing(list(zip(*(row.names for row in rows), strict=True)))
     return [
-        " / ".join(row.names[place] for place in differing if row.names[place]) or row.label for row in rows
+        " / ".join(row.names[place] for place in differing if row.names[place])
+        or row.label
+        for row in rows
     ]
 
 
 def _differing(columns: Sequence[Sequence[str]]) -> list[int]:
-    """Return which names distinguish rows: those that differ, the series id only if the others do not."""
+    """Return which names distinguish rows: those that differ, the series id only if the
+    others do not.
+    """
     differing = [at for at, names in enumerate(columns[:-1]) if len(set(names)) > 1]
-    texts = set(zip(*(columns[at] for at in differing), strict=True)) if differing else {()}
+    texts = (
+        set(zip(*(columns[at] for at in differing), strict=True)) if differing else {()}
+    )
     lines = set(zip(*columns, strict=True))
     return differing if len(texts) == len(lines) else [*differing, len(columns) - 1]
 
 
-def _drawn(group: Group, line: Line, label: str, ends: Sequence[int], is_log: bool) -> dict[str, object]:
+def _drawn(
+    group: Group, line: Line, label: str, ends: Sequence[int], is_log: bool
+) -> dict[str, object]:
     numbers: list[float | str | None] = [""] * len(ends)
     readings = [""] * len(ends)
     places = {end: at for at, end in enumerate(ends)}
     latest = "no value"
-    for period, cell, number in zip(line.periods, line.cells, line.numbers, strict=True):
+    for period, cell, number in zip(
+        line.periods, line.cells, line.numbers, strict=True
+    ):
         at = places[period.fiscal_end]
         is_left_out = is_log and number is not None and number <= 0
         numbers[at] = None if is_left_out else number
@@ -586,19 +667,31 @@ def _drawn(group: Group, line: Line, label: str, ends: Sequence[int], is_log: bo
         readings[at] = f"{period.label}: {exact}" if exact else period.label
         if cell.number is not None or cell.kind == "reason":
             latest = f"{period.label}: {NOT_ABOVE_ZERO if is_left_out else cell.text}"
-    return {"label": label, "months": line.months, "numbers": numbers, "readings": readings, "latest": latest}
+    return {
+        "label": label,
+        "months": line.months,
+        "numbers": numbers,
+        "readings": readings,
+        "latest": latest,
+    }
 
 
 def _percent(group: Group, lines: Sequence[Line]) -> int:
-    """Return by what numbers are multiplied for ticks in percent; 0: the ticks are no percentages."""
+    """Return by what numbers are multiplied for ticks in percent; 0: the ticks are no
+    percentages.
+    """
     if group.view == "values":
         return group.percent
     cells = [cell for line in lines for cell in line.cells if cell.number is not None]
     return int(bool(cells) and all(cell.text.endswith("%") for cell in cells))
 
 
-def _titled(group: Group, rows: Sequence[Row], columns: Sequence[Sequence[str]]) -> tuple[str, str]:
-    """Return the title and the line under it: what the chart shows, or of whom, and what its lines share."""
+def _titled(
+    group: Group, rows: Sequence[Row], columns: Sequence[Sequence[str]]
+) -> tuple[str, str]:
+    """Return the title and the line under it: what the chart shows, or of whom, and
+    what its lines share.
+    """
     company, label, scopes, _, version, _ = ({*names} for names in columns)
     if len(label) == 1:
         title, shared = rows[0].label, [company] if len(company) == 1 else []
@@ -606,8 +699,16 @@ def _titled(group: Group, rows: Sequence[Row], columns: Sequence[Sequence[str]])
         title, shared = rows[0].label, []
     else:
         title, shared = (rows[0].company if len(company) == 1 else "Values"), []
-    words = [name for names in (*shared, scopes, version) if len(names) == 1 for name in names if name]
-    descriptions = list(dict.fromkeys(row.description for row in rows if row.description))
+    words = [
+        name
+        for names in (*shared, scopes, version)
+        if len(names) == 1
+        for name in names
+        if name
+    ]
+    descriptions = list(
+        dict.fromkeys(row.description for row in rows if row.description)
+    )
     if len({row.description for row in rows}) > 1:
         quoted = ", ".join(f"\u201c{each}\u201d" for each in descriptions[:2])
         words.append(f"different descriptions: {quoted}")
@@ -618,10 +719,14 @@ def _titled(group: Group, rows: Sequence[Row], columns: Sequence[Sequence[str]])
 
 def _published(rows: Sequence[Row]) -> str:
     """Return the date of the publication; of several dates each with its company."""
-    dates = {row.company: f"{row.panel.dataset.created_timestamp:%Y-%m-%d}" for row in rows}
+    dates = {
+        row.company: f"{row.panel.dataset.created_timestamp:%Y-%m-%d}" for row in rows
+    }
     if len(set(dates.values())) == 1:
         return f"publication of {next(iter(dates.values()))}"
-    return "publications: " + ", ".join(f"{name} {date}" for name, date in dates.items())
+    return "publications: " + ", ".join(
+        f"{name} {date}" for name, date in dates.items()
+    )
 
 
 def _credit(rows: Sequence[Row]) -> str:
@@ -630,19 +735,29 @@ def _credit(rows: Sequence[Row]) -> str:
 
 
 def _below(rows: Sequence[Row]) -> str:
-    """Return what is said below a chart: of which publications it is, and what its axis does not say."""
+    """Return what is said below a chart: of which publications it is, and what its axis
+    does not say.
+    """
     parts = ["fiscal periods", _published(rows)]
     if len({row.panel.dataset.entity_id for row in rows}) > 1:
         parts.append("the same fiscal period can be different months")
     return "; ".join(parts)
 
 
-def bodies_of(groups: Iterable[Group], periods: Sequence[Period], *, order: str, most: int) -> list[Body]:
-    """Return the rows of the table in the order of the charts, at most some of them, below their headings."""
+def bodies_of(
+    groups: Iterable[Group], periods: Sequence[Period], *, order: str, most: int
+) -> list[Body]:
+    """Return the rows of the table in the order of the charts, at most some of them,
+    below their headings.
+    """
     by_heading: dict[str, list[tuple[Group, Row]]] = {}
     for group in groups:
         for row in group.rows:
-            key = row.series.metric_id if order == "metric" else row.panel.dataset.entity_id
+            key = (
+                row.series.metric_id
+                if order == "metric"
+                else row.panel.dataset.entity_id
+            )
             by_heading.setdefault(key, []).append((group, row))
     bodies = []
     for grouped in by_heading.values():
@@ -652,7 +767,8 @@ def bodies_of(groups: Iterable[Group], periods: Sequence[Period], *, order: str,
         in_heading = order == "metric" and len(shared) == 1
         first = 0 if order == "metric" else 1
         columns = list(zip(*(row.names for row in rows), strict=True))
-        # What the heading says is left out, and so is what does not distinguish the rows below it.
+        # What the heading says is left out, and so is what does not distinguish the
+        # rows below it.
         differing = [at for at in _differing(columns) if at > first]
         shown = grouped[:most]
         most -= len(shown)
@@ -665,7 +781,9 @@ def bodies_of(groups: Iterable[Group], periods: Sequence[Period], *, order: str,
                 [
                     (
                         row,
-                        " / ".join(row.names[at] for at in (first, *differing) if row.names[at])
+                        " / ".join(
+                            row.names[at] for at in (first, *differing) if row.names[at]
+                        )
                         + row.shown.scale.suffix,
                         "" if in_heading else row.description,
                         [group.cell(row, period) for period in periods],

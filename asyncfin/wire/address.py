@@ -1,4 +1,6 @@
-"""Where the service is, through which proxy it is reached, and how a client names itself to it."""
+"""Where the service is, through which proxy it is reached, and how a client names
+itself to it.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +20,62 @@ _STRANGE = r"[\s\x00-\x1f?#]"
 
 
 class UnencryptedAddressError(ArgumentError):
-    """http to another machine, without `allow_http`. `given` is the end of a message that shows the URL."""
+    """http to another machine, without `allow_http`. `given` is the end of a message
+    that shows the URL.
+    """
 
     def __init__(self, given: str) -> None:
-        super().__init__(f"base_url must be https, unless the host is this machine or allow_http=True{given}")
+        super().__init__(
+            "base_url must be https, unless the host is this machine or "
+            f"allow_http=True{given}"
+        )
         self.given = given
 
 
 def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash, or raise ArgumentError.
 
-    It must be https, or http to this machine (with `allow_http`, which warns, to any); without credentials,
-    query, fragment or blanks; and not end in /v1.
+    It must be https, or http to this machine (with `allow_http`, which warns, to any);
+    without credentials, query, fragment or blanks; and not end in /v1.
     """
     if not isinstance(base_url, str):
-        raise ArgumentError(f"base_url must be a str, not of class {type(base_url).__name__}")
+        raise ArgumentError(
+            f"base_url must be a str, not of class {type(base_url).__name__}"
+        )
     # A value that may be a token, or contain a password, is not shown.
-    not_this = f", not {base_url!r}" if re.fullmatch(_HARMLESS, base_url) else "; its value is not shown"
+    not_this = (
+        f", not {base_url!r}"
+        if re.fullmatch(_HARMLESS, base_url)
+        else "; its value is not shown"
+    )
     url = _parsed(base_url)
     if url is not None and (url.user is not None or url.password is not None):
         raise ArgumentError(f"base_url must not contain credentials{not_this}")
-    if url is None or url.scheme not in ("http", "https") or not url.host or re.search(_STRANGE, base_url):
+    if (
+        url is None
+        or url.scheme not in ("http", "https")
+        or not url.host
+        or re.search(_STRANGE, base_url)
+    ):
         raise ArgumentError(
-            "base_url must be https://host, or http://127.0.0.1 for this machine, with a port and a path at"
+            "base_url must be https://host, or http://127.0.0.1 for this machine, with "
+            "a port and a path at"
             f" most{not_this}"
         )
     if url.path.rstrip("/").endswith("/v1"):
         # The service would respond with 404, which reads like an unknown entity.
-        raise ArgumentError(f"base_url must not end in /v1, with which every path begins (spec 9){not_this}")
+        raise ArgumentError(
+            "base_url must not end in /v1, with which every path begins (spec "
+            f"9){not_this}"
+        )
     if url.scheme == "http" and not _is_loopback(url.host):
         if not allow_http:
             raise UnencryptedAddressError(not_this)
         # The level of the warning is that of the code which made the client.
-        warnings.warn(f"{url} is not encrypted: anyone in between can read the token", stacklevel=4)
+        warnings.warn(
+            f"{url} is not encrypted: anyone in between can read the token",
+            stacklevel=4,
+        )
     return str(url).rstrip("/")
 
 
@@ -71,19 +96,27 @@ def _is_loopback(host: str) -> bool:
 def environment_proxy(base_url: str) -> str | None:
     """Return the proxy that the environment names for `base_url`, if it names one.
 
-    It is aiohttp's trust_env without the netrc file, and never for http: the token would leave in the clear.
+    It is aiohttp's trust_env without the netrc file, and never for http: the token
+    would leave in the clear.
     """
     url = URL(base_url)
     proxy = getproxies().get(url.scheme)
     if proxy is None or url.scheme == "http" or _is_excepted(url):
         return None
-    # As curl and requests take it: many environments name a proxy by host and port alone.
+    # As curl and requests take it: many environments name a proxy by host and port
+    # alone.
     if "://" not in proxy:
         proxy = f"http://{proxy}"
     address = _parsed(proxy)
-    if address is None or address.scheme not in ("http", "https") or not address.host or "#" in proxy:
+    if (
+        address is None
+        or address.scheme not in ("http", "https")
+        or not address.host
+        or "#" in proxy
+    ):
         raise ArgumentError(
-            f"{url.scheme}_proxy in the environment must be an http or https URL; its value is not shown"
+            f"{url.scheme}_proxy in the environment must be an http or https URL; its "
+            "value is not shown"
         )
     return proxy
 
@@ -91,8 +124,8 @@ def environment_proxy(base_url: str) -> str | None:
 def _is_excepted(url: URL) -> bool:
     """Return whether no_proxy, or the system, excepts a host.
 
-    Beside what urllib knows (names, domains, ports, ``*``): networks, addresses in brackets, and names with
-    a final dot.
+    Beside what urllib knows (names, domains, ports, ``*``): networks, addresses in
+    brackets, and names with a final dot.
     """
     if proxy_bypass(url.authority):
         return True
@@ -104,7 +137,11 @@ def _is_excepted(url: URL) -> bool:
         if entry_port and int(entry_port) != port:
             continue
         name = name.strip("[]").rstrip(".")
-        if name and (host == name or host.endswith(f".{name.lstrip('.')}") or _is_within(host, name)):
+        if name and (
+            host == name
+            or host.endswith(f".{name.lstrip('.')}")
+            or _is_within(host, name)
+        ):
             return True
     return False
 
@@ -121,6 +158,7 @@ def _is_within(host: str, network: str) -> bool:
 check_user_agent = checks.Check(
     "1 to 200 printable ASCII characters without a blank at an end",
     lambda value: (
-        isinstance(value, str) and re.fullmatch(r"(?! )[\x20-\x7e]{1,200}(?<! )", value) is not None
+        isinstance(value, str)
+        and re.fullmatch(r"(?! )[\x20-\x7e]{1,200}(?<! )", value) is not None
     ),
 ).optional()

@@ -1,9 +1,11 @@
-"""The breaker: whether the service fails as a whole, and which requests are sent meanwhile.
+"""The breaker: whether the service fails as a whole, and which requests are sent
+meanwhile.
 
-It is closed, or open since a moment. A failure counts only if its attempt was sent after the first
-failure of the row was seen: what was under way together is one observation. Eight in a row, of at
-least two entities, open it; any response of the service closes it. While it is open, one request at
-a time has the place: it is sent, and shows whether the service responds again.
+It is closed, or open since a moment. A failure counts only if its attempt was sent
+after the first failure of the row was seen: what was under way together is one
+observation. Eight in a row, of at least two entities, open it; any response of the
+service closes it. While it is open, one request at a time has the place: it is sent,
+and shows whether the service responds again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _EARLY = 0.001  # a timer may fire so much earlier
 
 
 def has_responded(error: AsyncfinError | None) -> bool | None:
-    """Return whether an attempt that ended so shows that the service responds, or that it fails.
+    """Return whether an attempt that ended so shows that the service responds, or that
+    it fails.
 
     None: it shows neither. An attempt without an error has a response in JSON.
     """
@@ -91,7 +94,9 @@ class _Place:
 
 
 class Breaker:
-    """Decides for the requests of one event loop whether they are sent; announces outages."""
+    """Decides for the requests of one event loop whether they are sent; announces
+    outages.
+    """
 
     def __init__(self, announce: Announcer, clock: Callable[[], datetime]) -> None:
         self._announce = announce
@@ -108,22 +113,29 @@ class Breaker:
 
     @property
     def failing_since(self) -> float:
-        """The loop time at which the first failure of the row was seen; now, if there is none."""
+        """The loop time at which the first failure of the row was seen; now, if there
+        is none.
+        """
         return self._time() if self._row is None else self._row.seen_at
 
     @property
     def due(self) -> float | None:
-        """When the next request may be sent; None: that depends on the one that was sent."""
+        """When the next request may be sent; None: that depends on the one that was
+        sent.
+        """
         return self._place.due
 
     # --- who is sent
 
     def allows(self, key: Hashable) -> bool:
-        """Return whether a request may be sent: all while it is closed, else the one with the place."""
+        """Return whether a request may be sent: all while it is closed, else the one
+        with the place.
+        """
         return not self.is_open or self._place.key is key
 
     async def wait(self, key: Hashable, request: Request, until: float) -> bool:
-        """Wait until a request may be sent; return False if that is not before a loop time.
+        """Wait until a request may be sent; return False if that is not before a loop
+        time.
 
         It may have the place if this raises: then the caller calls `leave`.
         """
@@ -143,7 +155,9 @@ class Breaker:
         return True
 
     def leave(self, key: Hashable) -> None:
-        """Free the place, if the request has it: the next wait begins if it was sent."""
+        """Free the place, if the request has it: the next wait begins if it was
+        sent.
+        """
         place = self._place
         if place.key is not key:
             return
@@ -153,7 +167,9 @@ class Breaker:
         self._serve()
 
     def _serve(self) -> None:
-        """Give the place to the longest waiting request, of another entity than the last one's."""
+        """Give the place to the longest waiting request, of another entity than the
+        last one's.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -163,14 +179,20 @@ class Breaker:
         if self._time() < place.due:
             self._timer = self._loop.call_at(place.due, self._serve)
             return
-        turns = (turn for turn, (_, entity) in self._waiting.items() if entity != place.entity_id)
+        turns = (
+            turn
+            for turn, (_, entity) in self._waiting.items()
+            if entity != place.entity_id
+        )
         turn = next(turns, next(iter(self._waiting)))
         place.key, place.entity_id = self._waiting.pop(turn)
         if not turn.done():
             turn.set_result(None)
 
     def not_sent(self, request: Request) -> AsyncfinError:
-        """Return the error for a request that is not sent: the last failure, since the first one."""
+        """Return the error for a request that is not sent: the last failure, since the
+        first one.
+        """
         assert self._row is not None
         error = copy(self._row.error)
         error.operation, error.entity_id = request.operation, request.entity_id
@@ -205,7 +227,8 @@ class Breaker:
     def give_up(self, sent: Sent) -> None:
         """Record that nobody waits for an attempt any more.
 
-        It has failed if no byte has arrived for two seconds, and no other response of the service.
+        It has failed if no byte has arrived for two seconds, and no other response of
+        the service.
         """
         was_silent = sent.is_silent and self._time() - sent.at >= PATIENCE - _EARLY
         if was_silent and sent.responses == self._responses and not sent.is_given_up:

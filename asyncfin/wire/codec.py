@@ -1,6 +1,7 @@
 """Bytes <-> model: nothing is coerced, unknown fields and unknown words pass.
 
-Texts, aliases and sources may be missing or null, and are empty then; nothing else that a field needs may.
+Texts, aliases and sources may be missing or null, and are empty then; nothing else that
+a field needs may.
 """
 
 import re
@@ -23,8 +24,9 @@ T = TypeVar("T")
 JsonBytes: TypeAlias = bytes | memoryview | msgspec.Raw
 # How much an error shows of a response that does not come from the service.
 _SHOWN_CHARACTERS = 80
-# The fields that may be null where a class of the model has a text or an array. The classes have defaults for
-# missing ones; a `| None` there would need a __post_init__, which takes a fifth of the time of a value.
+# The fields that may be null where a class of the model has a text or an array. The
+# classes have defaults for missing ones; a `| None` there would need a __post_init__,
+# which takes a fifth of the time of a value.
 _EMPTY = dict.fromkeys(
     (
         *("name", "description", "role", "label", "basis", "cadence"),
@@ -37,17 +39,20 @@ _NULL = re.compile(rf'("({"|".join(_EMPTY)})"\s*:\s*)null'.encode())
 
 
 def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -> T:
-    """Return the value that a decoder reads from JSON, or raise MalformedAnswerError with the first problem.
+    """Return the value that a decoder reads from JSON, or raise MalformedAnswerError
+    with the first problem.
 
-    Texts that are null are empty. `at` is the JSON path of that JSON in its response, to name the place of
-    the problem.
+    Texts that are null are empty. `at` is the JSON path of that JSON in its response,
+    to name the place of the problem.
     """
     try:
         return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        # UnicodeDecodeError is a ValueError. Arrays nested without end are a RecursionError.
+        # UnicodeDecodeError is a ValueError. Arrays nested without end are a
+        # RecursionError.
         message, _, path = str(error).partition(" - at `$")
-    # From here on, so that the error has no context: its text could contain what the service echoed.
+    # From here on, so that the error has no context: its text could contain what the
+    # service echoed.
     path = path.removesuffix("`")  # it begins where this JSON does
     if message.endswith("got `null`") and path.rpartition(".")[2] in _EMPTY:
         filled = _NULL.sub(lambda null: null[1] + _EMPTY[null[2].decode()], bytes(body))
@@ -62,9 +67,11 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
 
 
 def not_json(body: bytes) -> str:
-    """Return the problem of a body that is empty or a page of a proxy, and "" for any other.
+    """Return the problem of a body that is empty or a page of a proxy, and "" for any
+    other.
 
-    What begins as an object or an array is JSON, or a response of the service that is malformed.
+    What begins as an object or an array is JSON, or a response of the service that is
+    malformed.
     """
     if body[:1] in (b"{", b"["):
         return ""
@@ -81,7 +88,9 @@ def not_json(body: bytes) -> str:
 
 
 def not_from_service(problem: str, body: bytes) -> str:
-    """Return the message for a response that does not come from the service, with the start of its body."""
+    """Return the message for a response that does not come from the service, with the
+    start of its body.
+    """
     start = json_text(body).lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
     start = start.strip()[:_SHOWN_CHARACTERS]
     shown = f": {start!r}" if start else ""
@@ -89,7 +98,9 @@ def not_from_service(problem: str, body: bytes) -> str:
 
 
 def json_text(body: bytes) -> bytes:
-    """Return a body without a byte order mark, which a reader may ignore (RFC 8259, section 8.1)."""
+    """Return a body without a byte order mark, which a reader may ignore (RFC 8259,
+    section 8.1).
+    """
     return body.removeprefix(BOM_UTF8)
 
 
@@ -115,9 +126,13 @@ def decode_json(body: JsonBytes) -> Any:
 
 @lru_cache(1024)  # each response about a publication repeats it
 def utc_timestamp(text: str) -> datetime:
-    """Return the moment of an ISO 8601 text, in UTC; a text without an offset is in UTC (spec 2.2)."""
+    """Return the moment of an ISO 8601 text, in UTC; a text without an offset is in UTC
+    (spec 2.2).
+    """
     try:
-        moment = datetime.fromisoformat(text.upper())  # RFC 3339 allows t and z; a day is its midnight
+        moment = datetime.fromisoformat(
+            text.upper()
+        )  # RFC 3339 allows t and z; a day is its midnight
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except ValueError:
         problem = f"expected an ISO 8601 timestamp, got {text!r}"
@@ -131,12 +146,19 @@ class DatasetFields(msgspec.Struct, kw_only=True):
 
     entity_id: str
     name: str | None = None
-    dataset_id: Annotated[str, msgspec.Meta(min_length=1)]  # an empty one would pin nothing
+    dataset_id: Annotated[
+        str, msgspec.Meta(min_length=1)
+    ]  # an empty one would pin nothing
     created_timestamp: str
 
     def fields(self) -> tuple[str, str, str, datetime]:
         """Return the fields of a `Dataset`."""
-        return self.entity_id, self.name or "", self.dataset_id, utc_timestamp(self.created_timestamp)
+        return (
+            self.entity_id,
+            self.name or "",
+            self.dataset_id,
+            utc_timestamp(self.created_timestamp),
+        )
 
 
 class PageFields(DatasetFields, kw_only=True):
@@ -146,9 +168,13 @@ class PageFields(DatasetFields, kw_only=True):
 
     @property
     def cursor(self) -> str | None:
-        """The cursor of the next page; None on the last one, also if the service sends an empty one."""
+        """The cursor of the next page; None on the last one, also if the service sends
+        an empty one.
+        """
         if self.next_cursor and len(self.next_cursor.encode()) > _MAX_CURSOR:
-            raise MalformedAnswerError(f"the cursor has more than {_MAX_CURSOR:,} bytes @ $.next_cursor")
+            raise MalformedAnswerError(
+                f"the cursor has more than {_MAX_CURSOR:,} bytes @ $.next_cursor"
+            )
         return self.next_cursor or None
 
 
@@ -176,7 +202,9 @@ _scope_groups_decoder = msgspec.json.Decoder(tuple[ScopeGroup, ...])
 
 @lru_cache(maxsize=8)
 def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
-    """Return scope groups, the same object for the same bytes: the pages of a catalogue repeat them."""
+    """Return scope groups, the same object for the same bytes: the pages of a catalogue
+    repeat them.
+    """
     return decode(raw, _scope_groups_decoder, "$.scope_groups")
 
 
@@ -194,7 +222,9 @@ def read_catalogue_page(body: bytes) -> CataloguePage:
 
 
 def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
-    """Refuse an array with equal entries: a problem for each, which names both places."""
+    """Refuse an array with equal entries: a problem for each, which names both
+    places.
+    """
     if len(set(items)) == len(items):
         return
     first: dict[Hashable, int] = {}
@@ -206,7 +236,9 @@ def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
 
 
 class ErrorObject(NamedTuple):
-    """The error object of a response (spec 7); a text is None if it is missing or not a string."""
+    """The error object of a response (spec 7); a text is None if it is missing or not a
+    string.
+    """
 
     code: str | None = None
     message: str | None = None
@@ -215,7 +247,9 @@ class ErrorObject(NamedTuple):
 
 
 def decode_error(body: bytes) -> ErrorObject | None:
-    """Return the error object of a body; None if it has none with at least one of the spec's texts."""
+    """Return the error object of a body; None if it has none with at least one of the
+    spec's texts.
+    """
     try:
         found = decode_json(body)
     except MalformedAnswerError:
@@ -224,7 +258,9 @@ def decode_error(body: bytes) -> ErrorObject | None:
     if not isinstance(error, dict):
         return None
     found = [error.pop(name, None) for name in ("code", "message", "request_id")]
-    code, message, request_id = (each if isinstance(each, str) else None for each in found)
+    code, message, request_id = (
+        each if isinstance(each, str) else None for each in found
+    )
     if code is message is request_id is None:
         return None
     return ErrorObject(code, message, request_id, error)
@@ -234,7 +270,9 @@ encode = msgspec.json.encode
 
 
 def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
-    """Return the body of a query request (spec 4.3); without the fields that are None."""
+    """Return the body of a query request (spec 4.3); without the fields that are
+    None.
+    """
     periods: dict[str, Any]
     match query.periods:
         case Exact(periods=exact):
@@ -253,4 +291,6 @@ def encode_query(query: Query, *, page_size: int, cursor: str | None) -> bytes:
         "limit": page_size,
         "cursor": cursor,
     }
-    return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
+    return msgspec.json.encode(
+        {name: value for name, value in body.items() if value is not None}
+    )

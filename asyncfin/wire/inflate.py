@@ -1,7 +1,8 @@
 """Content codings: bodies are decompressed in bounded steps, up to a limit.
 
-aiohttp (3.14) bounds its steps too, but returns the beginning of a truncated gzip or zstd stream without an
-error, and does not notice a cut checksum. Here such a body is a TruncatedAnswerError.
+aiohttp (3.14) bounds its steps too, but returns the beginning of a truncated gzip or
+zstd stream without an error, and does not notice a cut checksum. Here such a body is a
+TruncatedAnswerError.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from asyncfin.wire.zstd import zstd
 
 ACCEPTED = "gzip, zstd"
 INCOMPLETE = "the response ended before it was complete"
-# isal, which the extra `speed` installs, decompresses a page of 2 MB in 1.3 ms, and zlib in 3.2 ms. Both
-# verify checksum and length.
+# isal, which the extra `speed` installs, decompresses a page of 2 MB in 1.3 ms, and
+# zlib in 3.2 ms. Both verify checksum and length.
 _zlib: Any
 try:
     _zlib = import_module("isal.isal_zlib")
@@ -29,7 +30,8 @@ except ImportError:
 _STEP = 32 * 1024
 # The first steps run inline, about a millisecond: starting a thread takes longer.
 _INLINE_STEPS = 8
-# Both codings allow several streams in a row. Each costs as much as a step, even if it is empty.
+# Both codings allow several streams in a row. Each costs as much as a step, even if it
+# is empty.
 MAX_STREAMS = 1000
 
 
@@ -42,7 +44,9 @@ class UnreadableError(Exception):
 
 
 def oversized(limit: int) -> UnreadableError:
-    return UnreadableError(MalformedAnswerError(f"the body is larger than {limit} bytes"))
+    return UnreadableError(
+        MalformedAnswerError(f"the body is larger than {limit} bytes")
+    )
 
 
 class _Gzip:
@@ -75,7 +79,8 @@ _CODINGS: dict[str, type[_Gzip] | type[zstd.ZstdDecompressor]] = {
 
 
 async def inflated(body: bytes, coding: str, limit: int) -> bytes:
-    """Return `body` without its content coding; at most `limit` bytes of it are in memory.
+    """Return `body` without its content coding; at most `limit` bytes of it are in
+    memory.
 
     A large body is decompressed in a thread, which ends when the caller is cancelled.
     """
@@ -83,10 +88,16 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     if name in ("", "identity"):
         return body
     if name not in _CODINGS:
-        raise UnreadableError(MalformedAnswerError(f"the body is in a content coding other than {ACCEPTED}"))
+        raise UnreadableError(
+            MalformedAnswerError(
+                f"the body is in a content coding other than {ACCEPTED}"
+            )
+        )
     if body.lstrip()[:1] in (b"{", b"["):
         raise UnreadableError(
-            MalformedAnswerError(f"the body is JSON, and not {name}, as its Content-Encoding says")
+            MalformedAnswerError(
+                f"the body is JSON, and not {name}, as its Content-Encoding says"
+            )
         )
     steps = _inflate(body, _CODINGS[name], limit)
     pieces = list(islice(steps, _INLINE_STEPS))
@@ -107,7 +118,9 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
         left = True
 
 
-def _inflate(body: bytes, opened: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int) -> Iterator[bytes]:
+def _inflate(
+    body: bytes, opened: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int
+) -> Iterator[bytes]:
     """Yield the decompressed body in pieces, one a step; a piece may be empty."""
     position, left = 0, limit
     for _ in range(MAX_STREAMS):
@@ -130,4 +143,8 @@ def _inflate(body: bytes, opened: type[_Gzip] | type[zstd.ZstdDecompressor], lim
         position -= len(stream.unused_data)
         if position == len(body):
             return
-    raise UnreadableError(MalformedAnswerError(f"the body is in more than {MAX_STREAMS} compressed streams"))
+    raise UnreadableError(
+        MalformedAnswerError(
+            f"the body is in more than {MAX_STREAMS} compressed streams"
+        )
+    )

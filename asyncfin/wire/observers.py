@@ -1,4 +1,6 @@
-"""How a client calls its observers. Its log and its statistics are observers like any other."""
+"""How a client calls its observers. Its log and its statistics are observers like any
+other.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Announcer:
     `own` are the client's: they need no event that is frequent, unless it is logged.
     """
 
-    def __init__(self, *own: events.Observer, observers: Iterable[events.Observer] = ()) -> None:
+    def __init__(
+        self, *own: events.Observer, observers: Iterable[events.Observer] = ()
+    ) -> None:
         given = tuple(observers)
         for each in given:
             checks.plain_callable("observers", each)
@@ -58,15 +62,21 @@ class Announcer:
 
     @contextmanager
     def also(self, observer: events.Observer) -> Iterator[Self]:
-        """Add an observer for the length of the block; yield this, to announce events."""
+        """Add an observer for the length of the block; yield this, to announce
+        events.
+        """
         checks.plain_callable("observer", observer)
-        # A new tuple each time: an event that is being announced goes to the observers that were there.
+        # A new tuple each time: an event that is being announced goes to the observers
+        # that were there.
         self._observers += (observer,)
         try:
             yield self
         finally:
-            # By identity, and the last: observers may be equal, and one may be given twice.
-            last = max(at for at, each in enumerate(self._observers) if each is observer)
+            # By identity, and the last: observers may be equal, and one may be given
+            # twice.
+            last = max(
+                at for at, each in enumerate(self._observers) if each is observer
+            )
             self._observers = self._observers[:last] + self._observers[last + 1 :]
 
 
@@ -76,15 +86,20 @@ _SLOW = 1.0
 
 def log(event: events.Event) -> None:
     """Write an event to the logger ``asyncfin``, its fields as extras of the record."""
-    # Checked first: most programs log none of it, and the text of each event would be made for nothing.
+    # Checked first: most programs log none of it, and the text of each event would be
+    # made for nothing.
     if isinstance(event, events.QuestionFinished):
         is_informative = event.requests > 0 or event.seconds > _SLOW
     else:
-        is_informative = isinstance(event, (events.Retrying, events.Restarted, events.Waiting))
+        is_informative = isinstance(
+            event, (events.Retrying, events.Restarted, events.Waiting)
+        )
     level = logging.INFO if is_informative else logging.DEBUG
     if _log.isEnabledFor(level):
         facts = msgspec.structs.asdict(event)
-        text = " ".join(f"{name}={value}" for name, value in facts.items() if value is not None)
+        text = " ".join(
+            f"{name}={value}" for name, value in facts.items() if value is not None
+        )
         _log.log(level, "%s %s", type(event).__name__, printable(text), extra=facts)
 
 
@@ -106,18 +121,22 @@ class WarningLog:
                 )
             case events.OutageEnded(recovered=True):
                 _log.warning(
-                    "the service responds again after %s; %d requests were sent in that time",
+                    "the service responds again after %s; %d requests were sent in "
+                    "that time",
                     lasting(event.seconds),
                     event.probes,
                 )
 
     def check_entity_id(self, entity_id: str) -> None:
-        """Warn of the first entity id that is sent and does not have the form of the spec."""
+        """Warn of the first entity id that is sent and does not have the form of the
+        spec.
+        """
         if self._has_unusual_id or has_spec_form(entity_id):
             return
         self._has_unusual_id = True
         _log.warning(
-            "%s is sent as an entity id, although it is not O- followed by 32 characters",
+            "%s is sent as an entity id, although it is not O- followed by 32 "
+            "characters",
             printable(entity_id),
         )
 
@@ -154,11 +173,15 @@ class Tally:
     def stats(self) -> events.Stats:
         """Return the counts so far."""
         counts = {
-            name: events.Counts(each.requests, each.retries, each.refused, each.waits, each.received)
+            name: events.Counts(
+                each.requests, each.retries, each.refused, each.waits, each.received
+            )
             for name, each in self._counts.items()
         }
         total = sum(counts.values(), events.Counts())
-        return events.Stats(*astuple(total), by_operation=counts, outage_since=self._outage_since)
+        return events.Stats(
+            *astuple(total), by_operation=counts, outage_since=self._outage_since
+        )
 
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
@@ -186,7 +209,8 @@ class Waits:
 
 
 class Wait:
-    """A wait of a request, as a context manager: announced while it is long, and at its end.
+    """A wait of a request, as a context manager: announced while it is long, and at its
+    end.
 
     Attributes:
         reason: as `Waiting` has it.
@@ -238,17 +262,26 @@ class Wait:
         waits.tally.of(request.operation).waits += seconds
         if waits.announce.is_heard():
             reason = self.reason if self.reason in ("retry", "outage") else "turn"
-            waits.announce(events.Waited(request.operation, request.entity_id, reason, seconds))
+            waits.announce(
+                events.Waited(request.operation, request.entity_id, reason, seconds)
+            )
 
     def _announce_long(self) -> None:
         now = self._loop.time()
         seconds = now - self._began_at
-        # The intervals double: observers learn of a long wait soon, and it does not fill a log.
+        # The intervals double: observers learn of a long wait soon, and it does not
+        # fill a log.
         self._timer = self._loop.call_later(seconds, self._announce_long)
         reason, ends_at = self.reason, self.ends_at()
-        # The end of a pause of the bucket is known, that of the wait in its queue is not.
-        if reason == "bucket" and (paused_until := self._waits.bucket.stats().paused_until) is not None:
+        # The end of a pause of the bucket is known, that of the wait in its queue is
+        # not.
+        if (
+            reason == "bucket"
+            and (paused_until := self._waits.bucket.stats().paused_until) is not None
+        ):
             reason, ends_at = "pause", paused_until
         until = None if ends_at is None else later(self._waits.clock(), ends_at - now)
         request = self._request
-        self._waits.announce(events.Waiting(request.operation, request.entity_id, reason, seconds, until))
+        self._waits.announce(
+            events.Waiting(request.operation, request.entity_id, reason, seconds, until)
+        )

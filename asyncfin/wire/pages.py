@@ -1,7 +1,8 @@
-"""Pages as plain async generators, and the checks that hold across the pages of one read (spec 4.2, 4.3).
+"""Pages as plain async generators, and the checks that hold across the pages of one
+read (spec 4.2, 4.3).
 
-They are strictly sequential: only the page that is prefetched outlives a step. To leave early, close the
-generator (`contextlib.aclosing`).
+They are strictly sequential: only the page that is prefetched outlives a step. To leave
+early, close the generator (`contextlib.aclosing`).
 """
 
 import asyncio
@@ -35,14 +36,22 @@ from asyncfin.wire.protocol import (
     check_publication,
     query_request,
 )
-from asyncfin.wire.values import PlannedPage, QueryPage, read_planned_page, read_query_page, series_path
+from asyncfin.wire.values import (
+    PlannedPage,
+    QueryPage,
+    read_planned_page,
+    read_query_page,
+    series_path,
+)
 
 # The spec has no bounds for these. They only stop a read that would never end.
 MAX_EMPTY_PAGES = 10
 MAX_CATALOGUE_SERIES = 1_000_000
-# How many pages of a planned query are followed after all its wanted series have arrived.
+# How many pages of a planned query are followed after all its wanted series have
+# arrived.
 FURTHER_PAGES = 2
-# Steps of the loop within which a request that waits for nothing is written; three are enough today.
+# Steps of the loop within which a request that waits for nothing is written; three are
+# enough today.
 _STEPS = 8
 
 Send: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -63,27 +72,38 @@ class _Trail:
     cursors: set[str] = Factory(set)
     empty_in_a_row: int = 0
 
-    def check(self, page: Dataset | QueryPage | PlannedPage, response: Response) -> None:
-        """Check that a page is of the entity, and of the publication of the pin and of the pages before it.
+    def check(
+        self, page: Dataset | QueryPage | PlannedPage, response: Response
+    ) -> None:
+        """Check that a page is of the entity, and of the publication of the pin and of
+        the pages before it.
 
         Raises:
             MalformedAnswerError: it is of another entity.
-            DatasetChangedError: it is of another publication. Also if the request was pinned: the service may
-                ignore the pin, or something in front of it respond.
+            DatasetChangedError: it is of another publication. Also if the request was
+                pinned: the service may ignore the pin, or something in front of it
+                respond.
         """
         check_publication(page, entity_id=self.entity_id)
-        if self.dataset_id is not None and not is_same_publication(page.dataset_id, self.dataset_id):
+        if self.dataset_id is not None and not is_same_publication(
+            page.dataset_id, self.dataset_id
+        ):
             raise DatasetChangedError(
                 status=response.status,
                 code="dataset_changed",
-                message=f"the response is of publication {page.dataset_id}, not of {self.dataset_id}",
+                message=f"the response is of publication {page.dataset_id}, not of "
+                f"{self.dataset_id}",
                 answered=True,
                 has_error_object=False,
             )
         self.dataset_id = page.dataset_id
 
-    def follow(self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]) -> None:
-        """Check the series and the cursor of the next page against those before it, and record them."""
+    def follow(
+        self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]
+    ) -> None:
+        """Check the series and the cursor of the next page against those before it, and
+        record them.
+        """
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
         for series_id in series_ids:
             if series_id in self.series_ids:
@@ -91,9 +111,13 @@ class _Trail:
             self.series_ids.add(series_id)
         if page.next_cursor is not None:
             if self.empty_in_a_row >= MAX_EMPTY_PAGES:
-                raise MalformedAnswerError(f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor")
+                raise MalformedAnswerError(
+                    f"{self.empty_in_a_row} pages in a row were empty @ $.next_cursor"
+                )
             if page.next_cursor in self.cursors:
-                raise MalformedAnswerError("a cursor was received a second time @ $.next_cursor")
+                raise MalformedAnswerError(
+                    "a cursor was received a second time @ $.next_cursor"
+                )
             self.cursors.add(page.next_cursor)
 
 
@@ -103,17 +127,23 @@ def catalogue_pages(
     """Yield the pages of a catalogue, in the service's order (spec 4.2)."""
     trail = _Trail(entity_id, expected_dataset_id)
     request_for = partial(
-        catalogue_request, entity_id, expected_dataset_id=expected_dataset_id, page_size=page_size
+        catalogue_request,
+        entity_id,
+        expected_dataset_id=expected_dataset_id,
+        page_size=page_size,
     )
 
     async def read(response: Response) -> CataloguePage:
         page = codec.read_catalogue_page(response.body)
         trail.check(page, response)
         _check_groups(page)
-        trail.follow(page, [series.series_id for group in page.groups for series in group.series])
+        trail.follow(
+            page, [series.series_id for group in page.groups for series in group.series]
+        )
         if len(trail.series_ids) > MAX_CATALOGUE_SERIES:
             raise MalformedAnswerError(
-                f"the catalogue has more than {MAX_CATALOGUE_SERIES:,} series @ $.groups"
+                f"the catalogue has more than {MAX_CATALOGUE_SERIES:,} series @ "
+                "$.groups"
             )
         return page
 
@@ -148,11 +178,12 @@ def planned_pages(
     keep_foreign: bool = False,
     prefetch: bool = False,
 ) -> AsyncGenerator[PlannedPage, None]:
-    """Yield the pages of a planned query, in the service's order, with the numbers of its wanted series.
+    """Yield the pages of a planned query, in the service's order, with the numbers of
+    its wanted series.
 
-    Its query selects the `matched` series; a page with any other is refused. With `keep_foreign` the numbers
-    of those that are not wanted are read too, if they are valid. Once all wanted series have arrived, at most
-    two further pages are followed.
+    Its query selects the `matched` series; a page with any other is refused. With
+    `keep_foreign` the numbers of those that are not wanted are read too, if they are
+    valid. Once all wanted series have arrived, at most two further pages are followed.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)
@@ -160,11 +191,14 @@ def planned_pages(
 
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages
-        page = await read_planned_page(response.body, wanted, query.value_version, keep_foreign=keep_foreign)
+        page = await read_planned_page(
+            response.body, wanted, query.value_version, keep_foreign=keep_foreign
+        )
         page = evolve(page, **_origin(response))
         trail.check(page, response)
         series_ids = [head.series_id for head in page.heads]
-        # A response may list fewer series than the catalogue, but none that the query does not select.
+        # A response may list fewer series than the catalogue, but none that the query
+        # does not select.
         if not matched >= {*series_ids}:
             raise MalformedAnswerError(
                 f"the series is not in the catalogue @ {series_path(index, series_id)}"
@@ -173,13 +207,19 @@ def planned_pages(
             )
         trail.follow(page, series_ids)
         complete_pages += trail.series_ids >= wanted
-        return evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
+        return (
+            evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
+        )
 
     return _pages(send, request_for, read, prefetch=prefetch)
 
 
 def _origin(response: Response) -> dict[str, Any]:
-    return {"at": response.at, "request_id": response.request_id, "attempts": response.attempts}
+    return {
+        "at": response.at,
+        "request_id": response.request_id,
+        "attempts": response.attempts,
+    }
 
 
 async def _pages(
@@ -201,9 +241,11 @@ async def _pages(
                     page = await read(response)
                 if page.next_cursor is not None:
                     request = request_for(cursor=page.next_cursor)
-                    # Not sooner: a request counts against the allowance, and this page might be refused.
+                    # Not sooner: a request counts against the allowance, and this page
+                    # might be refused.
                     ahead = asyncio.ensure_future(send(request)) if prefetch else None
-                # Others run before the next body is decoded, however many were received at once.
+                # Others run before the next body is decoded, however many were received
+                # at once.
                 await asyncio.sleep(0)
             if ahead is not None:
                 await _begun(ahead)
@@ -219,9 +261,11 @@ async def _pages(
 
 
 async def _begun(request: asyncio.Future[Response]) -> None:
-    """Return when a request is written, or waits for the bucket, a connection or a retry, or has ended.
+    """Return when a request is written, or waits for the bucket, a connection or a
+    retry, or has ended.
 
-    The consumer of the page may not let the loop run: then the request would be written after its work.
+    The consumer of the page may not let the loop run: then the request would be written
+    after its work.
     """
     for _ in range(_STEPS):
         if request.done():
@@ -234,14 +278,19 @@ def _check_groups(page: CataloguePage) -> None:
         for series in group.series:
             if series.reporting_group_id != group.reporting_group_id:
                 raise MalformedAnswerError(
-                    f"series {series.series_id!r} names the group {series.reporting_group_id!r}"
+                    f"series {series.series_id!r} names the group "
+                    f"{series.reporting_group_id!r}"
                     f" @ $.groups[{at}]"
                 )
 
 
 def _check_selection(query: Query, page: QueryPage) -> None:
     """Refuse series that the query does not select (spec 4.3 rule 1)."""
-    metrics, paths, groups = set(query.metric_ids), set(query.scope_combinations), query.reporting_group_ids
+    metrics, paths, groups = (
+        set(query.metric_ids),
+        set(query.scope_combinations),
+        query.reporting_group_ids,
+    )
     for at, series in enumerate(page.raw_series):
         if (
             series.metric_id not in metrics
@@ -249,19 +298,24 @@ def _check_selection(query: Query, page: QueryPage) -> None:
             or (groups is not None and series.reporting_group_id not in groups)
         ):
             raise MalformedAnswerError(
-                f"series {series.series_id!r} ({series.metric_id}, {format_path(series.scopes)},"
+                f"series {series.series_id!r} ({series.metric_id}, "
+                f"{format_path(series.scopes)},"
                 f" {series.reporting_group_id}) was not requested @ $.series[{at}]"
             )
 
 
-async def read_catalogue(send: Send, entity_id: str, dataset: Dataset | None = None) -> Catalogue:
+async def read_catalogue(
+    send: Send, entity_id: str, dataset: Dataset | None = None
+) -> Catalogue:
     """Return a whole catalogue (spec 4.2).
 
-    With `dataset` each request is pinned to its publication. Without, none is pinned: the first page says
-    which publication is the current one, and all must be of it.
+    With `dataset` each request is pinned to its publication. Without, none is pinned:
+    the first page says which publication is the current one, and all must be of it.
     """
     pin = None if dataset is None else dataset.dataset_id
-    chain = catalogue_pages(send, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE)
+    chain = catalogue_pages(
+        send, entity_id, expected_dataset_id=pin, page_size=MAX_PAGE_SIZE
+    )
     async with aclosing(chain):
         pages = [page async for page in chain]
     with error_context("catalogue", entity_id):

@@ -1,8 +1,8 @@
 """The protocol without I/O: requests, and what responses mean (spec 4, 5, 7).
 
-Requests carry no token; the transport adds it. A response of status 2xx becomes a model value or a
-`MalformedAnswerError`; every other becomes a `ServiceError`, chosen by its code, then by its status,
-never by its text.
+Requests carry no token; the transport adds it. A response of status 2xx becomes a model
+value or a `MalformedAnswerError`; every other becomes a `ServiceError`, chosen by its
+code, then by its status, never by its text.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Request:
     body: bytes | None = field(default=None, repr=False)
     entity_id: str | None = None
     counts: bool = True  # whether it counts against the account's allowance (spec 8)
-    headers: tuple[tuple[str, str], ...] = ()  # sent in addition to those of every request
+    headers: tuple[
+        tuple[str, str], ...
+    ] = ()  # sent in addition to those of every request
     has_cursor: bool = False
 
 
@@ -49,7 +51,9 @@ class Response:
 
     status: int
     headers: Mapping[str, str] = field(repr=False)
-    body: bytes = field(repr=False)  # empty if it could not be read, after 408, 429 and 5xx
+    body: bytes = field(
+        repr=False
+    )  # empty if it could not be read, after 408, 429 and 5xx
     at: datetime  # aware UTC
     attempts: int = 1  # how often the request was sent
 
@@ -59,7 +63,9 @@ class Response:
 
     @property
     def request_id(self) -> str | None:
-        """The service's id of the request, where a header names it; the spec promises it for errors only."""
+        """The service's id of the request, where a header names it; the spec promises
+        it for errors only.
+        """
         return self.headers.get("x-request-id")
 
 
@@ -78,21 +84,34 @@ _quoted = lru_cache(1024)(partial(quote, safe=""))
 
 def _dataset_path(entity_id: str) -> str:
     check_entity_id(entity_id)
-    # Quoted as a whole: an id may contain a slash or a "?", which would lead to another path.
+    # Quoted as a whole: an id may contain a slash or a "?", which would lead to another
+    # path.
     return f"/v1/entities/{_quoted(entity_id)}/dataset"
 
 
 def dataset_request(entity_id: str, *, fresh: bool = False) -> Request:
-    """Return the request for an entity's current dataset (spec 4.1); `fresh`: no cache may answer it."""
+    """Return the request for an entity's current dataset (spec 4.1); `fresh`: no cache
+    may answer it.
+    """
     headers = (("Cache-Control", "no-cache"),) if fresh else ()
-    return Request("dataset", "GET", _dataset_path(entity_id), entity_id=entity_id, headers=headers)
+    return Request(
+        "dataset", "GET", _dataset_path(entity_id), entity_id=entity_id, headers=headers
+    )
 
 
 def catalogue_request(
-    entity_id: str, *, expected_dataset_id: str | None, page_size: int, cursor: str | None
+    entity_id: str,
+    *,
+    expected_dataset_id: str | None,
+    page_size: int,
+    cursor: str | None,
 ) -> Request:
     """Return the request for one page of a catalogue (spec 4.2)."""
-    params = {"expected_dataset_id": expected_dataset_id, "limit": str(page_size), "cursor": cursor}
+    params = {
+        "expected_dataset_id": expected_dataset_id,
+        "limit": str(page_size),
+        "cursor": cursor,
+    }
     return Request(
         "catalogue",
         "GET",
@@ -103,7 +122,9 @@ def catalogue_request(
     )
 
 
-def query_request(entity_id: str, query: Query, *, page_size: int, cursor: str | None) -> Request:
+def query_request(
+    entity_id: str, query: Query, *, page_size: int, cursor: str | None
+) -> Request:
     """Return the request for one page of a query (spec 4.3)."""
     return Request(
         "query",
@@ -117,7 +138,10 @@ def query_request(entity_id: str, query: Query, *, page_size: int, cursor: str |
 
 def usage_request(start_date: date, end_date: date) -> Request:
     """Return the request for the usage of at most 92 days (spec 4.4)."""
-    params = (("start_date", start_date.isoformat()), ("end_date", end_date.isoformat()))
+    params = (
+        ("start_date", start_date.isoformat()),
+        ("end_date", end_date.isoformat()),
+    )
     return Request("usage", "GET", "/v1/usage", params, counts=False)
 
 
@@ -126,22 +150,34 @@ def limits_request() -> Request:
     return Request("limits", "GET", "/v1/limits", counts=False)
 
 
-_OPERATION = re.compile(r"/v1/(?:entities/([^/]+)/)?(dataset|usage|limits|dataset/(catalogue|query))")
+_OPERATION = re.compile(
+    r"/v1/(?:entities/([^/]+)/)?(dataset|usage|limits|dataset/(catalogue|query))"
+)
 
 
-def raw_request(method: str, path: str, params: Mapping[str, str], body: bytes | None) -> Request:
-    """Return a request for any path of the service; those of the spec are observed as what they are."""
-    if not path.startswith("/"):  # it is appended to the base URL, whose host must not become another
+def raw_request(
+    method: str, path: str, params: Mapping[str, str], body: bytes | None
+) -> Request:
+    """Return a request for any path of the service; those of the spec are observed as
+    what they are.
+    """
+    if not path.startswith(
+        "/"
+    ):  # it is appended to the base URL, whose host must not become another
         raise errors.ArgumentError(f"path must begin with a slash, not be {path!r}")
     entity_id, operation = None, "request"
     if (match := _OPERATION.fullmatch(path)) is not None:
         entity_id, operation = match[1] and unquote(match[1]), match[3] or match[2]
     counts = operation not in ("usage", "limits")
-    return Request(operation, method, path, tuple(params.items()), body, entity_id, counts)
+    return Request(
+        operation, method, path, tuple(params.items()), body, entity_id, counts
+    )
 
 
 def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date]]:
-    """Cut a range of days into windows of at most 92 days that cover it exactly once, in order (spec 8)."""
+    """Cut a range of days into windows of at most 92 days that cover it exactly once,
+    in order (spec 8).
+    """
     end = end_date.toordinal()
     # By number: the last day of the calendar has no day after it.
     for first in range(start_date.toordinal(), end + 1, MAX_USAGE_DAYS):
@@ -152,16 +188,23 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
 def ends_within_json(response: Response) -> bool:
     """Return whether a 2xx response ended, with its connection, within its JSON.
 
-    Where no header says how long a body is, it ends with the connection (RFC 9112, section 6.3), and only the
-    body itself can show that it is incomplete. A 204 has none.
+    Where no header says how long a body is, it ends with the connection (RFC 9112,
+    section 6.3), and only the body itself can show that it is incomplete. A 204 has
+    none.
     """
     if "content-length" in response.headers or "transfer-encoding" in response.headers:
         return False
-    return 200 <= response.status < 300 and response.status != 204 and codec.is_truncated(response.body)
+    return (
+        200 <= response.status < 300
+        and response.status != 204
+        and codec.is_truncated(response.body)
+    )
 
 
 def read_dataset(request: Request, response: Response) -> Dataset:
-    """Return the metadata in a response (spec 2.2), which must be of the requested entity."""
+    """Return the metadata in a response (spec 2.2), which must be of the requested
+    entity.
+    """
     with errors.error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body)
         check_publication(dataset, entity_id=request.entity_id)
@@ -169,13 +212,19 @@ def read_dataset(request: Request, response: Response) -> Dataset:
 
 
 def read_json(request: Request, response: Response) -> Any:
-    """Return a body whose structure the spec does not show, unchanged (spec 4.4, 4.5)."""
+    """Return a body whose structure the spec does not show, unchanged (spec 4.4,
+    4.5).
+    """
     with errors.error_context(request.operation, request.entity_id, response):
         return codec.decode_json(response.body)
 
 
-def check_publication(head: Dataset, *, entity_id: str | None, dataset_id: str | None = None) -> None:
-    """Refuse a response about another entity, or another publication than the pinned one (spec 9)."""
+def check_publication(
+    head: Dataset, *, entity_id: str | None, dataset_id: str | None = None
+) -> None:
+    """Refuse a response about another entity, or another publication than the pinned
+    one (spec 9).
+    """
     problems = []
     if entity_id is not None and head.entity_id != entity_id:
         # For an id written in another way, say, which the service accepts.
@@ -184,7 +233,9 @@ def check_publication(head: Dataset, *, entity_id: str | None, dataset_id: str |
             f" request {head.entity_id!r}, the id that the service uses"
         )
     if dataset_id is not None and not is_same_publication(head.dataset_id, dataset_id):
-        problems.append(f"expected {dataset_id!r}, got {head.dataset_id!r} @ $.dataset_id")
+        problems.append(
+            f"expected {dataset_id!r}, got {head.dataset_id!r} @ $.dataset_id"
+        )
     if problems:
         raise errors.MalformedAnswerError(problems)
 
@@ -222,7 +273,9 @@ def failure(request: Request, response: Response) -> errors.ServiceError:
     if kind is errors.RateLimitedError:
         return errors.RateLimitedError(retry_after=retry_after(response), **facts)
     if kind is None:
-        kind = errors.ServerFailureError if response.status >= 500 else errors.ServiceError
+        kind = (
+            errors.ServerFailureError if response.status >= 500 else errors.ServiceError
+        )
     return kind(**facts)
 
 
@@ -233,24 +286,32 @@ def _without_error_object(response: Response) -> str:
     return not_from_service("the response has no error object", response.body)
 
 
-# Seconds. Allowances reset at midnight UTC (spec 8), so a longer Retry-After cannot be meant.
+# Seconds. Allowances reset at midnight UTC (spec 8), so a longer Retry-After cannot be
+# meant.
 _LONGEST_WAIT = 24 * 3600 + 5 * 60
 
 
 def retry_after(response: Response) -> float | None:
-    """Return the seconds to wait that a response states (spec 7, 8); None if it states no valid time.
+    """Return the seconds to wait that a response states (spec 7, 8); None if it states
+    no valid time.
 
-    More than 24 hours and 5 minutes are not valid. An HTTP date is measured against the response's own Date,
-    so that a wrong local clock does no harm.
+    More than 24 hours and 5 minutes are not valid. An HTTP date is measured against the
+    response's own Date, so that a wrong local clock does no harm.
     """
     seconds = _stated_wait(response)
     return None if seconds is None or seconds > _LONGEST_WAIT else seconds
 
 
 def excessive_wait(response: Response) -> str | None:
-    """Return the Retry-After of a response, as it is written, if it is longer than can be meant."""
+    """Return the Retry-After of a response, as it is written, if it is longer than can
+    be meant.
+    """
     seconds = _stated_wait(response)
-    return response.headers["retry-after"] if seconds is not None and seconds > _LONGEST_WAIT else None
+    return (
+        response.headers["retry-after"]
+        if seconds is not None and seconds > _LONGEST_WAIT
+        else None
+    )
 
 
 def _stated_wait(response: Response) -> float | None:
@@ -263,12 +324,17 @@ def _stated_seconds(text: str, response: Response) -> float | None:
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text, re.ASCII):
         return float(text)
     # Without a Date header, the time at which the response was received.
-    then, now = _http_date(text), _http_date(response.headers.get("date", "")) or response.at
+    then, now = (
+        _http_date(text),
+        _http_date(response.headers.get("date", "")) or response.at,
+    )
     return max(0.0, (then - now).total_seconds()) if then else None
 
 
 def _http_date(text: str) -> datetime | None:
-    """Return the moment of an HTTP date, which is UTC also in the old form that does not say so."""
+    """Return the moment of an HTTP date, which is UTC also in the old form that does
+    not say so.
+    """
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, IndexError, TypeError, OverflowError):

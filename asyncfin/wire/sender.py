@@ -1,4 +1,6 @@
-"""Sends a client's requests. Read it from `Sender.send` downwards: retries, an attempt, an exchange."""
+"""Sends a client's requests. Read it from `Sender.send` downwards: retries, an attempt,
+an exchange.
+"""
 
 from __future__ import annotations
 
@@ -54,12 +56,15 @@ from asyncfin.wire.transport import CLOSED, Transport
 
 _log = logging.getLogger("asyncfin")
 T = TypeVar("T")
-# What an attempt can end in; the last one if the response is not JSON, or cannot be read at all.
+# What an attempt can end in; the last one if the response is not JSON, or cannot be
+# read at all.
 RequestError: TypeAlias = ServiceError | TransportError | MalformedAnswerError
 _REQUEST_ERRORS = (ServiceError, TransportError, MalformedAnswerError)
-# Seconds that a caller with `Patience` waits for one of the client's slots, if all are in use.
+# Seconds that a caller with `Patience` waits for one of the client's slots, if all are
+# in use.
 _SLOT_PATIENCE = 0.9
-# Seconds after which the token callable is called again while only a rejected token is there.
+# Seconds after which the token callable is called again while only a rejected token is
+# there.
 _TOKEN_WAIT = 1.0
 
 
@@ -95,17 +100,23 @@ class Sender:
     def _share(self) -> _Shared:
         if self._last is not None:
             self._last.breaker.close()  # of a loop that has ended
-        self._last = _Shared(self.transport.max_in_flight, Breaker(self.announce, self.transport.clock))
+        self._last = _Shared(
+            self.transport.max_in_flight, Breaker(self.announce, self.transport.clock)
+        )
         return self._last
 
     async def aclose(self) -> None:
-        """Close the connections, and end at once what is being sent or waits. A second call does nothing."""
+        """Close the connections, and end at once what is being sent or waits. A second
+        call does nothing.
+        """
         await self.transport.aclose()
         if self._last is not None:
             self._last.breaker.close()
             loop = asyncio.get_running_loop()
             # Those of a loop that has ended have ended with it.
-            await cancel_and_wait([task for task in self._last.tasks if task.get_loop() is loop])
+            await cancel_and_wait(
+                [task for task in self._last.tasks if task.get_loop() is loop]
+            )
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
@@ -124,17 +135,20 @@ class Sender:
         Args:
             request: what is sent.
             on_attempt: called at each attempt.
-            max_outage: for how many seconds it waits while the service fails. None: in the bulk lane
-                as `Retry` says; in the interactive lane only to repeat what was begun before.
+            max_outage: for how many seconds it waits while the service fails. None: in
+                the bulk lane as `Retry` says; in the interactive lane only to repeat
+                what was begun before.
             patience: of the caller, if it is limited (`soon`).
 
         Raises:
-            ServiceError, TransportError, MalformedAnswerError: it is not retryable, or retries did not
-                overcome it.
-            RuntimeError: the client is closed, also during the wait; or it belongs to another event
-                loop, which is not closed.
+            ServiceError, TransportError, MalformedAnswerError: it is not retryable, or
+                retries did not overcome it.
+            RuntimeError: the client is closed, also during the wait; or it belongs to
+                another event loop, which is not closed.
         """
-        async with self.transport.until_closed():  # closing ends the block, and the last line raises
+        async with (
+            self.transport.until_closed()
+        ):  # closing ends the block, and the last line raises
             if max_outage is None and self.lane == "bulk":
                 max_outage = self.retry.max_outage
             sending = _Sending(self, self._shared.get(), request, max_outage, patience)
@@ -147,10 +161,12 @@ class Sender:
         raise RuntimeError(CLOSED)
 
     async def soon(self, call: Callable[[Patience], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of a call that sends one request, if it has one within two seconds of that.
+        """Return the result of a call that sends one request, if it has one within two
+        seconds of that.
 
-        Otherwise raise RequestTimeoutError. The request may go on in a task of the client, with the
-        full `Timeouts`: so a slow service's response still reaches the call.
+        Otherwise raise RequestTimeoutError. The request may go on in a task of the
+        client, with the full `Timeouts`: so a slow service's response still reaches the
+        call.
         """
         shared = self._shared.get()
         patience = Patience()
@@ -164,7 +180,8 @@ class Sender:
             patience.has_left = True
             if (sent := patience.sent) is not None and not sent.has_ended:
                 shared.breaker.give_up(sent)
-                # At most half of the slots, so that the others wait for no silent service.
+                # At most half of the slots, so that the others wait for no silent
+                # service.
                 if len(shared.left) < self.transport.max_in_flight // 2:
                     shared.left.add(task)
                     task.add_done_callback(shared.left.discard)
@@ -192,12 +209,16 @@ class _Shared:
         task = asyncio.get_running_loop().create_task(call)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # else it is logged
+        task.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # else it is logged
         return task
 
 
 class Patience:
-    """The patience of a caller: two seconds from the sending of its request, retries included."""
+    """The patience of a caller: two seconds from the sending of its request, retries
+    included.
+    """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -227,7 +248,9 @@ class Patience:
 
 
 class _Sending:
-    """One request on its way. It is the `Origin` of its errors, hence `at` and `request_id`."""
+    """One request on its way. It is the `Origin` of its errors, hence `at` and
+    `request_id`.
+    """
 
     on_attempt: Callable[[], None]
     request_id = None  # a failed request has only the id that its error contains
@@ -244,7 +267,8 @@ class _Sending:
         self._shared = shared
         self._breaker = shared.breaker
         self._request = request
-        self._limit = limit  # for how many seconds of an outage it waits; None: as `_wait_for_place`
+        # for how many seconds of an outage it waits; None: as `_wait_for_place`
+        self._limit = limit
         self._patience = patience
         self._time = asyncio.get_running_loop().time
         # Whether it waits for the place before its first attempt too.
@@ -254,8 +278,11 @@ class _Sending:
         self._renewed = 0  # how often it was sent again with another token after a 401
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
         self._sent_at = 0.0  # the loop time of the last attempt's grant
-        self._retry_after: float | None = None  # seconds that the last response asked to wait
-        # Seconds between the last attempt and the next; None: its Retry-After is too long.
+        self._retry_after: float | None = (
+            None  # seconds that the last response asked to wait
+        )
+        # Seconds between the last attempt and the next; None: its Retry-After is too
+        # long.
         self._retry_wait: float | None = None
         # The first fields of all events of an attempt; None: nobody observes it.
         self._identity: tuple[str, str | None, int, int] | None = None
@@ -283,8 +310,8 @@ class _Sending:
                 else:
                     response = await self._attempt()
             except (AllowanceExhaustedError, BucketUnavailableError) as rejection:
-                # Raised by the bucket: a 429 of the service is still a plain RateLimitedError here.
-                # The cause is what the last attempt failed with.
+                # Raised by the bucket: a 429 of the service is still a plain
+                # RateLimitedError here. The cause is what the last attempt failed with.
                 raise rejection from self.error
             except _REQUEST_ERRORS as failed:
                 error = failed
@@ -296,7 +323,9 @@ class _Sending:
             await self._prepare_retry(error)
 
     async def _wait_for_place(self) -> None:
-        """Wait until the request may be sent while the breaker is open, or raise the error for that."""
+        """Wait until the request may be sent while the breaker is open, or raise the
+        error for that.
+        """
         breaker, request, began_at = self._breaker, self._request, self._time()
         waits = self._limit is not None
         if self._limit is not None:
@@ -321,7 +350,9 @@ class _Sending:
         raise breaker.not_sent(request) from self.error
 
     async def _probe(self) -> Response | None:
-        """Make an attempt that belongs to the client: it goes on if the caller leaves."""
+        """Make an attempt that belongs to the client: it goes on if the caller
+        leaves.
+        """
         task = self._shared.run(self._attempt())
         await asyncio.wait([task])
         return task.result()
@@ -329,15 +360,17 @@ class _Sending:
     async def _attempt(self) -> Response | None:
         """Send the request once, and return its 2xx response or raise an error.
 
-        None: it was not sent, because the breaker has opened, or the token was rejected meanwhile.
+        None: it was not sent, because the breaker has opened, or the token was rejected
+        meanwhile.
         """
         try:
             with (
                 error_context(self._request.operation, self._request.entity_id, self),
                 self._sender.wait(self._request) as wait,
             ):
-                # Before the slots: however few there are, all waiting requests share a call for the
-                # token. Which one is sent is decided last, since it can be rejected meanwhile.
+                # Before the slots: however few there are, all waiting requests share a
+                # call for the token. Which one is sent is decided last, since it can be
+                # rejected meanwhile.
                 await self._have_token(wait)
                 wait.reason = "connection"
                 async with self._shared.slots:
@@ -347,7 +380,9 @@ class _Sending:
             self._breaker.leave(self)
 
     async def _have_token(self, wait: Wait) -> None:
-        """Wait until there is a token that may be sent, or raise the error of one that was rejected."""
+        """Wait until there is a token that may be sent, or raise the error of one that
+        was rejected.
+        """
         tokens = self._sender.tokens
         if tokens.held is not None and tokens.not_sent(self._time()) is None:
             return
@@ -359,22 +394,32 @@ class _Sending:
             if (error := tokens.not_sent(self._time())) is None:
                 return
             if not waits or self._elapsed >= self._sender.retry.max_elapsed:
-                raise self.error if isinstance(self.error, AuthenticationError) else error
+                raise (
+                    self.error if isinstance(self.error, AuthenticationError) else error
+                )
             token = tokens.held
             await asyncio.sleep(_TOKEN_WAIT)
             self._elapsed += _TOKEN_WAIT
 
     async def _granted(self, wait: Wait) -> Secret | None:
-        """Wait for the bucket's grant, and return the token to send; None: it must not be sent."""
+        """Wait for the bucket's grant, and return the token to send; None: it must not
+        be sent.
+        """
         sender, request, breaker = self._sender, self._request, self._breaker
         if not breaker.allows(self):
             return None
-        # The grant is last, so that a granted request is sent at once: the pace is that of the
-        # requests, not only of the grants.
+        # The grant is last, so that a granted request is sent at once: the pace is that
+        # of the requests, not only of the grants.
         wait.reason = "bucket"
-        self._sent_at = await sender.bucket.acquire(lane=sender.lane, counts=request.counts)
+        self._sent_at = await sender.bucket.acquire(
+            lane=sender.lane, counts=request.counts
+        )
         is_closed, may_send = sender.transport.is_closed, breaker.allows(self)
-        if may_send and not is_closed and (token := sender.tokens.take(self._time())) is not None:
+        if (
+            may_send
+            and not is_closed
+            and (token := sender.tokens.take(self._time())) is not None
+        ):
             return token
         await self._give_back()
         if is_closed:
@@ -382,12 +427,15 @@ class _Sending:
         return None
 
     async def _give_back(self) -> None:
-        # A grant that does not count stays used: giving it back would take one off the day's spending.
+        # A grant that does not count stays used: giving it back would take one off the
+        # day's spending.
         if self._request.counts:
             await self._sender.bucket.give_back()
 
     async def _exchange(self, token: Secret, wait: Wait) -> Response:
-        """Send the request with a token, and return its 2xx response or raise an error."""
+        """Send the request with a token, and return its 2xx response or raise an
+        error.
+        """
         sender, request = self._sender, self._request
         sent: Sent | None = None
         response: Response | None = None
@@ -401,14 +449,17 @@ class _Sending:
             headers["Authorization"] = token.bearer
             outcome = await sender.transport.send(request, headers, url=url, sent=sent)
             if isinstance(outcome, Response):
-                # Redacted before it is used: errors, events and data contain no echoed token.
+                # Redacted before it is used: errors, events and data contain no echoed
+                # token.
                 response = sender.tokens.redact(outcome)
                 failed = _error_of(request, response)
                 sender.tokens.record(token, failed, self._sent_at, self._time())
             else:
                 failed = outcome  # whose traceback begins here
             error = failed
-        except BaseException as raised:  # a cancellation too: what has started must be seen to end
+        except (
+            BaseException
+        ) as raised:  # a cancellation too: what has started must be seen to end
             error = raised
             if sent is None:  # an observer has raised
                 await self._give_back()
@@ -433,7 +484,12 @@ class _Sending:
         # Whoever observes its start, observes its end.
         self._identity = None
         if sender.announce.is_heard():
-            identity = request.operation, request.entity_id, next_serial(), self.attempts + 1
+            identity = (
+                request.operation,
+                request.entity_id,
+                next_serial(),
+                self.attempts + 1,
+            )
             self._identity = identity
             sender.announce(RequestStarted(*identity, method=request.method, url=url))
         return url
@@ -454,7 +510,9 @@ class _Sending:
             self._patience.sent = sent
         return sent
 
-    def _end(self, sent: Sent | None, response: Response | None, error: BaseException | None) -> None:
+    def _end(
+        self, sent: Sent | None, response: Response | None, error: BaseException | None
+    ) -> None:
         """Record how an attempt has ended, and announce it."""
         sender, operation = self._sender, self._request.operation
         seconds = self._time() - self._sent_at
@@ -475,27 +533,35 @@ class _Sending:
         has_left = self._patience is not None and self._patience.has_left
         if self._identity is None:
             return
-        is_complete = response is not None and not isinstance(error, TruncatedAnswerError)
+        is_complete = response is not None and not isinstance(
+            error, TruncatedAnswerError
+        )
         name = None if is_complete else type(error).__name__
         if has_left and isinstance(error, asyncio.CancelledError):
             name = RequestTimeoutError.__name__
         sender.announce(
             RequestFinished(
                 *self._identity,
-                status=response.status if response is not None and is_complete else None,
+                status=response.status
+                if response is not None and is_complete
+                else None,
                 received=0 if response is None else len(response.body),
                 seconds=seconds,
-                request_id=error.request_id if isinstance(error, ServiceError) else None,
+                request_id=error.request_id
+                if isinstance(error, ServiceError)
+                else None,
                 failure=name,
             )
         )
 
     async def _prepare_retry(self, error: RequestError) -> None:
-        """Return when the request may be sent again after a failed attempt, or raise its error."""
+        """Return when the request may be sent again after a failed attempt, or raise
+        its error.
+        """
         sender, retry, breaker = self._sender, self._sender.retry, self._breaker
-        # 1. The token was rejected (401): retry at once with another one, which does not count for
-        #    `Retry.attempts`. It happens once, or where requests wait, within `max_elapsed`. Without
-        #    `answered` nothing was sent.
+        # 1. The token was rejected (401): retry at once with another one, which does
+        #    not count for `Retry.attempts`. It happens once, or where requests wait,
+        #    within `max_elapsed`. Without `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
         if is_rejected and sender.tokens.renewable:
             waits = self._limit is not None and self._elapsed < retry.max_elapsed
@@ -521,7 +587,8 @@ class _Sending:
                 return
             raise error
 
-        # 4. It is not retryable, or `Retry` or the caller does not allow another attempt.
+        # 4. It is not retryable, or `Retry` or the caller does not allow another
+        # attempt.
         if (
             wait is None
             or retry.gives_up(error, attempt=attempt, elapsed=self._elapsed, wait=wait)
@@ -529,7 +596,8 @@ class _Sending:
         ):
             raise error
 
-        # 5. Otherwise it is sent again after a wait. After a 429 that is the pause of the bucket.
+        # 5. Otherwise it is sent again after a wait. After a 429 that is the pause of
+        # the bucket.
         self._announce_retry(error, wait)
         if isinstance(error, RateLimitedError):
             return
@@ -544,24 +612,34 @@ class _Sending:
         return self._patience is None or not self._patience.has_left
 
     async def _report_failure(self, error: RequestError) -> None:
-        """Report a failed attempt to the bucket: it concerns all its clients, retried or not.
+        """Report a failed attempt to the bucket: it concerns all its clients, retried
+        or not.
 
         To its end, also if the caller leaves meanwhile.
         """
         sender, counts = self._sender, self._request.counts
         # The service's Retry-After goes before the growing wait.
-        wait = sender.retry.wait(self._counted_attempts, self._retry_after, sender.source)
+        wait = sender.retry.wait(
+            self._counted_attempts, self._retry_after, sender.source
+        )
         self._retry_wait = wait
         try:
             if isinstance(error, RateLimitedError):
                 if wait is not None:  # the bucket pauses all requests until it is over
-                    pause = sender.bucket.refused(sent_at=self._sent_at, retry_after=wait)
+                    pause = sender.bucket.refused(
+                        sent_at=self._sent_at, retry_after=wait
+                    )
                     await finish(pause)
-                elif counts:  # usage and limits show nothing of the others' allowance (spec 8)
-                    assert self._retry_after is not None  # only a Retry-After can be too long
+                elif (
+                    counts
+                ):  # usage and limits show nothing of the others' allowance (spec 8)
+                    assert (
+                        self._retry_after is not None
+                    )  # only a Retry-After can be too long
                     await finish(sender.bucket.exhaust(self._retry_after))
             elif isinstance(error, TransportError) and not error.sent and counts:
-                # It did not reach the service, so it does not count against the day's allowance.
+                # It did not reach the service, so it does not count against the day's
+                # allowance.
                 await finish(sender.bucket.unspend(sent_at=self._sent_at))
         except BucketUnavailableError as unavailable:
             raise unavailable from error
@@ -571,7 +649,9 @@ class _Sending:
         seconds = self._retry_after
         assert seconds is not None  # only a Retry-After can be too long
         return AllowanceExhaustedError(
-            resume_at=later(error.at or self.at, seconds), retry_after=seconds, **error.facts()
+            resume_at=later(error.at or self.at, seconds),
+            retry_after=seconds,
+            **error.facts(),
         )
 
     def _announce_retry(self, error: RequestError, wait: float) -> None:
@@ -588,7 +668,9 @@ class _Sending:
 
 
 def _error_of(request: Request, response: Response) -> RequestError | None:
-    """Return the error that a response is, or None for a 2xx in JSON, which may still be malformed."""
+    """Return the error that a response is, or None for a 2xx in JSON, which may still
+    be malformed.
+    """
     if not 200 <= response.status < 300:
         return failure(request, response)
     if ends_within_json(response):
@@ -599,10 +681,13 @@ def _error_of(request: Request, response: Response) -> RequestError | None:
 
 
 def _requested_wait(response: Response) -> float | None:
-    """Return the seconds of a Retry-After, and warn of one that is too long to be meant."""
+    """Return the seconds of a Retry-After, and warn of one that is too long to be
+    meant.
+    """
     if (text := excessive_wait(response)) is not None:
         _log.warning(
-            "a Retry-After of more than 24 hours and 5 minutes is treated as missing: %s",
+            "a Retry-After of more than 24 hours and 5 minutes is treated as missing: "
+            "%s",
             printable(shorten(text, 100)),
         )
     return retry_after(response)

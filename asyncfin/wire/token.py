@@ -28,11 +28,15 @@ TokenSource: TypeAlias = str | AskToken
 
 # RFC 6750 allows fewer characters (section 2.1); a header can carry all of these.
 _PRINTABLE = r"[\x21-\x7e]+"
-_WANTED = "printable ASCII without spaces (and without the word Bearer, which is sent with it)"
+_WANTED = (
+    "printable ASCII without spaces (and without the word Bearer, which is sent with "
+    "it)"
+)
 _path = instance_of(str, os.PathLike)
 _HIDDEN = "(secret)"
 _KEY = secrets.token_bytes(32)
-# How many tokens are searched for in responses. One that was renewed more often is no longer in use.
+# How many tokens are searched for in responses. One that was renewed more often is no
+# longer in use.
 _REMEMBERED = 16
 # Bytes of a text that is searched for the whole token at once.
 _SMALL = 10_000
@@ -43,10 +47,11 @@ _MAX_TRIES = 1_000
 
 
 def token_file(path: str | os.PathLike[str]) -> AskToken:
-    """Return a `token` for `Client`: an async callable that reads the first line of a file at each call.
+    """Return a `token` for `Client`: an async callable that reads the first line of a
+    file at each call.
 
-    The client calls it at its first request, and again after the service has rejected the token: so a
-    file that something else renews need not be watched.
+    The client calls it at its first request, and again after the service has rejected
+    the token: so a file that something else renews need not be watched.
 
     Raises:
         ArgumentError: `path` is not a path.
@@ -54,7 +59,9 @@ def token_file(path: str | os.PathLike[str]) -> AskToken:
     file_path = expand_user(os.fspath(_path("path", path)))
 
     def first_line() -> str:
-        with open(file_path, encoding="utf-8-sig") as file:  # editors write a byte order mark
+        with open(
+            file_path, encoding="utf-8-sig"
+        ) as file:  # editors write a byte order mark
             return file.readline().strip()
 
     async def read() -> str:
@@ -84,18 +91,22 @@ class Secret:
         """Return whether the token occurs in one of these texts."""
         for form in self._forms:
             for text in texts:
-                # In a large one its characters first: five times faster for a text without one of them.
-                if len(text) >= _SMALL and not all(character in text for character in set(form)):
+                # In a large one its characters first: five times faster for a text
+                # without one of them.
+                if len(text) >= _SMALL and not all(
+                    character in text for character in set(form)
+                ):
                     continue
                 if form in text:
                     return True
         return False
 
     def pattern(self) -> str:
-        """Return a regular expression for the forms in which a service may echo the token.
+        """Return a regular expression for the forms in which a service may echo the
+        token.
 
-        Each character is unchanged or escaped: as in JSON (``\\u0061``, ``\\/``), once or twice, or as
-        in URLs (``%61``), any number of times.
+        Each character is unchanged or escaped: as in JSON (``\\u0061``, ``\\/``), once
+        or twice, or as in URLs (``%61``), any number of times.
         """
         return "".join(map(_escapes, self._text))
 
@@ -119,20 +130,24 @@ class _Rejection:
 class Tokens:
     """The token of a client: a fixed one, or what an async callable returned last.
 
-    The callable is called at first use, and again after the service has rejected its token: once for all
-    waiting requests, and it is cancelled when no waiter is left. The same token is not sent again for 1, 2,
-    4, 8, 16 and then 30 seconds; then one request tries it.
+    The callable is called at first use, and again after the service has rejected its
+    token: once for all waiting requests, and it is cancelled when no waiter is left.
+    The same token is not sent again for 1, 2, 4, 8, 16 and then 30 seconds; then one
+    request tries it.
 
-    A token of any length is sent. One of less than 8 characters is not redacted in responses: it may be a
-    word, and redacting it would alter texts and data.
+    A token of any length is sent. One of less than 8 characters is not redacted in
+    responses: it may be a word, and redacting it would alter texts and data.
     """
 
     def __init__(self, token: str | AskToken, *, timeout: float | None = None) -> None:
         self._timeout = timeout
         self._ask = None if isinstance(token, str) else token
         self._remembered: deque[Secret] = deque(maxlen=_REMEMBERED)
-        self.held: Secret | None = None  # the token to send; None: the callable has to be called
-        self.refused = False  # whether the service rejected the token last sent, and has accepted none since
+        self.held: Secret | None = (
+            None  # the token to send; None: the callable has to be called
+        )
+        # whether the service rejected the token last sent, and has accepted none since
+        self.refused = False
         self._rejections: dict[str, _Rejection] = {}  # by the token's digest
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
@@ -140,8 +155,15 @@ class Tokens:
                 raise ArgumentError(f"token must be {_WANTED}; the value is not shown")
             self._keep(token)
         elif not is_async(token):
-            shown = "a plain function: write async def" if inspect.isroutine(token) else type(token).__name__
-            raise ArgumentError(f"token must be a str, or an async callable that returns one, not {shown}")
+            shown = (
+                "a plain function: write async def"
+                if inspect.isroutine(token)
+                else type(token).__name__
+            )
+            raise ArgumentError(
+                "token must be a str, or an async callable that returns one, not "
+                f"{shown}"
+            )
 
     @property
     def digest(self) -> str:
@@ -153,16 +175,23 @@ class Tokens:
         """Whether a rejected token can be replaced."""
         return self._ask is not None
 
-    def record(self, token: Secret, error: Exception | None, sent_at: float, now: float) -> None:
-        """Record what a response shows of the token that was sent with it, at a loop time.
+    def record(
+        self, token: Secret, error: Exception | None, sent_at: float, now: float
+    ) -> None:
+        """Record what a response shows of the token that was sent with it, at a loop
+        time.
 
-        The token held now is replaced only if it is the one: a late response says nothing about its
-        successor.
+        The token held now is replaced only if it is the one: a late response says
+        nothing about its successor.
         """
         if isinstance(error, AuthenticationError):
             self._reject(token, error, sent_at, now)
-        elif error is None or getattr(error, "has_error_object", False):  # the service has accepted it
-            rejection = self._rejections.get(token.digest()) if self._rejections else None
+        elif error is None or getattr(
+            error, "has_error_object", False
+        ):  # the service has accepted it
+            rejection = (
+                self._rejections.get(token.digest()) if self._rejections else None
+            )
             if rejection is not None:
                 if sent_at < rejection.seen_at:  # it shows what held before
                     return
@@ -170,7 +199,9 @@ class Tokens:
             if token is self.held:
                 self.refused = False
 
-    def _reject(self, token: Secret, error: AuthenticationError, sent_at: float, now: float) -> None:
+    def _reject(
+        self, token: Secret, error: AuthenticationError, sent_at: float, now: float
+    ) -> None:
         rejection = self._rejections.get(token.digest())
         if rejection is None:
             rejection = self._rejections[token.digest()] = _Rejection(error, now)
@@ -187,7 +218,9 @@ class Tokens:
             self.held = None if self.renewable else self.held
 
     def not_sent(self, now: float) -> AuthenticationError | None:
-        """Return the error for a request with the token held, or None if that may be sent."""
+        """Return the error for a request with the token held, or None if that may be
+        sent.
+        """
         if not self._rejections or self.held is None:
             return None
         rejection = self._rejections.get(self.held.digest())
@@ -203,30 +236,42 @@ class Tokens:
         """Return the token to send now; None: there is none, or it was rejected."""
         if self.held is None or self.not_sent(now) is not None:
             return None
-        if self._rejections and (rejection := self._rejections.get(self.held.digest())) is not None:
-            rejection.until = now + growing_wait(rejection.count)  # one request tries it
+        if (
+            self._rejections
+            and (rejection := self._rejections.get(self.held.digest())) is not None
+        ):
+            rejection.until = now + growing_wait(
+                rejection.count
+            )  # one request tries it
         return self.held
 
     async def replace(self, token: Secret | None) -> None:
-        """Call the callable, if there is one, unless another caller has replaced the token."""
+        """Call the callable, if there is one, unless another caller has replaced the
+        token.
+        """
         if self.renewable and self.held is token:
             self.held = None
         await self.current()
 
     async def current(self) -> Secret:
-        """Return the token to send; AuthenticationError: the callable raised, or returned no token."""
+        """Return the token to send; AuthenticationError: the callable raised, or
+        returned no token.
+        """
         if self.held is not None:
             return self.held
         outcome = await self._asking.share("token", self._call_source)
         if isinstance(outcome, str):
-            # Each waiter raises a separate error, which is then completed with its request.
+            # Each waiter raises a separate error, which is then completed with its
+            # request.
             raise AuthenticationError(status=401, message=outcome, answered=False)
         return outcome
 
     def redact(self, response: Response) -> Response:
-        """Return a response without this client's tokens, before anything else is made of it."""
-        # Searching for escaped tokens takes longer than all other work on a large response. So the texts are
-        # searched without their escapes first.
+        """Return a response without this client's tokens, before anything else is made
+        of it.
+        """
+        # Searching for escaped tokens takes longer than all other work on a large
+        # response. So the texts are searched without their escapes first.
         plain = [response.body, "\n".join(response.headers.values()).encode()]
         if len(response.body) < _SMALL:
             plain = [b"\n".join(plain)]  # which no token contains
@@ -234,29 +279,38 @@ class Tokens:
         echoed = [each for each in self._remembered if each.occurs_in(*plain)]
         if not echoed:
             return response
-        # Only now the expensive patterns, and only of tokens that are certainly there. The
-        # longer first, since one may begin with another.
+        # Only now the expensive patterns, and only of tokens that are certainly there.
+        # The longer first, since one may begin with another.
         patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
         redact = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
-        headers = {name: redact(value.encode()).decode() for name, value in response.headers.items()}
+        headers = {
+            name: redact(value.encode()).decode()
+            for name, value in response.headers.items()
+        }
         return evolve(response, headers=headers, body=redact(response.body))
 
     async def _call_source(self) -> Secret | str:
-        """Return the callable's token, or what went wrong, but not its message: it may contain a secret."""
+        """Return the callable's token, or what went wrong, but not its message: it may
+        contain a secret.
+        """
         assert self._ask is not None
         timeout = asyncio.timeout(self._timeout)
         try:
             async with timeout:
                 text = await self._ask()
         except (Exception, asyncio.CancelledError) as error:
-            # This task was cancelled from outside. Any other cancellation was raised by the callable.
+            # This task was cancelled from outside. Any other cancellation was raised by
+            # the callable.
             if (task := asyncio.current_task()) and task.cancelling():
                 raise
             if timeout.expired():
                 return f"the token callable returned nothing within {self._timeout:g} s"
             return f"the token callable raised {type(error).__name__}"
         if not _is_token(text):
-            return f"the token callable must return a str of {_WANTED}; what it returned is not shown"
+            return (
+                f"the token callable must return a str of {_WANTED}; what it returned "
+                "is not shown"
+            )
         return self._keep(text)
 
     def _keep(self, text: str) -> Secret:
@@ -272,7 +326,9 @@ _IN_JSON = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 
 
 def _unescaped(text: bytes) -> bytes:
-    """Return a text without the escapes that `_escapes` names; much faster than a search for them."""
+    """Return a text without the escapes that `_escapes` names; much faster than a
+    search for them.
+    """
     if _occurs(_IN_URLS, b"%", text):
         text = _IN_URLS.sub(_character, text)
     if b"\\" not in text:
@@ -283,9 +339,11 @@ def _unescaped(text: bytes) -> bytes:
 
 
 def _occurs(pattern: re.Pattern[bytes], first: bytes, text: bytes) -> bool:
-    """Return whether a pattern, all matches of which begin with `first`, occurs in a text.
+    """Return whether a pattern, all matches of which begin with `first`, occurs in a
+    text.
 
-    While `first` is rare, this is twenty times faster than a search of megabytes for the pattern.
+    While `first` is rare, this is twenty times faster than a search of megabytes for
+    the pattern.
     """
     at = text.find(first)
     for _ in range(_MAX_TRIES):
@@ -304,7 +362,9 @@ def _character(escape: re.Match[bytes]) -> bytes:
 def _escapes(character: str) -> str:
     """Return a regular expression for a character as it is, or escaped."""
     code = f"{ord(character):02x}"
-    return rf"(?:\\{{0,3}}{re.escape(character)}|(?i:%(?:25)*{code}|\\{{1,2}}u00{code}))"
+    return (
+        rf"(?:\\{{0,3}}{re.escape(character)}|(?i:%(?:25)*{code}|\\{{1,2}}u00{code}))"
+    )
 
 
 def _is_token(text: object) -> bool:

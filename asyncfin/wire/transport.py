@@ -1,8 +1,8 @@
 """One request over HTTP: headers in, a response or a `TransportError` out.
 
-Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts as a complete
-response, and what an error says. Nothing of aiohttp leaves this module: the repr of its exceptions contains
-the request's headers.
+Decided here: what a connection may be (TLS, timeouts, proxies, how many), what counts
+as a complete response, and what an error says. Nothing of aiohttp leaves this module:
+the repr of its exceptions contains the request's headers.
 """
 
 from __future__ import annotations
@@ -34,8 +34,19 @@ from asyncfin.errors import (
 from asyncfin.tasks import check_closed, closed_with_loop, decoding_lock, running_loop
 from asyncfin.wire.address import check_user_agent, checked_base_url, environment_proxy
 from asyncfin.wire.breaker import Sent
-from asyncfin.wire.connection import DroppedError, HeaderValue, LateHeadersRequest, without_resending
-from asyncfin.wire.inflate import ACCEPTED, INCOMPLETE, UnreadableError, inflated, oversized
+from asyncfin.wire.connection import (
+    DroppedError,
+    HeaderValue,
+    LateHeadersRequest,
+    without_resending,
+)
+from asyncfin.wire.inflate import (
+    ACCEPTED,
+    INCOMPLETE,
+    UnreadableError,
+    inflated,
+    oversized,
+)
 from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Timeouts
 
@@ -46,8 +57,8 @@ _MAX_HEADER_BYTES = 64 * 1024
 _MAX_HEADERS = 1_000
 # How aiohttp's errors of larger ones begin.
 _TOO_MANY = ("Too many headers", "Got more than")
-# OpenSSL's codes of certificates whose authority is not known: self-signed, also within the chain, and
-# without the issuer's.
+# OpenSSL's codes of certificates whose authority is not known: self-signed, also within
+# the chain, and without the issuer's.
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 
@@ -56,7 +67,9 @@ class _LoopState(NamedTuple):
 
     loop: asyncio.AbstractEventLoop
     session: aiohttp.ClientSession
-    closing: AsyncGenerator[None, None]  # closes the session when it is closed itself, or when the loop ends
+    closing: AsyncGenerator[
+        None, None
+    ]  # closes the session when it is closed itself, or when the loop ends
     scopes: set[asyncio.Timeout]  # the running blocks of `until_closed`
 
 
@@ -71,15 +84,21 @@ class _UntilClosed:
         self._transport = transport
 
     async def __aenter__(self) -> None:
-        self._scopes = (self._transport.open_here or await self._transport.opened()).scopes
-        # A timeout without an end, which `aclose` moves to now: asyncio's own way to end a block from outside
-        # and to distinguish it from a cancellation of the task.
+        self._scopes = (
+            self._transport.open_here or await self._transport.opened()
+        ).scopes
+        # A timeout without an end, which `aclose` moves to now: asyncio's own way to
+        # end a block from outside and to distinguish it from a cancellation of the
+        # task.
         self._scope = asyncio.Timeout(None)
         self._scopes.add(self._scope)
         await self._scope.__aenter__()
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> bool:
         self._scopes.discard(self._scope)
         try:
@@ -89,15 +108,19 @@ class _UntilClosed:
                 raise
             return True
         # Closing also breaks the connections, which a request may notice first.
-        return isinstance(error, (TimeoutError, TransportError)) and self._transport.is_closed
+        return (
+            isinstance(error, (TimeoutError, TransportError))
+            and self._transport.is_closed
+        )
 
 
 class Transport:
     """Sends requests to one service, in one event loop at a time.
 
-    Opens its connections at the first request. Closes with its event loop (if that ends properly, as with
-    `asyncio.run`) or on `aclose()`. Reopens in a later loop, but never after `aclose()`. A body may have
-    `max_body_bytes` before and after decompression. For the other arguments see `Client`.
+    Opens its connections at the first request. Closes with its event loop (if that ends
+    properly, as with `asyncio.run`) or on `aclose()`. Reopens in a later loop, but
+    never after `aclose()`. A body may have `max_body_bytes` before and after
+    decompression. For the other arguments see `Client`.
     """
 
     def __init__(
@@ -113,7 +136,9 @@ class Transport:
         max_body_bytes: int = 64 * 1024 * 1024,
         clock: Callable[[], datetime] = utc_now,
     ) -> None:
-        self.base_url = checked_base_url(base_url, allow_http=checks.flag("allow_http", allow_http))
+        self.base_url = checked_base_url(
+            base_url, allow_http=checks.flag("allow_http", allow_http)
+        )
         self.max_in_flight = checks.positive_int("max_in_flight", max_in_flight)
         self.clock = clock
         self.timeouts = checks.instance_of(Timeouts)("timeouts", timeouts)
@@ -133,7 +158,9 @@ class Transport:
 
     def url(self, request: Request) -> str:
         """Return the whole URL of a request."""
-        query = f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
+        query = (
+            f"?{urlencode(request.params, quote_via=quote)}" if request.params else ""
+        )
         return f"{self.base_url}{request.path}{query}"
 
     async def send(
@@ -144,19 +171,23 @@ class Transport:
         url: str | None = None,
         sent: Sent | None = None,
     ) -> Response | TransportError | MalformedAnswerError:
-        """Send `request` once and return the response, whatever its status, or the error in its place.
+        """Send `request` once and return the response, whatever its status, or the
+        error in its place.
 
-        A response is complete. Only the body of a 408, 429 or 5xx is empty if it is late or can't be read.
-        The error is for the caller to raise: raised here, its context and its frames would lead to aiohttp,
-        whose exceptions contain the request's headers.
+        A response is complete. Only the body of a 408, 429 or 5xx is empty if it is
+        late or can't be read. The error is for the caller to raise: raised here, its
+        context and its frames would lead to aiohttp, whose exceptions contain the
+        request's headers.
 
-        Headers are sent in addition to those of every request. Authorization may be a function that returns
-        the value: it is called as the headers are written, so that no waiting frame contains a secret.
-        `sent` learns when a response begins.
+        Headers are sent in addition to those of every request. Authorization may be a
+        function that returns the value: it is called as the headers are written, so
+        that no waiting frame contains a secret. `sent` learns when a response begins.
         """
         session = (self.open_here or await self.opened()).session
         url = url or self.url(request)
-        content_type = {} if request.body is None else {"Content-Type": "application/json"}
+        content_type = (
+            {} if request.body is None else {"Content-Type": "application/json"}
+        )
         status, received, at = 0, dict[str, str](), None
         try:
             async with asyncio.timeout(self.timeouts.total):
@@ -165,8 +196,11 @@ class Transport:
                     # `encoded`: yarl would write some escapes in another way.
                     URL(url, encoded=True),
                     data=request.body,
-                    headers=cast("Mapping[str, str]", {**content_type, **headers}),  # see LateHeadersRequest
-                    # The spec names no redirect, and one could lead the token to another host.
+                    headers=cast(
+                        "Mapping[str, str]", {**content_type, **headers}
+                    ),  # see LateHeadersRequest
+                    # The spec names no redirect, and one could lead the token to
+                    # another host.
                     allow_redirects=False,
                 ) as response:
                     received = _headers_of(response)
@@ -174,22 +208,30 @@ class Transport:
                     if sent is not None:
                         sent.is_silent = False
                     body = await self._read(response)
-                # An empty body is not valid gzip. That of an error is accepted: its status is enough.
-                if (coding := received.get("content-encoding")) and (body or status < 300):
+                # An empty body is not valid gzip. That of an error is accepted: its
+                # status is enough.
+                if (coding := received.get("content-encoding")) and (
+                    body or status < 300
+                ):
                     body = await inflated(body, coding, self._max_body_bytes)
         except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
-            # The head of a retryable status is enough, whatever its body: a proxy's 503 often breaks off.
+            # The head of a retryable status is enough, whatever its body: a proxy's 503
+            # often breaks off.
             if at is not None and (status in (408, 429) or status >= 500):
                 return Response(status, received, b"", at)
             return self._failure(error)
         return Response(status, received, body, self.clock())
 
     def until_closed(self) -> AbstractAsyncContextManager[None]:
-        """Run the block until this is closed: that ends it at once, wherever it waits, without an error."""
+        """Run the block until this is closed: that ends it at once, wherever it waits,
+        without an error.
+        """
         return _UntilClosed(self)
 
     async def aclose(self) -> None:
-        """Close all connections, and end at once what runs in `until_closed`. A second call does nothing."""
+        """Close all connections, and end at once what runs in `until_closed`. A second
+        call does nothing.
+        """
         state = await self._state_of_this_loop()
         self._closed = True
         self._open = None
@@ -212,12 +254,18 @@ class Transport:
             raise RuntimeError(CLOSED)
         if self._open is None:
             session = self._new_session()
-            self._open = _LoopState(loop, session, closed_with_loop(session.close), set())
-            await anext(self._open.closing)  # a loop closes only generators that have begun
+            self._open = _LoopState(
+                loop, session, closed_with_loop(session.close), set()
+            )
+            await anext(
+                self._open.closing
+            )  # a loop closes only generators that have begun
         return self._open
 
     async def _state_of_this_loop(self) -> _LoopState | None:
-        """Return what is open in this loop, after closing what a loop that has ended left open."""
+        """Return what is open in this loop, after closing what a loop that has ended
+        left open.
+        """
         state = self._open
         if state is None or state.loop is running_loop():
             return state
@@ -229,14 +277,17 @@ class Transport:
     def _new_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             # As many connections as slots: no request waits for one after its grant.
-            connector=aiohttp.TCPConnector(limit=self.max_in_flight, ssl=self._ssl or True),
+            connector=aiohttp.TCPConnector(
+                limit=self.max_in_flight, ssl=self._ssl or True
+            ),
             headers={
                 "Accept": "application/json",
                 "Accept-Encoding": ACCEPTED,
                 "User-Agent": self._user_agent,
             },
             request_class=LateHeadersRequest,
-            # The service sets none, and those of anything in front of it are not sent back.
+            # The service sets none, and those of anything in front of it are not sent
+            # back.
             cookie_jar=aiohttp.DummyCookieJar(),
             max_line_size=_MAX_HEADER_BYTES,
             max_field_size=_MAX_HEADER_BYTES,
@@ -250,7 +301,8 @@ class Transport:
                 total=None,
                 connect=self.timeouts.connect,
                 sock_read=self.timeouts.read,
-                ceil_threshold=inf,  # otherwise aiohttp rounds what is above 5 s up to whole seconds
+                # otherwise aiohttp rounds what is above 5 s up to whole seconds
+                ceil_threshold=inf,
             ),
         )
 
@@ -258,8 +310,9 @@ class Transport:
         length = response.content_length  # which is read from the headers each time
         if length is not None and length <= _INLINE_BYTES:
             return await response.content.read()
-        # As large as the body will be, so that each piece is released once it is written, and none is copied
-        # again. (Zeros take no memory until they are overwritten, whatever length a header claims.)
+        # As large as the body will be, so that each piece is released once it is
+        # written, and none is copied again. (Zeros take no memory until they are
+        # overwritten, whatever length a header claims.)
         body = BytesIO(bytes(min(length or 0, self._max_body_bytes)))
         async for piece in response.content.iter_any():
             body.write(piece)
@@ -267,14 +320,16 @@ class Transport:
                 raise oversized(self._max_body_bytes)
         body.truncate()
         if body.tell() > _INLINE_BYTES:
-            # Searching megabytes for the token takes a millisecond, and eight bodies may be complete at once:
-            # the loop runs in between.
+            # Searching megabytes for the token takes a millisecond, and eight bodies
+            # may be complete at once: the loop runs in between.
             async with decoding_lock():
                 await asyncio.sleep(0)
         return body.getvalue()
 
     def _failure(self, error: Exception) -> TransportError | MalformedAnswerError:
-        """Return the error to raise for a failure, whose own text may contain headers."""
+        """Return the error to raise for a failure, whose own text may contain
+        headers.
+        """
         limits = self.timeouts
         match error:  # in this order: many of these are subclasses of later ones
             case UnreadableError():
@@ -283,12 +338,17 @@ class Transport:
                 return TruncatedAnswerError(INCOMPLETE)
             case aiohttp.ConnectionTimeoutError():
                 return RequestTimeoutError(
-                    f"no connection to {self.base_url} within {limits.connect:g} s", sent=False
+                    f"no connection to {self.base_url} within {limits.connect:g} s",
+                    sent=False,
                 )
             case aiohttp.SocketTimeoutError():
-                return RequestTimeoutError(f"nothing arrived from {self.base_url} for {limits.read:g} s")
+                return RequestTimeoutError(
+                    f"nothing arrived from {self.base_url} for {limits.read:g} s"
+                )
             case TimeoutError():
-                return RequestTimeoutError(f"no complete response from {self.base_url} in {limits.total:g} s")
+                return RequestTimeoutError(
+                    f"no complete response from {self.base_url} in {limits.total:g} s"
+                )
             case aiohttp.ClientConnectorCertificateError():
                 reason = _certificate_problem(error.certificate_error)
                 return ConnectionFailedError(
@@ -298,12 +358,20 @@ class Transport:
                 )
             case aiohttp.ClientConnectorError(os_error=cause):
                 where = (
-                    "the proxy" if isinstance(error, aiohttp.ClientProxyConnectionError) else self.base_url
+                    "the proxy"
+                    if isinstance(error, aiohttp.ClientProxyConnectionError)
+                    else self.base_url
                 )
-                reason = cause.strerror or str(cause) or "it was closed during the TLS handshake"
+                reason = (
+                    cause.strerror
+                    or str(cause)
+                    or "it was closed during the TLS handshake"
+                )
                 if isinstance(cause, tls.SSLError) and cause.reason:
                     reason = f"TLS failed ({cause.reason.replace('_', ' ').lower()})"
-                return ConnectionFailedError(f"no connection to {where}: {reason}", sent=False)
+                return ConnectionFailedError(
+                    f"no connection to {where}: {reason}", sent=False
+                )
             case aiohttp.ClientHttpProxyError():
                 return ConnectionFailedError(
                     f"the proxy refused the connection with status {error.status}",
@@ -312,18 +380,24 @@ class Transport:
                 )
             case aiohttp.ClientResponseError() if error.message.startswith(_TOO_MANY):
                 return MalformedAnswerError(
-                    f"the response has more than {_MAX_HEADERS:,} headers, or one of more than"
+                    f"the response has more than {_MAX_HEADERS:,} headers, or one of "
+                    "more than"
                     f" {_MAX_HEADER_BYTES:,} bytes"
                 )
             case aiohttp.ClientResponseError():
-                return ConnectionFailedError(f"the response of {self.base_url} is not HTTP")
-        return ConnectionFailedError(f"the connection to {self.base_url} was closed before a response began")
+                return ConnectionFailedError(
+                    f"the response of {self.base_url} is not HTTP"
+                )
+        return ConnectionFailedError(
+            f"the connection to {self.base_url} was closed before a response began"
+        )
 
 
 def _headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
     """Return the headers of a response, by names in lower case.
 
-    Of several with one name it is the last one; those of Retry-After are all there, one a line.
+    Of several with one name it is the last one; those of Retry-After are all there, one
+    a line.
     """
     headers: dict[str, str] = {}
     for raw_name, raw_value in response.raw_headers:
@@ -335,7 +409,9 @@ def _headers_of(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _certificate_problem(error: Exception) -> str:
-    """Return what OpenSSL says of a certificate, with the remedy for an unknown authority."""
+    """Return what OpenSSL says of a certificate, with the remedy for an unknown
+    authority.
+    """
     message = getattr(error, "verify_message", "")
     if getattr(error, "verify_code", 0) not in _UNKNOWN_AUTHORITY:
         return f": {message}" if message else ""

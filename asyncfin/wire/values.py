@@ -1,9 +1,10 @@
 """Query pages (spec 2.4), read in one of two ways, both equally strict.
 
-Of a page of `query_pages` only the heads are read: each `values` array stays bytes and is decoded on access.
-Of a page of a planned query heads and numbers are read in one scan of its body, because every number is
-wanted. A page that this scan refuses is read in the first way, which names the problem, and ignores problems
-in the values of foreign series.
+Of a page of `query_pages` only the heads are read: each `values` array stays bytes and
+is decoded on access. Of a page of a planned query heads and numbers are read in one
+scan of its body, because every number is wanted. A page that this scan refuses is read
+in the first way, which names the problem, and ignores problems in the values of foreign
+series.
 """
 
 import asyncio
@@ -27,17 +28,25 @@ from asyncfin.model.period import Period
 from asyncfin.model.query import VALUE_VERSIONS
 from asyncfin.model.series import PAGE_FIELDS, CatalogueSeries, Series, SeriesHead
 from asyncfin.model.value import Value
-from asyncfin.wire.codec import JsonBytes, PageFields, decode, json_text, refuse_repeated
+from asyncfin.wire.codec import (
+    JsonBytes,
+    PageFields,
+    decode,
+    json_text,
+    refuse_repeated,
+)
 
 T = TypeVar("T")
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
 
-# Bodies and slices of bodies that are read in one call: the first takes about 8 ms, the second 0.5 ms. Up to
-# the third, a body is scanned and its numbers are taken without a stop in between, in a millisecond.
+# Bodies and slices of bodies that are read in one call: the first takes about 8 ms, the
+# second 0.5 ms. Up to the third, a body is scanned and its numbers are taken without a
+# stop in between, in a millisecond.
 _MAX_SCAN_BYTES = 4 * 1024 * 1024
 _SLICE_BYTES = 128 * 1024
 _INLINE_BYTES = 256 * 1024
-# What pages repeat is decoded once. Pages where it is larger go the slower way, so the caches stay small.
+# What pages repeat is decoded once. Pages where it is larger go the slower way, so the
+# caches stay small.
 _MAX_PERIODS_BYTES = 64 * 1024
 
 
@@ -54,12 +63,15 @@ class _QueryResponse(PageFields):
     series: tuple[RawSeries, ...]
 
 
-@frozen(slots=False, getstate_setstate=True)  # slots and cached_property make help() fail on Python 3.13
+@frozen(
+    slots=False, getstate_setstate=True
+)  # slots and cached_property make help() fail on Python 3.13
 class QueryPage(Dataset):
     """One page of a query (spec 4.3).
 
     Attributes:
-        periods: what the values of this page's series are aligned with, in the service's order.
+        periods: what the values of this page's series are aligned with, in the
+            service's order.
         next_cursor: None on the last page.
         raw_series: the series with their values undecoded.
         at: when the page was received, aware UTC.
@@ -78,8 +90,8 @@ class QueryPage(Dataset):
     def series(self) -> tuple[Series, ...]:
         """The page's series, in the service's order.
 
-        The values of each are decoded when first looked at, and MalformedAnswerError is raised then
-        if they break the spec.
+        The values of each are decoded when first looked at, and MalformedAnswerError is
+        raised then if they break the spec.
         """
         return tuple(
             series_of(raw, self.periods, partial(self._values, index, raw))
@@ -100,33 +112,45 @@ def series_of(
     """Return the Series with the head of a raw or a catalogue series."""
     fields = dict(zip(PAGE_FIELDS, _page_fields(head), strict=True))
     if None in fields.values():  # a text that the page does not have
-        fields = {name: _EMPTY.get(name) if value is None else value for name, value in fields.items()}
+        fields = {
+            name: _EMPTY.get(name) if value is None else value
+            for name, value in fields.items()
+        }
     return Series(**fields, periods=periods, decode=decode, version=version)
 
 
 _page_decoder = msgspec.json.Decoder(_QueryResponse)
 _series_id = attrgetter("series_id")
 _page_fields = attrgetter(*PAGE_FIELDS)
-_EMPTY = {each.name: each.default for each in msgspec.structs.fields(CatalogueSeries) if not each.required}
+_EMPTY = {
+    each.name: each.default
+    for each in msgspec.structs.fields(CatalogueSeries)
+    if not each.required
+}
 
 
 def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
-    """Return the page of a query in a body, its values not yet decoded; a `value_version` of None is any.
+    """Return the page of a query in a body, its values not yet decoded; a
+    `value_version` of None is any.
 
-    It is malformed also if it lists a period or a series twice, or has restated values although the original
-    ones were requested.
+    It is malformed also if it lists a period or a series twice, or has restated values
+    although the original ones were requested.
     """
     response = decode(body, _page_decoder)
     refuse_repeated("periods", response.periods)
     refuse_repeated("series", list(map(_series_id, response.series)))
-    page = QueryPage(*response.fields(), response.periods, response.series, response.cursor)
+    page = QueryPage(
+        *response.fields(), response.periods, response.series, response.cursor
+    )
     if value_version == _ORIGINAL and _may_be_restated(body):
         _refuse_restated(page)
     return page
 
 
 class _Label(msgspec.Struct, gc=False):
-    """A value, of which only the label is read: as it is written, so that no other label hinders it."""
+    """A value, of which only the label is read: as it is written, so that no other
+    label hinders it.
+    """
 
     value_version: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -163,7 +187,8 @@ def _refuse_restated(page: QueryPage) -> None:
         for period, label in zip(page.periods, labels, strict=False):
             if label is not None and label.is_restated():
                 raise MalformedAnswerError(
-                    f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was requested"
+                    f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was "
+                    "requested"
                     f" @ {series_path(at, raw.series_id)}"
                 )
 
@@ -171,8 +196,10 @@ def _refuse_restated(page: QueryPage) -> None:
 class Numbers(NamedTuple):
     """The numbers of several series, one series after another."""
 
-    starts: "array[int]"  # where the observations of each series begin; one more for the end
-    positions: "array[int]"  # the place of each observation in its `values` array, ascending within a series
+    # where the observations of each series begin; one more for the end
+    starts: "array[int]"
+    # the place of each observation in its `values` array, ascending within a series
+    positions: "array[int]"
     numbers: "array[float]"
 
 
@@ -185,7 +212,9 @@ class PageRows(NamedTuple):
 
 @frozen(eq=False)
 class PlannedPage(Dataset):
-    """One page of a planned query: the heads of all its series, and the numbers of the wanted ones."""
+    """One page of a planned query: the heads of all its series, and the numbers of the
+    wanted ones.
+    """
 
     periods: tuple[Period, ...]  # what values are aligned with, in the service's order
     heads: Sequence[SeriesHead]
@@ -199,13 +228,18 @@ class PlannedPage(Dataset):
 
 
 async def read_planned_page(
-    body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool = False
+    body: bytes,
+    wanted: Container[str],
+    value_version: str,
+    *,
+    keep_foreign: bool = False,
 ) -> PlannedPage:
-    """Return the page of a planned query in a body. The loop is stopped for a few milliseconds at most.
+    """Return the page of a planned query in a body. The loop is stopped for a few
+    milliseconds at most.
 
-    With `keep_foreign` the numbers of series that are not wanted are read too, if they are valid. The page is
-    malformed as for `read_query_page`, and if an array of a wanted series is of another length, or one of its
-    numbers is beyond a float.
+    With `keep_foreign` the numbers of series that are not wanted are read too, if they
+    are valid. The page is malformed as for `read_query_page`, and if an array of a
+    wanted series is of another length, or one of its numbers is beyond a float.
     """
     body = json_text(body)
     # A scan can't be interrupted, so a larger body would stop the loop for longer.
@@ -224,7 +258,9 @@ async def read_planned_page(
     for index in others if keep_foreign else ():
         await asyncio.sleep(0)
         with suppress(MalformedAnswerError):
-            foreign[index] = decode_numbers([(index, page.raw_series[index])], len(page.periods))
+            foreign[index] = decode_numbers(
+                [(index, page.raw_series[index])], len(page.periods)
+            )
     return PlannedPage(
         page.entity_id,
         page.name,
@@ -263,21 +299,31 @@ class _ScannedResponse(PageFields, Generic[N], gc=False):
     series: list[_ScannedSeries[N]]
 
 
-_scan_original: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ScannedResponse[_OriginalNumber])
+_scan_original: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    _ScannedResponse[_OriginalNumber]
+)
 _scan_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ScannedResponse[_Number])
 
 
-def _split(series_ids: Sequence[str], wanted: Container[str]) -> tuple[list[int], list[int]]:
+def _split(
+    series_ids: Sequence[str], wanted: Container[str]
+) -> tuple[list[int], list[int]]:
     """Return the indices of the wanted series, and of the others."""
-    # In C: a loop of Python takes four times as long, a hundredth of a small page's time.
-    indices = list(compress(range(len(series_ids)), map(wanted.__contains__, series_ids)))
-    return indices, sorted({*range(len(series_ids))} - {*indices}) if len(indices) < len(series_ids) else []
+    # In C: a loop of Python takes four times as long, a hundredth of a small page's
+    # time.
+    indices = list(
+        compress(range(len(series_ids)), map(wanted.__contains__, series_ids))
+    )
+    return indices, sorted({*range(len(series_ids))} - {*indices}) if len(
+        indices
+    ) < len(series_ids) else []
 
 
 async def _scanned(
     body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool
 ) -> PlannedPage | None:
-    """Return a page read in one scan; None if the scan refuses it: the slower way names the problem.
+    """Return a page read in one scan; None if the scan refuses it: the slower way names
+    the problem.
 
     That way accepts unknown words, and invalid values of foreign series.
     """
@@ -300,10 +346,12 @@ async def _scanned(
             )
             for rows in (indices, others)
         )
-        # A number too large for a float, or an array of another length: the slower way says which.
+        # A number too large for a float, or an array of another length: the slower way
+        # says which.
         if numbers is None or foreign is None:
             return None
-        # The heads are kept while the page waits to be compressed; the objects need not be.
+        # The heads are kept while the page waits to be compressed; the objects need not
+        # be.
         for each in found.series:
             each.values.clear()
         return PlannedPage(
@@ -323,9 +371,13 @@ _periods_decoder = msgspec.json.Decoder(tuple[Period, ...])
 
 @lru_cache(maxsize=64)
 def _periods(raw: bytes) -> tuple[Period, ...]:
-    """Return the periods of a page, the same object for the same bytes: most pages repeat them."""
+    """Return the periods of a page, the same object for the same bytes: most pages
+    repeat them.
+    """
     if len(raw) > _MAX_PERIODS_BYTES:
-        raise MalformedAnswerError(f"larger than {_MAX_PERIODS_BYTES} bytes @ $.periods")
+        raise MalformedAnswerError(
+            f"larger than {_MAX_PERIODS_BYTES} bytes @ $.periods"
+        )
     periods = decode(raw, _periods_decoder)
     refuse_repeated("periods", periods)
     return periods
@@ -343,7 +395,9 @@ _arrays_decoder = msgspec.json.Decoder(_OnlySeries)
 
 
 def arrays_of(body: bytes) -> list[msgspec.Raw]:
-    """Return the `values` arrays of all series of a page that has been read before, as parts of its body."""
+    """Return the `values` arrays of all series of a page that has been read before, as
+    parts of its body.
+    """
     return [each.values for each in decode(body, _arrays_decoder).series]
 
 
@@ -360,7 +414,9 @@ class _ReadSeries(msgspec.Struct, Generic[T], gc=False):
 
 
 class ArraysDecoder(Generic[T]):
-    """Reads `values` arrays, their entries as a kind of object or None: one, several, or those of a page."""
+    """Reads `values` arrays, their entries as a kind of object or None: one, several,
+    or those of a page.
+    """
 
     def __init__(self, kind: type[T]) -> None:
         self.one = msgspec.json.Decoder(list[kind | None])  # type: ignore[valid-type]
@@ -373,14 +429,21 @@ values_decoder: ArraysDecoder[Value] = ArraysDecoder(Value)
 
 
 def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
-    """Return the numbers of some series of a page of `count` periods, each given with its index there."""
-    # One call of the decoder for many series: a call for each takes longer than reading them.
+    """Return the numbers of some series of a page of `count` periods, each given with
+    its index there.
+    """
+    # One call of the decoder for many series: a call for each takes longer than reading
+    # them.
     text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
     single = ((raw.values, index, raw.series_id) for index, raw in series)
     arrays = decode_arrays(_observations, text, count, single)
-    numbers = _numbers_of(arrays, count, text, lambda: (raw.values for _, raw in series))
+    numbers = _numbers_of(
+        arrays, count, text, lambda: (raw.values for _, raw in series)
+    )
     if numbers is None:
-        _refuse_unfit((raw.values, series_path(index, raw.series_id)) for index, raw in series)
+        _refuse_unfit(
+            (raw.values, series_path(index, raw.series_id)) for index, raw in series
+        )
         numbers = _numbers_of(arrays, count)
     assert numbers is not None
     return numbers
@@ -392,9 +455,11 @@ def _numbers_of(
     text: bytes = b"",
     single: Callable[[], Iterable[JsonBytes]] = tuple,
 ) -> Numbers | None:
-    """Return the numbers of arrays; None where one has not `count` entries, or a number may not fit a float.
+    """Return the numbers of arrays; None where one has not `count` entries, or a number
+    may not fit a float.
 
-    `text` contains the arrays and `single` returns each, to distinguish 0 from what is too small for a float.
+    `text` contains the arrays and `single` returns each, to distinguish 0 from what is
+    too small for a float.
     """
     if not all(map(partial(eq, count), map(len, arrays))):
         return None
@@ -404,19 +469,26 @@ def _numbers_of(
         numbers = array("d", found)
     except OverflowError:
         return None
-    # What is too small is read as 0.0; the int 0 is exact, and frequent. Marks in labels and other texts are
-    # frequent too, so the arrays that have a float zero are searched if the text has a mark.
+    # What is too small is read as 0.0; the int 0 is exact, and frequent. Marks in
+    # labels and other texts are frequent too, so the arrays that have a float zero are
+    # searched if the text has a mark.
     if float in map(type, filterfalse(None, found)) and _is_marked_tiny(text):
-        zeros = (any(type(entry.number) is float and not entry.number for entry in each) for each in present)
+        zeros = (
+            any(type(entry.number) is float and not entry.number for entry in each)
+            for each in present
+        )
         if any(map(_is_marked_tiny, map(bytes, compress(single(), zeros)))):
             return None
     starts = accumulate(map(len, present), initial=0)
-    # In C, as far as it goes: a loop of Python over millions of values takes longer than decoding them.
+    # In C, as far as it goes: a loop of Python over millions of values takes longer
+    # than decoding them.
     positions = compress([*range(count)] * len(arrays), chain.from_iterable(arrays))
     return Numbers(array("I", list(starts)), array("i", list(positions)), numbers)
 
 
-def _sliced(series: Iterable[tuple[int, RawSeries]]) -> Iterator[list[tuple[int, RawSeries]]]:
+def _sliced(
+    series: Iterable[tuple[int, RawSeries]],
+) -> Iterator[list[tuple[int, RawSeries]]]:
     """Yield the series in runs whose arrays have about 128 KiB together."""
     some: list[tuple[int, RawSeries]] = []
     size = 0
@@ -440,9 +512,9 @@ def _concatenated(slices: Iterable[Numbers]) -> Numbers:
     return whole
 
 
-# After a digit, so that it is not the end of a word as in "share-based". One pattern that begins with "-"
-# takes half as long as searches for "e-" and "E": 1.2 instead of 2.2 ms for a page of 2.2 MB, 0.1 instead of
-# 0.27 ms for a real one of 200 kB.
+# After a digit, so that it is not the end of a word as in "share-based". One pattern
+# that begins with "-" takes half as long as searches for "e-" and "E": 1.2 instead of
+# 2.2 ms for a page of 2.2 MB, 0.1 instead of 0.27 ms for a real one of 200 kB.
 _EXPONENT = re.compile(rb"-(?<=[0-9][eE]-)[0-9]")
 
 
@@ -462,7 +534,9 @@ _number_texts: Any = msgspec.json.Decoder(list[_NumberText | None])
 
 
 def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
-    """Refuse numbers that a float cannot represent, of `values` arrays with the paths of their series."""
+    """Refuse numbers that a float cannot represent, of `values` arrays with the paths
+    of their series.
+    """
     problems = [
         f"number is out of range @ {path}.values[{index}].number"
         for values, path in arrays
@@ -474,28 +548,40 @@ def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
 
 
 def _fits(number: msgspec.Raw) -> bool:
-    """Return whether a float can represent a number: 0 only if its digits are all 0, and never infinity."""
+    """Return whether a float can represent a number: 0 only if its digits are all 0,
+    and never infinity.
+    """
     text = bytes(number).lower()
     digits, _, _ = text.partition(b"e")
     return isfinite(float(text)) and (float(text) != 0 or not digits.strip(b"-0."))
 
 
 def decode_arrays(
-    decoder: ArraysDecoder[T], text: JsonBytes, count: int, single: Iterable[tuple[JsonBytes, int, str]]
+    decoder: ArraysDecoder[T],
+    text: JsonBytes,
+    count: int,
+    single: Iterable[tuple[JsonBytes, int, str]],
 ) -> list[list[T | None]]:
-    """Return the `values` arrays of several series of a page, each with `count` entries.
+    """Return the `values` arrays of several series of a page, each with `count`
+    entries.
 
-    `text` has them as one JSON array, which is read in one call. Only if it violates the spec, they are read
-    one by one: `single` has each array, the index of its series in the page and its id.
+    `text` has them as one JSON array, which is read in one call. Only if it violates
+    the spec, they are read one by one: `single` has each array, the index of its series
+    in the page and its id.
     """
     with suppress(MalformedAnswerError):
         arrays: list[list[T | None]] = decode(text, decoder.all)
         if all(map(partial(eq, count), map(len, arrays))):
             return arrays
-    return [decode_entries(decoder.one, raw, count, index, series_id) for raw, index, series_id in single]
+    return [
+        decode_entries(decoder.one, raw, count, index, series_id)
+        for raw, index, series_id in single
+    ]
 
 
-def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tuple[Value | None, ...]:
+def _decode_values(
+    raw: JsonBytes, count: int, index: int, series_id: str
+) -> tuple[Value | None, ...]:
     values = decode_entries(values_decoder.one, raw, count, index, series_id)
     if _numbers_of([values], count, bytes(raw), lambda: [raw]) is None:
         _refuse_unfit([(raw, series_path(index, series_id))])
@@ -503,14 +589,21 @@ def _decode_values(raw: JsonBytes, count: int, index: int, series_id: str) -> tu
 
 
 def decode_entries(
-    decoder: "msgspec.json.Decoder[T]", raw: JsonBytes, count: int, index: int, series_id: str
+    decoder: "msgspec.json.Decoder[T]",
+    raw: JsonBytes,
+    count: int,
+    index: int,
+    series_id: str,
 ) -> T:
-    """Return a series' `values` array of `count` entries as a decoder reads it; errors name its `index`."""
+    """Return a series' `values` array of `count` entries as a decoder reads it; errors
+    name its `index`.
+    """
     path = f"{series_path(index, series_id)}.values"
     entries: Any = decode(raw, decoder, path)
     if len(entries) != count:
         raise MalformedAnswerError(
-            f"expected an entry for each of the {count} periods, got {len(entries)} @ {path}"
+            f"expected an entry for each of the {count} periods, got {len(entries)} @ "
+            f"{path}"
         )
     return entries  # type: ignore[no-any-return]
 

@@ -1,4 +1,6 @@
-"""The zstd module of the standard library, or before Python 3.14 the one that it was made of."""
+"""The zstd module of the standard library, or before Python 3.14 the one that it was
+made of.
+"""
 
 import sys
 

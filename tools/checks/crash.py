@@ -1,7 +1,9 @@
-"""Kill an extraction at random moments, resume it each time, and compare with one that nothing disturbed.
+"""Kill an extraction at random moments, resume it each time, and compare with one that
+nothing disturbed.
 
-Publications change before and during each run, and every file is checked after every kill.
-``python -m tools.checks.crash [kills] [seed]`` does it 40 times; the tests do it a few times.
+Publications change before and during each run, and every file is checked after every
+kill. ``python -m tools.checks.crash [kills] [seed]`` does it 40 times; the tests do it
+a few times.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ from tests.generate import generate
 ROOT = Path(__file__).parents[2]
 COMPANIES = 24
 IN_PROGRESS = 4
-# Before each run some companies publish, so that there is always something to read. One takes three requests,
-# and six steps on disk, before and after each of which a kill may come.
+# Before each run some companies publish, so that there is always something to read. One
+# takes three requests, and six steps on disk, before and after each of which a kill may
+# come.
 _CHANGED = 6
 _QUERIES_A_KILL = 8
 _MOMENTS_A_KILL = 60
@@ -102,14 +105,18 @@ class Outcome:
 
     Attributes:
         kills: how many there were.
-        on_disk: how many of them came around or within the steps of putting a file in place.
+        on_disk: how many of them came around or within the steps of putting a file in
+            place.
         changes: how many publications replaced another one.
         files: how many new files were checked.
-        in_progress: the most entities that a run had asked for and not brought to an end.
+        in_progress: the most entities that a run had asked for and not brought to an
+            end.
         lost: the requests for those, in all.
         most: how many requests a run without kills sends for an entity, at most.
-        repeated: entities that were read again though their file was of the current publication.
-        wrong: files that are not whole, or not those of one publication; and what should not be there.
+        repeated: entities that were read again though their file was of the current
+            publication.
+        wrong: files that are not whole, or not those of one publication; and what
+            should not be there.
         equal: whether the rows are those of the undisturbed run.
     """
 
@@ -126,7 +133,9 @@ class Outcome:
 
     @property
     def bound(self) -> int:
-        """How many requests may be lost: all of the entities in progress, each restarted at most once."""
+        """How many requests may be lost: all of the entities in progress, each
+        restarted at most once.
+        """
         return (self.kills * IN_PROGRESS + self.changes) * self.most
 
     def check(self) -> None:
@@ -134,30 +143,45 @@ class Outcome:
         assert self.equal, "the rows are not those of the undisturbed run"
         assert not self.wrong, f"wrong files: {self.wrong}"
         assert not self.repeated, f"read again after they were done: {self.repeated}"
-        assert self.in_progress <= IN_PROGRESS, f"entities in progress at a kill: {self.in_progress}"
-        assert self.lost <= self.bound, f"{self.lost} requests were lost, {self.bound} may be"
+        assert self.in_progress <= IN_PROGRESS, (
+            f"entities in progress at a kill: {self.in_progress}"
+        )
+        assert self.lost <= self.bound, (
+            f"{self.lost} requests were lost, {self.bound} may be"
+        )
 
 
 async def crash(kills: int, seed: int, place: Path) -> Outcome:
     """Kill a run so often, at random moments, and let the last one come to its end."""
-    companies = [generate(number, series=30, publications=3) for number in range(COMPANIES)]
+    companies = [
+        generate(number, series=30, publications=3) for number in range(COMPANIES)
+    ]
     folder = place / "night"
-    async with Sandbox(*(_holding(each, each.publications[0]) for each in companies)) as sandbox:
+    async with Sandbox(
+        *(_holding(each, each.publications[0]) for each in companies)
+    ) as sandbox:
         course = _Course(sandbox, companies, folder, random.Random(seed))
         while course.outcome.kills < kills:
             by_moment = course.outcome.kills % 2 == 1
             course.change(_CHANGED)
             if by_moment:
-                killed = await course.run(moments=1 + course.source.randrange(_MOMENTS_A_KILL))
+                killed = await course.run(
+                    moments=1 + course.source.randrange(_MOMENTS_A_KILL)
+                )
             else:
-                killed = await course.run(queries=1 + course.source.randrange(_QUERIES_A_KILL))
+                killed = await course.run(
+                    queries=1 + course.source.randrange(_QUERIES_A_KILL)
+                )
             course.outcome.kills += killed
             course.outcome.on_disk += killed and by_moment
-        # Nothing changes in the last run: what publishes after it was looked at is rightly left for the next.
+        # Nothing changes in the last run: what publishes after it was looked at is
+        # rightly left for the next.
         await course.run(changing=False)
         outcome = course.outcome
         async with Client(sandbox.base_url, sandbox.token) as client:
-            report = await extract(client, sandbox.entities, Select(), Annual(), to=place / "calm")
+            report = await extract(
+                client, sandbox.entities, Select(), Annual(), to=place / "calm"
+            )
         outcome.most = max(each.requests for each in report.entities)
         expected = {f"{entity_id}.parquet" for entity_id in sandbox.entities}
     outcome.wrong |= {path.name for path in folder.iterdir()} ^ expected
@@ -175,14 +199,22 @@ class _Course:
     """The runs, and the publications that change during them."""
 
     def __init__(
-        self, sandbox: Sandbox, companies: list[DatasetFile], folder: Path, source: random.Random
+        self,
+        sandbox: Sandbox,
+        companies: list[DatasetFile],
+        folder: Path,
+        source: random.Random,
     ) -> None:
         self.sandbox, self.folder, self.source = sandbox, folder, source
         self.companies = {company.entity_id: company for company in companies}
-        self.current = {company.entity_id: company.publications[0] for company in companies}
+        self.current = {
+            company.entity_id: company.publications[0] for company in companies
+        }
         self.publications = {each.dataset_id: each for each in self.current.values()}
         self.outcome = Outcome()
-        self.seen: dict[str, tuple[int, int]] = {}  # of each file, its stamp when it was checked
+        self.seen: dict[
+            str, tuple[int, int]
+        ] = {}  # of each file, its stamp when it was checked
         self.published: dict[str, str | None] = {}  # of each file, its dataset_id then
 
     def change(self, count: int) -> set[str]:
@@ -190,17 +222,23 @@ class _Course:
         chosen = self.source.sample(sorted(self.companies), count)
         for entity_id in chosen:
             company = self.companies[entity_id]
-            # The contents come again, an id never does: a file of an earlier publication is never current.
+            # The contents come again, an id never does: a file of an earlier
+            # publication is never current.
             number = len(self.publications)
             following = company.publications[number % len(company.publications)]
             following = evolve(following, dataset_id=str(UUID(int=number)))
-            self.publications[following.dataset_id] = self.current[entity_id] = following
+            self.publications[following.dataset_id] = self.current[entity_id] = (
+                following
+            )
             self.sandbox.publish(_holding(company, following))
         self.outcome.changes += count
         return set(chosen)
 
-    async def run(self, *, queries: int = sys.maxsize, moments: int = 0, changing: bool = True) -> bool:
-        """Run until some queries are answered, or moments have passed; return whether it was killed.
+    async def run(
+        self, *, queries: int = sys.maxsize, moments: int = 0, changing: bool = True
+    ) -> bool:
+        """Run until some queries are answered, or moments have passed; return whether
+        it was killed.
 
         One entity publishes at the first answer, unless `changing` is False.
         """
@@ -212,7 +250,14 @@ class _Course:
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-c", _RUN, str(moments), self.sandbox.base_url, self.sandbox.token, str(self.folder)),
+            *(
+                "-c",
+                _RUN,
+                str(moments),
+                self.sandbox.base_url,
+                self.sandbox.token,
+                str(self.folder),
+            ),
             *self.sandbox.entities,
             stdout=subprocess.PIPE,
             cwd=ROOT,
@@ -229,7 +274,9 @@ class _Course:
         code = await process.wait()
         assert code in (0, -signal.SIGKILL), f"the run ended with {code}"
         read = [
-            served.path.split("/")[3] for served in self.sandbox.log[since:] if served.operation != "dataset"
+            served.path.split("/")[3]
+            for served in self.sandbox.log[since:]
+            if served.operation != "dataset"
         ]
         unfinished = set(read) - self._check_files()
         self.outcome.repeated |= set(read) & (fresh - changed)
@@ -238,7 +285,9 @@ class _Course:
         return code != 0
 
     def _check_files(self) -> set[str]:
-        """Check every file that is new since the last time, and return whose they are."""
+        """Check every file that is new since the last time, and return whose they
+        are.
+        """
         written = set()
         for path in self.folder.glob("*"):
             stamp = path.stat().st_size, path.stat().st_mtime_ns
@@ -265,12 +314,18 @@ def _holding(company: DatasetFile, publication: Publication) -> DatasetFile:
 
 def _read(table: Any) -> list[tuple[Any, ...]]:
     columns = ("series_id", "year", "end_month", "duration_months", "number")
-    return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
+    return sorted(
+        zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+    )
 
 
 def _annual(publication: Publication) -> list[tuple[Any, ...]]:
     """What a publication holds of all fiscal years, as first reported."""
-    years = {at: period for at, period in enumerate(publication.periods) if period[1:] == (12, 12)}
+    years = {
+        at: period
+        for at, period in enumerate(publication.periods)
+        if period[1:] == (12, 12)
+    }
     return sorted(
         (series_id, *years[at], float(value["number"]))
         for series_id, rows in publication.values.items()
@@ -286,15 +341,26 @@ def _beside(folder: Path) -> Path:
 def _rows(folder: Path) -> list[object]:
     order = "entity_id, series_id, year, end_month, duration_months"
     with duckdb.connect() as connection:
-        return connection.execute(f"SELECT * FROM '{folder}/*.parquet' ORDER BY {order}").fetchall()
+        return connection.execute(
+            f"SELECT * FROM '{folder}/*.parquet' ORDER BY {order}"
+        ).fetchall()
 
 
 def main(kills: str = "40", seed: str = "0") -> None:
     with tempfile.TemporaryDirectory() as place:
         outcome = asyncio.run(crash(int(kills), int(seed), Path(place)))
-    print(f"{outcome.kills} kills, {outcome.on_disk} of them while a file was written or put in place")
-    print(f"{outcome.changes} publications changed; {outcome.files} files checked, wrong: {outcome.wrong}")
-    print(f"entities in progress at a kill: {outcome.in_progress} at most, {IN_PROGRESS} allowed")
+    print(
+        f"{outcome.kills} kills, {outcome.on_disk} of them while a file was written or "
+        "put in place"
+    )
+    print(
+        f"{outcome.changes} publications changed; {outcome.files} files checked, "
+        f"wrong: {outcome.wrong}"
+    )
+    print(
+        f"entities in progress at a kill: {outcome.in_progress} at most, {IN_PROGRESS} "
+        "allowed"
+    )
     print(f"requests lost: {outcome.lost}, {outcome.bound} allowed")
     print(f"current entities read again: {len(outcome.repeated)}")
     print(f"rows equal to the undisturbed run's: {outcome.equal}")

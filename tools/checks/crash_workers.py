@@ -1,4 +1,5 @@
-"""Kill drivers and workers of an extraction over an executor, into an object store, and compare in the end.
+"""Kill drivers and workers of an extraction over an executor, into an object store, and
+compare in the end.
 
 ``python -m tools.checks.crash_workers [pool|dask] [kills] [seed]``: every second kill
 is the driver's. moto's server replaces S3. After each kill every object is read, and
@@ -29,9 +30,11 @@ from tests.generate import generate
 
 ROOT = Path(__file__).parents[2]
 COMPANIES = 12
-# Of one page of catalogue and one of the question: the metadata are asked again, as of any entity.
+# Of one page of catalogue and one of the question: the metadata are asked again, as of
+# any entity.
 REQUESTS = 2
-# A worker reads two entities at once. A driver takes both workers with it, and a broken pool ends the other.
+# A worker reads two entities at once. A driver takes both workers with it, and a broken
+# pool ends the other.
 IN_FLIGHT = {"driver": 4 * REQUESTS, "pool": 4 * REQUESTS, "dask": 2 * REQUESTS}
 # A run takes some ten seconds, most of them imports.
 LONGEST = 120
@@ -68,7 +71,9 @@ if __name__ == "__main__":
 async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
     """Kill so often, let the last run end, and return what came of it."""
     source = random.Random(seed)
-    companies = [generate(number, series=30, publications=2) for number in range(COMPANIES)]
+    companies = [
+        generate(number, series=30, publications=2) for number in range(COMPANIES)
+    ]
     ids = [company.entity_id for company in companies]
     program, kill_at = place / "driver.py", place / "kill"
     program.write_text(_RUN)
@@ -93,19 +98,30 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
                     kill_at.unlink(missing_ok=True)
                     done["worker"] += killed
                 else:
-                    killed = await _run(program, kind, ids, sandbox, 1 + source.randrange(12))
+                    killed = await _run(
+                        program, kind, ids, sandbox, 1 + source.randrange(12)
+                    )
                     allowed = IN_FLIGHT["driver"]
                     done["driver"] += killed
                 placed = _publications(s3, companies)
-                read = sum(each.operation in ("catalogue", "query") for each in sandbox.log[since:])
+                read = sum(
+                    each.operation in ("catalogue", "query")
+                    for each in sandbox.log[since:]
+                )
                 lost = read - REQUESTS * len(placed.items() - before.items())
-                assert 0 <= lost <= (allowed if killed else 0), f"{lost} requests brought no object, {done}"
+                assert 0 <= lost <= (allowed if killed else 0), (
+                    f"{lost} requests brought no object, {done}"
+                )
                 wasted, most = wasted + lost, max(most, lost)
             await _run(program, kind, ids, sandbox, None)
             requests = len(sandbox.log)
             async with Client(sandbox.base_url, sandbox.token) as client:
                 await extract(client, ids, Select(), Annual(), to=place / "calm")
-            calm = [row for path in (place / "calm").iterdir() for row in _rows(path.read_bytes())]
+            calm = [
+                row
+                for path in (place / "calm").iterdir()
+                for row in _rows(path.read_bytes())
+            ]
         assert sorted(_all(s3)) == sorted(calm) != []
         assert "_night.journal/lock" not in s3.names("_night.journal/")
     kills_made = f"{done['driver']} drivers and {done['worker']} workers killed"
@@ -113,8 +129,12 @@ async def crash(kind: str, kills: int, seed: int, place: Path) -> str:
     return f"{kind}: {kills_made}; {cost}; equal rows"
 
 
-async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queries: int | None) -> bool:
-    """Run a driver, and kill it after a number of queries; return whether it was killed."""
+async def _run(
+    program: Path, kind: str, ids: list[str], sandbox: Sandbox, queries: int | None
+) -> bool:
+    """Run a driver, and kill it after a number of queries; return whether it was
+    killed.
+    """
     since = len(sandbox.log)
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(program), kind, TO, *ids, cwd=ROOT, start_new_session=True
@@ -125,7 +145,9 @@ async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queri
         assert asyncio.get_running_loop().time() < ends, "the driver hangs"
         served_since = sum(each.operation == "query" for each in sandbox.log[since:])
         if queries is not None and served_since >= queries:
-            os.killpg(process.pid, signal.SIGKILL)  # its workers go with it, as with their machine
+            os.killpg(
+                process.pid, signal.SIGKILL
+            )  # its workers go with it, as with their machine
             killed = True
             break
         await asyncio.sleep(0.02)
@@ -135,12 +157,18 @@ async def _run(program: Path, kind: str, ids: list[str], sandbox: Sandbox, queri
 
 
 def _publications(s3: S3, companies: list[DatasetFile]) -> dict[str, str]:
-    """Read every object, each of which is whole, and return of which publication of its company it is."""
-    known = {company.entity_id: {each.dataset_id for each in company.publications} for company in companies}
+    """Read every object, each of which is whole, and return of which publication of its
+    company it is.
+    """
+    known = {
+        company.entity_id: {each.dataset_id for each in company.publications}
+        for company in companies
+    }
     found = {}
     for key in s3.names("night/"):
         table = pq.read_table(
-            io.BytesIO(bytes(obstore.get(s3.store, key).bytes())), page_checksum_verification=True
+            io.BytesIO(bytes(obstore.get(s3.store, key).bytes())),
+            page_checksum_verification=True,
         )
         (about,) = json.loads(table.schema.metadata[b"asyncfin"])["panels"]
         assert about["dataset_id"] in known[about["entity_id"]]
@@ -149,7 +177,11 @@ def _publications(s3: S3, companies: list[DatasetFile]) -> dict[str, str]:
 
 
 def _all(s3: S3) -> list[tuple[Any, ...]]:
-    return [row for key in s3.names("night/") for row in _rows(bytes(obstore.get(s3.store, key).bytes()))]
+    return [
+        row
+        for key in s3.names("night/")
+        for row in _rows(bytes(obstore.get(s3.store, key).bytes()))
+    ]
 
 
 def _rows(content: bytes) -> list[tuple[Any, ...]]:

@@ -1,6 +1,7 @@
 """Damage a finished extraction at random, run it again, and see what becomes of it.
 
-``python -m tools.checks.damage [count] [seed]`` does it 1,000 times; the tests do it a few times.
+``python -m tools.checks.damage [count] [seed]`` does it 1,000 times; the tests do it a
+few times.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ async def damage(count: int, seed: int, place: Path) -> Outcome:
     source, outcome = random.Random(seed), Outcome()
     companies = [generate(number, series=15, publications=1) for number in range(4)]
     original = place / "original" / "night"
-    async with Sandbox(*companies) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox(*companies) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
         await extract(client, sandbox.entities, Select(), Annual(), to=original)
         expected = _rows(original)
         for number in range(count):
@@ -57,11 +61,15 @@ async def damage(count: int, seed: int, place: Path) -> Outcome:
             done = [_damaged(trial, source) for _ in range(source.choice([1, 1, 2, 3]))]
             before = _files(trial)
             try:
-                report = await extract(client, sandbox.entities, Select(), Annual(), to=trial / "night")
+                report = await extract(
+                    client, sandbox.entities, Select(), Annual(), to=trial / "night"
+                )
             except (AsyncfinError, OSError) as error:
                 outcome.errors[type(error).__name__] += 1
                 if len(str(error)) > 3000 or "\n" in str(error):
-                    outcome.wrong.append(f"{done}: no single clear line: {error!s:.300}")
+                    outcome.wrong.append(
+                        f"{done}: no single clear line: {error!s:.300}"
+                    )
             except Exception as error:
                 outcome.wrong.append(f"{done}: {type(error).__name__}: {error}")
             else:
@@ -69,7 +77,12 @@ async def damage(count: int, seed: int, place: Path) -> Outcome:
                 outcome.whole += 1
                 # Damaged pages are found by a refresh only.
                 refreshed = await extract(
-                    client, sandbox.entities, Select(), Annual(), to=trial / "night", refresh=True
+                    client,
+                    sandbox.entities,
+                    Select(),
+                    Annual(),
+                    to=trial / "night",
+                    refresh=True,
                 )
                 if refreshed.failed or _rows(trial / "night") != expected:
                     outcome.wrong.append(f"{done}: other rows than before")
@@ -86,7 +99,9 @@ def _files(trial: Path) -> set[str]:
 def _rows(folder: Path) -> list[object]:
     order = "entity_id, series_id, year, end_month, duration_months"
     with duckdb.connect() as connection:
-        return connection.execute(f"SELECT * FROM '{folder}/*.parquet' ORDER BY {order}").fetchall()
+        return connection.execute(
+            f"SELECT * FROM '{folder}/*.parquet' ORDER BY {order}"
+        ).fetchall()
 
 
 def _damaged(trial: Path, source: random.Random) -> str:
@@ -115,7 +130,9 @@ def _bytes_changed(path: Path, source: random.Random) -> str:
     if not path.exists() or not (content := bytearray(path.read_bytes())):
         return f"{path.name} is gone"
     start, length = source.randrange(len(content)), source.choice([1, 16, 4096])
-    content[start : start + length] = source.randbytes(min(length, len(content) - start))
+    content[start : start + length] = source.randbytes(
+        min(length, len(content) - start)
+    )
     path.write_bytes(content)
     return f"{path.name}: {length} bytes at {start}"
 
@@ -133,7 +150,10 @@ def main(count: str = "1000", seed: str = "0") -> None:
     with tempfile.TemporaryDirectory() as place:
         outcome = asyncio.run(damage(int(count), int(seed), Path(place)))
     print(f"{count} damaged extractions: {outcome.whole} ended with all their rows,")
-    print(f"{outcome.repaired} of them after reading files again; errors: {dict(outcome.errors)}")
+    print(
+        f"{outcome.repaired} of them after reading files again; errors: "
+        f"{dict(outcome.errors)}"
+    )
     outcome.check()
 
 

@@ -3,16 +3,18 @@
     python -m tools.checks.mutants [NAME or ROOM ...] [--changed [BASE]] [--applies]
         [--release] [-- PYTEST OPTIONS]
 
-The defects are in tests/mutants.toml. An entry names a module, a function in it ("" is the module itself)
-and what becomes of an expression or of statements there: comments and layout do not matter, `new = ""`
-removes the statements, and `old` occurs once in the function. Or it names a patch, next to the test that
-finds it. Each defect is planted in a copy of the project, where `pytest tests/ROOM -x` must fail. The file
-that an entry names as `first` runs before the others of its room.
+The defects are in tests/mutants.toml. An entry names a module, a function in it ("" is
+the module itself) and what becomes of an expression or of statements there: comments
+and layout do not matter, `new = ""` removes the statements, and `old` occurs once in
+the function. Or it names a patch, next to the test that finds it. Each defect is
+planted in a copy of the project, where `pytest tests/ROOM -x` must fail. The file that
+an entry names as `first` runs before the others of its room.
 
-An entry whose code is gone is a warning, and an error with --release. Each room has a floor: when all its
-defects are planted, so many must be found. A commit that deletes a mechanism deletes its entries and states
-the floor anew. --changed plants only those of the rooms that differ from BASE, else from where the
-branch left main. --applies runs no tests.
+An entry whose code is gone is a warning, and an error with --release. Each room has a
+floor: when all its defects are planted, so many must be found. A commit that deletes a
+mechanism deletes its entries and states the floor anew. --changed plants only those of
+the rooms that differ from BASE, else from where the branch left main. --applies runs no
+tests.
 """
 
 import argparse
@@ -31,7 +33,17 @@ from typing import NamedTuple
 
 PROJECT = Path(__file__).parents[2]
 # No random order: what is found must not depend on it. No cache of results in the copy.
-PYTEST = ("-m", "pytest", "-x", "-q", "--no-header", "-p", "no:randomly", "-p", "no:cacheprovider")
+PYTEST = (
+    "-m",
+    "pytest",
+    "-x",
+    "-q",
+    "--no-header",
+    "-p",
+    "no:randomly",
+    "-p",
+    "no:cacheprovider",
+)
 FOUND, MISSED = 1, 0  # pytest's exit statuses; any other one: the tests did not run
 
 
@@ -60,7 +72,9 @@ class GoneError(Exception):
 
 
 def replace_code(source: str, function: str, old: str, new: str) -> str:
-    """Return a module's source, normalised, with `new` for the only `old` in a function."""
+    """Return a module's source, normalised, with `new` for the only `old` in a
+    function.
+    """
     tree = ast.parse(source)
     scope = _find_scope(tree, function)
     if new and (expressions := _parse_expressions(old, new)):
@@ -83,11 +97,14 @@ def replace_code(source: str, function: str, old: str, new: str) -> str:
         (body, start)
         for body in _iter_bodies(scope)
         for start in range(len(body) - length + 1)
-        if [ast.unparse(statement) for statement in body[start : start + length]] == statements
+        if [ast.unparse(statement) for statement in body[start : start + length]]
+        == statements
     ]
     _check_once(len(places), function)
     body, start = places[0]
-    body[start : start + length] = ast.parse(new).body or ([] if len(body) > length else [ast.Pass()])
+    body[start : start + length] = ast.parse(new).body or (
+        [] if len(body) > length else [ast.Pass()]
+    )
     return ast.unparse(tree)
 
 
@@ -95,7 +112,11 @@ def _find_scope(tree: ast.Module, qualname: str) -> ast.AST:
     scope: ast.AST = tree
     for name in qualname.split(".") if qualname else ():
         kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        scopes = [node for node in ast.walk(scope) if isinstance(node, kinds) and node.name == name]
+        scopes = [
+            node
+            for node in ast.walk(scope)
+            if isinstance(node, kinds) and node.name == name
+        ]
         if not scopes:
             raise GoneError(f"there is no {qualname}")
         scope = scopes[0]
@@ -109,7 +130,9 @@ def _parse_expressions(old: str, new: str) -> tuple[ast.expr, ast.expr] | None:
         return None
 
 
-def _iter_expressions(scope: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.expr]]:
+def _iter_expressions(
+    scope: ast.AST,
+) -> Iterator[tuple[ast.AST, str, int | None, ast.expr]]:
     for parent in ast.walk(scope):
         if isinstance(parent, ast.JoinedStr):
             continue  # its parts are no expressions by themselves
@@ -131,7 +154,9 @@ def _iter_bodies(scope: ast.AST) -> Iterator[list[ast.stmt]]:
 
 def _check_once(count: int, function: str) -> None:
     if count != 1:
-        raise GoneError(f"its code occurs {count} times in {function or 'the module'}, not once")
+        raise GoneError(
+            f"its code occurs {count} times in {function or 'the module'}, not once"
+        )
 
 
 def plant(project: Path, mutant: Mutant, *, into: Path | None = None) -> None:
@@ -141,7 +166,9 @@ def plant(project: Path, mutant: Mutant, *, into: Path | None = None) -> None:
         raise GoneError(f"{mutant.path} is not a file")
     if mutant.patch:
         command = ["git", "apply", *([] if into else ["--check"]), str(file)]
-        applied = subprocess.run(command, cwd=into or project, capture_output=True, text=True, check=False)
+        applied = subprocess.run(
+            command, cwd=into or project, capture_output=True, text=True, check=False
+        )
         if applied.returncode:
             raise GoneError(applied.stderr.strip())
         return
@@ -151,7 +178,9 @@ def plant(project: Path, mutant: Mutant, *, into: Path | None = None) -> None:
         (into / mutant.path).write_text(planted, encoding="utf-8")
 
 
-def judge(project: Path, mutant: Mutant, options: Sequence[str], *, only_plant: bool = False) -> str:
+def judge(
+    project: Path, mutant: Mutant, options: Sequence[str], *, only_plant: bool = False
+) -> str:
     """Return "found", "gone: ..." or "missed: ..." of a defect."""
     try:
         plant(project, mutant)
@@ -167,12 +196,23 @@ def judge(project: Path, mutant: Mutant, options: Sequence[str], *, only_plant: 
         if (shared := project.parent / "shared").exists():
             (copy.parent / "shared").symlink_to(shared.resolve())
         plant(project, mutant, into=copy)
-        # The copy comes before the installed project, also for what the tests start in another folder.
+        # The copy comes before the installed project, also for what the tests start in
+        # another folder.
         environment = os.environ | {"PYTHONPATH": str(copy)}
         for tests in dict.fromkeys((mutant.first, "")):
-            command = [sys.executable, *PYTEST, *options, f"tests/{mutant.room}/{tests}"]
+            command = [
+                sys.executable,
+                *PYTEST,
+                *options,
+                f"tests/{mutant.room}/{tests}",
+            ]
             ended = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, text=True, check=False
+                command,
+                cwd=copy,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if ended.returncode != MISSED:
                 break
@@ -180,7 +220,10 @@ def judge(project: Path, mutant: Mutant, options: Sequence[str], *, only_plant: 
         return "found"
     if ended.returncode == MISSED:
         return f"missed: no test of tests/{mutant.room} finds it"
-    return f"missed: pytest ended with {ended.returncode}: {ended.stdout[-500:]}{ended.stderr[-500:]}"
+    return (
+        f"missed: pytest ended with {ended.returncode}: "
+        f"{ended.stdout[-500:]}{ended.stderr[-500:]}"
+    )
 
 
 def find_touched(project: Path, base: str) -> set[str]:
@@ -188,18 +231,24 @@ def find_touched(project: Path, base: str) -> set[str]:
 
     def git(*arguments: str) -> str:
         command = ["git", *arguments]
-        return subprocess.run(command, cwd=project, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            command, cwd=project, capture_output=True, text=True, check=True
+        ).stdout
 
     if not base:
         base = git("merge-base", "HEAD", "main").strip()
     changed = git("diff", "--name-only", base).split()
     changed += git("ls-files", "--others", "--exclude-standard").split()
     parts = [Path(path).with_suffix("").parts for path in changed]
-    return {path[1] for path in parts if path[0] in ("asyncfin", "tests") and len(path) > 1}
+    return {
+        path[1] for path in parts if path[0] in ("asyncfin", "tests") and len(path) > 1
+    }
 
 
 def main(arguments: Sequence[str], *, project: Path = PROJECT) -> int:
-    """Judge the chosen defects; return 1 if some are missed or a room is below its floor."""
+    """Judge the chosen defects; return 1 if some are missed or a room is below its
+    floor.
+    """
     words = list(arguments)
     end = words.index("--") if "--" in words else len(words)
     options = words[end + 1 :]
@@ -213,17 +262,22 @@ def main(arguments: Sequence[str], *, project: Path = PROJECT) -> int:
         content = tomllib.load(file)
     mutants = [Mutant(**entry) for entry in content["mutant"]]
     names = {*chosen.names}
-    if unknown := names - {name for mutant in mutants for name in (mutant.name, mutant.room)}:
+    if unknown := names - {
+        name for mutant in mutants for name in (mutant.name, mutant.room)
+    }:
         parser.exit(2, f"not in mutants.toml: {', '.join(sorted(unknown))}\n")
     if names:
         mutants = [mutant for mutant in mutants if names & {mutant.name, mutant.room}]
     if chosen.changed is not None:
         touched = find_touched(project, chosen.changed)
         modules = {mutant: mutant.module.split(".")[1:2] for mutant in mutants}
-        mutants = [mutant for mutant in mutants if touched & {mutant.room, *modules[mutant]}]
+        mutants = [
+            mutant for mutant in mutants if touched & {mutant.room, *modules[mutant]}
+        ]
     with ThreadPoolExecutor(os.cpu_count()) as processes:
         verdicts = processes.map(
-            lambda mutant: judge(project, mutant, options, only_plant=chosen.applies), mutants
+            lambda mutant: judge(project, mutant, options, only_plant=chosen.applies),
+            mutants,
         )
         outcomes = []
         for mutant, verdict in zip(mutants, verdicts, strict=True):
@@ -239,9 +293,14 @@ def main(arguments: Sequence[str], *, project: Path = PROJECT) -> int:
     for room, number in Counter(mutant.room for mutant in mutants).items():
         floor = content["floors"][room]
         if number == everything[room] and counts[room] < floor:
-            problems.append(f"tests/{room} is below its floor: {counts[room]} of {floor}")
+            problems.append(
+                f"tests/{room} is below its floor: {counts[room]} of {floor}"
+            )
             print(problems[-1])
-    print(f"{len(outcomes)} defects, {counts.total()} {'apply' if chosen.applies else 'found'}")
+    print(
+        f"{len(outcomes)} defects, {counts.total()} "
+        f"{'apply' if chosen.applies else 'found'}"
+    )
     return 1 if problems else 0
 
 

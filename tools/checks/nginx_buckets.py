@@ -1,10 +1,13 @@
-"""Let nginx's limit_req judge the bucket, in real time: nothing of ours decides what is too fast.
+"""Let nginx's limit_req judge the bucket, in real time: nothing of ours decides what is
+too fast.
 
-Three clients meet the same limit, each a fresh nginx: one paced by a bucket just below the limit, one
-paced above it, and one with a bucket that has to learn the limit. The first must not be refused once,
-the second must be, and the third must get most of the limit with few refusals. Then four processes of 1,
-4, 16 and 32 workers share a limit: with a `TokenBucket` each, with a `FileBucket` and with a `RedisBucket`,
-paced and learning; a table is printed. Run by `nox -s nginx`; seconds behind `--` say how long each runs.
+Three clients meet the same limit, each a fresh nginx: one paced by a bucket just below
+the limit, one paced above it, and one with a bucket that has to learn the limit. The
+first must not be refused once, the second must be, and the third must get most of the
+limit with few refusals. Then four processes of 1, 4, 16 and 32 workers share a limit:
+with a `TokenBucket` each, with a `FileBucket` and with a `RedisBucket`, paced and
+learning; a table is printed. Run by `nox -s nginx`; seconds behind `--` say how long
+each runs.
 """
 
 import asyncio
@@ -59,11 +62,15 @@ http {{
 
 @asynccontextmanager
 async def judge(
-    nginx: str, limit: int = LIMIT, content: str = "try_files /nothing @served", log: str = "/dev/null"
+    nginx: str,
+    limit: int = LIMIT,
+    content: str = "try_files /nothing @served",
+    log: str = "/dev/null",
 ) -> AsyncIterator[str]:
     """Run an nginx that allows the limit, and give its address.
 
-    `content` is the directive that makes what it serves; `log` is a file for the time and status of each.
+    `content` is the directive that makes what it serves; `log` is a file for the time
+    and status of each.
     """
     port = unused_port()
     with tempfile.TemporaryDirectory() as folder:
@@ -99,18 +106,26 @@ async def answering(port: int) -> None:
     raise RuntimeError("nginx did not start")
 
 
-async def requests(nginx: str, bucket: TokenBucket, seconds: float) -> list[tuple[float, bool]]:
-    """Send through the bucket with eight in flight; return when, and whether it was served."""
+async def requests(
+    nginx: str, bucket: TokenBucket, seconds: float
+) -> list[tuple[float, bool]]:
+    """Send through the bucket with eight in flight; return when, and whether it was
+    served.
+    """
     outcomes: list[tuple[float, bool]] = []
     clock = asyncio.get_running_loop().time
 
-    async def without_end(session: aiohttp.ClientSession, address: str, end: float) -> None:
+    async def without_end(
+        session: aiohttp.ClientSession, address: str, end: float
+    ) -> None:
         while clock() < end:
             sent_at = await bucket.acquire()
             async with session.get(address) as response:
                 outcomes.append((sent_at - end + seconds, response.status == 204))
             if response.status == 429:
-                await bucket.refused(sent_at=sent_at, retry_after=float(response.headers["Retry-After"]))
+                await bucket.refused(
+                    sent_at=sent_at, retry_after=float(response.headers["Retry-After"])
+                )
 
     async with judge(nginx) as address, aiohttp.ClientSession() as session:
         end = clock() + seconds
@@ -118,19 +133,32 @@ async def requests(nginx: str, bucket: TokenBucket, seconds: float) -> list[tupl
     return outcomes
 
 
-def verdict(name: str, outcomes: list[tuple[float, bool]], since: float, passed: bool) -> bool:
+def verdict(
+    name: str, outcomes: list[tuple[float, bool]], since: float, passed: bool
+) -> bool:
     """Print one line about a client, and return whether it passed."""
     judged = [served for at, served in outcomes if at >= since]
     refused = judged.count(False)
-    print(f"{'passed' if passed else 'FAILED'}: {name}: {refused} of {len(judged)} refused")
+    print(
+        f"{'passed' if passed else 'FAILED'}: {name}: {refused} of {len(judged)} "
+        "refused"
+    )
     return passed
 
 
-def _work(make: Callable[[], Any], workers: int, address: str, seconds: float, results: Any) -> None:
-    """Be one of the processes: send without end, and hand back when, and whether it was served."""
+def _work(
+    make: Callable[[], Any], workers: int, address: str, seconds: float, results: Any
+) -> None:
+    """Be one of the processes: send without end, and hand back when, and whether it was
+    served.
+    """
 
     async def work() -> list[tuple[float, bool]]:
-        bucket, outcomes, clock = make(), list[tuple[float, bool]](), asyncio.get_running_loop().time
+        bucket, outcomes, clock = (
+            make(),
+            list[tuple[float, bool]](),
+            asyncio.get_running_loop().time,
+        )
         end = clock() + seconds
 
         async def without_end(session: aiohttp.ClientSession) -> None:
@@ -139,10 +167,15 @@ def _work(make: Callable[[], Any], workers: int, address: str, seconds: float, r
                 async with session.get(address) as response:
                     outcomes.append((sent_at - end + seconds, response.status == 204))
                 if response.status == 429:
-                    await bucket.refused(sent_at=sent_at, retry_after=float(response.headers["Retry-After"]))
+                    await bucket.refused(
+                        sent_at=sent_at,
+                        retry_after=float(response.headers["Retry-After"]),
+                    )
 
         async with aiohttp.ClientSession() as session:
-            tasks = [asyncio.ensure_future(without_end(session)) for _ in range(workers)]
+            tasks = [
+                asyncio.ensure_future(without_end(session)) for _ in range(workers)
+            ]
             await asyncio.sleep(seconds)
             for task in tasks:
                 task.cancel()
@@ -156,12 +189,16 @@ def _work(make: Callable[[], Any], workers: int, address: str, seconds: float, r
 async def processes(
     nginx: str, name: str, make: Callable[[], Any], warm_up: float, seconds: float
 ) -> tuple[float, float, float]:
-    """Let four processes meet one limit, print a row, and return used, refused, and Jain's index."""
+    """Let four processes meet one limit, print a row, and return used, refused, and
+    Jain's index.
+    """
     context = multiprocessing.get_context("fork")
     results = context.Queue()
     async with judge(nginx, SHARED_LIMIT) as address:
         workers = [
-            context.Process(target=_work, args=(make, count, address, warm_up + seconds, results))
+            context.Process(
+                target=_work, args=(make, count, address, warm_up + seconds, results)
+            )
             for count in WORKERS
         ]
         for each in workers:
@@ -180,22 +217,32 @@ async def processes(
     busy = [served[count] for count in WORKERS if count > 1]
     jain = sum(busy) ** 2 / max(1, len(busy) * sum(each**2 for each in busy))
     shares = " ".join(str(served[count]) for count in WORKERS)
-    print(f"| {name} | {used:.1%} | {refused:.2%} | {jain:.3f} | {shares} |", flush=True)
+    print(
+        f"| {name} | {used:.1%} | {refused:.2%} | {jain:.3f} | {shares} |", flush=True
+    )
     return used, refused, jain
 
 
 async def shared(nginx: str, seconds: float) -> bool:
-    """Print a table of four processes at one limit, and return whether shared buckets are as they must be."""
+    """Print a table of four processes at one limit, and return whether shared buckets
+    are as they must be.
+    """
     print(
-        f"\n4 processes of {WORKERS} workers at {SHARED_LIMIT}/s, burst {BURST}, judged for {seconds:g} s:\n"
+        f"\n4 processes of {WORKERS} workers at {SHARED_LIMIT}/s, burst {BURST}, "
+        f"judged for {seconds:g} s:\n"
     )
     print(
-        "| bucket | used | refused | Jain of the busy | served by process |\n| --- | --- | --- | --- | --- |"
+        "| bucket | used | refused | Jain of the busy | served by process |\n| --- | "
+        "--- | --- | --- | --- |"
     )
     passed = True
     with tempfile.TemporaryDirectory() as folder:
-        kinds: dict[str, Callable[..., Any]] = {"FileBucket": partial(FileBucket, f"{folder}/paced")}
-        learning: dict[str, Callable[..., Any]] = {"FileBucket": partial(FileBucket, f"{folder}/learning")}
+        kinds: dict[str, Callable[..., Any]] = {
+            "FileBucket": partial(FileBucket, f"{folder}/paced")
+        }
+        learning: dict[str, Callable[..., Any]] = {
+            "FileBucket": partial(FileBucket, f"{folder}/learning")
+        }
         await processes(
             nginx,
             f"a TokenBucket({SHARED_LIMIT}) each",
@@ -205,8 +252,19 @@ async def shared(nginx: str, seconds: float) -> bool:
         )
         async with AsyncExitStack() as stack:
             if server := shutil.which("redis-server"):
-                arguments = ["--port", "0", "--unixsocket", f"{folder}/socket", "--save", "", "--dir", folder]
-                redis = await asyncio.create_subprocess_exec(server, *arguments, stdout=subprocess.DEVNULL)
+                arguments = [
+                    "--port",
+                    "0",
+                    "--unixsocket",
+                    f"{folder}/socket",
+                    "--save",
+                    "",
+                    "--dir",
+                    folder,
+                ]
+                redis = await asyncio.create_subprocess_exec(
+                    server, *arguments, stdout=subprocess.DEVNULL
+                )
                 stack.push_async_callback(redis.wait)
                 stack.callback(redis.terminate)
                 url = f"unix://{folder}/socket"
@@ -216,13 +274,21 @@ async def shared(nginx: str, seconds: float) -> bool:
                 print("(no RedisBucket: redis-server is not installed)")
             for name, make in kinds.items():
                 used, refused, jain = await processes(
-                    nginx, name, partial(make, rate=SHARED_LIMIT, burst=BURST), 2, seconds
+                    nginx,
+                    name,
+                    partial(make, rate=SHARED_LIMIT, burst=BURST),
+                    2,
+                    seconds,
                 )
                 passed &= used >= 0.97 and refused <= 0.005 and jain >= 0.98
-            await processes(nginx, "a learning TokenBucket() each", TokenBucket, 60, seconds)
+            await processes(
+                nginx, "a learning TokenBucket() each", TokenBucket, 60, seconds
+            )
             for name, make in learning.items():
                 # Each process learns for itself.
-                _, refused, _ = await processes(nginx, f"{name}, learning", make, 60, seconds)
+                _, refused, _ = await processes(
+                    nginx, f"{name}, learning", make, 60, seconds
+                )
                 passed &= refused <= 0.05
     print("\npassed" if passed else "\nFAILED", "four processes at one limit", sep=": ")
     return passed
@@ -239,9 +305,24 @@ async def main(nginx: str, seconds: float) -> bool:
     got_through = share > 0.85 and judged.count(False) < 0.02 * len(judged)
     return all(
         [
-            verdict(f"paced at 0.96 of {LIMIT}/s", below, 0, all(served for _, served in below)),
-            verdict(f"paced at 1.6 of {LIMIT}/s", above, 0, not all(served for _, served in above)),
-            verdict(f"learned, {share:.0%} of {LIMIT}/s", learned, LEARNING_SECONDS, got_through),
+            verdict(
+                f"paced at 0.96 of {LIMIT}/s",
+                below,
+                0,
+                all(served for _, served in below),
+            ),
+            verdict(
+                f"paced at 1.6 of {LIMIT}/s",
+                above,
+                0,
+                not all(served for _, served in above),
+            ),
+            verdict(
+                f"learned, {share:.0%} of {LIMIT}/s",
+                learned,
+                LEARNING_SECONDS,
+                got_through,
+            ),
             await shared(nginx, seconds),
         ]
     )
@@ -252,4 +333,6 @@ if __name__ == "__main__":
     if found is None:
         print("skipped: nginx is not installed")
     else:
-        sys.exit(not asyncio.run(main(found, float(sys.argv[1]) if sys.argv[1:] else 60.0)))
+        sys.exit(
+            not asyncio.run(main(found, float(sys.argv[1]) if sys.argv[1:] else 60.0))
+        )

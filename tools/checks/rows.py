@@ -1,11 +1,13 @@
-"""Compare what all faces show of random questions with plain arithmetic over the values.
+"""Compare what all faces show of random questions with plain arithmetic over the
+values.
 
     python -m tools.checks.rows [COUNT] [--seed N] [--data FOLDER]
 
-Questions are to real companies, whose files are in FOLDER, and to odd worlds, made here: formats such as
-$#,##0, #,##0.00, 0.0"%" and #,##0,, and magnitudes from 1e-9 to 1e15. The faces are `rows`, the printed
-table, the notebook, the plot, and the explorer's table, charts and download. `tests/web/random_questions.py`
-asks the explorer in a browser.
+Questions are to real companies, whose files are in FOLDER, and to odd worlds, made
+here: formats such as $#,##0, #,##0.00, 0.0"%" and #,##0,, and magnitudes from 1e-9 to
+1e15. The faces are `rows`, the printed table, the notebook, the plot, and the
+explorer's table, charts and download. `tests/web/random_questions.py` asks the explorer
+in a browser.
 """
 
 import argparse
@@ -95,7 +97,11 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
         for at, _ in enumerate(years):
             if rng.random() < 0.8:
                 number = rng.choice([1, 1, 1, -1]) * rng.uniform(1, 10) * 10.0**power
-                number = float(round(number)) if power > 2 and number_format != "General" else number
+                number = (
+                    float(round(number))
+                    if power > 2 and number_format != "General"
+                    else number
+                )
                 rows.append([at, 0 if rng.random() < 0.03 else number])
         values[series_id] = rows
         texts[series_id] = number_format
@@ -105,18 +111,37 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
         "name": name,
         "publications": [
             {
-                "dataset_id": f"11111111-1111-4111-8111-{int(entity_id[-12:], 16):012d}"[:36],
+                "dataset_id": f"11111111-1111-4111-8111-{int(entity_id[-12:], 16):012d}"[
+                    :36
+                ],
                 "created_timestamp": "2026-02-01T06:00:00Z",
                 "periods": [[year, 12, 12] for year in years],
                 "report_periods": [[year, 12, 0] for year in years],
                 "fill_types": ["reported"],
-                "scope_groups": [{"scope_group_id": "company", "scopes": [{"scope_id": "all"}]}],
+                "scope_groups": [
+                    {"scope_group_id": "company", "scopes": [{"scope_id": "all"}]}
+                ],
                 "groups": [
-                    {"reporting_group_id": "all", "basis": "b", "cadence": "annual", "series": series}
+                    {
+                        "reporting_group_id": "all",
+                        "basis": "b",
+                        "cadence": "annual",
+                        "series": series,
+                    }
                 ],
                 "values": {
                     series_id: [
-                        [at, [number, 0, at, [], written(number, texts[series_id]), texts[series_id]]]
+                        [
+                            at,
+                            [
+                                number,
+                                0,
+                                at,
+                                [],
+                                written(number, texts[series_id]),
+                                texts[series_id],
+                            ],
+                        ]
                         for at, number in rows
                     ]
                     for series_id, rows in values.items()
@@ -159,7 +184,9 @@ def expected(values: Sequence[Any], unit: str) -> tuple[str, list[str]]:
             assert match is not None
             size = abs(Decimal(repr(value.number))).scaleb(-POWERS[unit])
             number = size.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
-            divided.append(f"{match[1]}{number:,f}{match[4]}" if value.number else value.text)
+            divided.append(
+                f"{match[1]}{number:,f}{match[4]}" if value.number else value.text
+            )
     return unit, divided
 
 
@@ -191,7 +218,10 @@ def differences(panels: Sequence[Panel], unit: str) -> Iterator[tuple[int, list[
             wanted[name] = row_unit, dict(zip(by_period, texts, strict=True))
             count += len(texts)
             if (row.unit or "") != row_unit or [*row.texts.values()] != texts:
-                wrong.append(f"rows {name}: {row.unit} {[*row.texts.values()]}, must be {row_unit} {texts}")
+                wrong.append(
+                    f"rows {name}: {row.unit} {[*row.texts.values()]}, must be "
+                    f"{row_unit} {texts}"
+                )
             if bool(unit) and row.name.endswith(" (not divided)") != (not row_unit):
                 wrong.append(f"name {row.name!r} of {name}, unit {row_unit!r}")
             if row.percent != percent([*by_period.values()]):
@@ -202,7 +232,9 @@ def differences(panels: Sequence[Panel], unit: str) -> Iterator[tuple[int, list[
     yield plot_differences(panels)
 
 
-def shown_differences(panels: Sequence[Panel], unit: str, wanted: Any) -> tuple[int, list[str]]:
+def shown_differences(
+    panels: Sequence[Panel], unit: str, wanted: Any
+) -> tuple[int, list[str]]:
     """Compare the printed table and the notebook of each panel, row by row."""
     count, wrong = 0, []
     asked: Any = unit or None
@@ -211,12 +243,22 @@ def shown_differences(panels: Sequence[Panel], unit: str, wanted: Any) -> tuple[
         lines = str(shown).splitlines()
         table = re.findall("<tr>(.*?)</tr>", shown._repr_html_())
         cells = [
-            [html.unescape(cell) for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row)] for row in table
+            [
+                html.unescape(cell)
+                for cell in re.findall("<t[hd][^>]*>(.*?)</t[hd]>", row)
+            ]
+            for row in table
         ]
         for series in panel:
-            row_unit, texts = wanted.get((panel.dataset.entity_id, series.series_id), ("", {}))
+            row_unit, texts = wanted.get(
+                (panel.dataset.entity_id, series.series_id), ("", {})
+            )
             suffix = " (not divided)" if unit and not row_unit else ""
-            ends = [line.split() for line in lines if line.startswith(f"{series.label}{suffix} ")]
+            ends = [
+                line.split()
+                for line in lines
+                if line.startswith(f"{series.label}{suffix} ")
+            ]
             rows = [row for row in cells if row and row[0] == f"{series.label}{suffix}"]
             periods = panel.periods[-12:]
             expected_cells = [texts.get(period, "·") for period in periods]
@@ -224,35 +266,62 @@ def shown_differences(panels: Sequence[Panel], unit: str, wanted: Any) -> tuple[
                 count += len(periods)
                 got = " ".join(ends[0])
                 if not got.endswith(" ".join(expected_cells)):
-                    wrong.append(f"print of {series.label}: {got!r}, must end in {expected_cells}")
+                    wrong.append(
+                        f"print of {series.label}: {got!r}, must end in "
+                        f"{expected_cells}"
+                    )
             if len(rows) == 1 and texts:
                 count += len(periods)
-                if rows[0][-len(periods) :] != [texts.get(period, "") for period in periods]:
+                if rows[0][-len(periods) :] != [
+                    texts.get(period, "") for period in periods
+                ]:
                     wrong.append(f"notebook of {series.label}: {rows[0]}")
-        has_heading = any(re.search(rf"(^|, )in {unit}$", line) for line in lines[:3]) if unit else False
-        shown_series = [s.series_id for s in panel if any(line.startswith(s.label) for line in lines)]
-        divides = any(wanted.get((panel.dataset.entity_id, each), ("", {}))[0] for each in shown_series)
+        has_heading = (
+            any(re.search(rf"(^|, )in {unit}$", line) for line in lines[:3])
+            if unit
+            else False
+        )
+        shown_series = [
+            s.series_id
+            for s in panel
+            if any(line.startswith(s.label) for line in lines)
+        ]
+        divides = any(
+            wanted.get((panel.dataset.entity_id, each), ("", {}))[0]
+            for each in shown_series
+        )
         if unit and has_heading != divides:
-            wrong.append(f"heading of {panel.dataset.name}: {has_heading}, must be {divides}")
+            wrong.append(
+                f"heading of {panel.dataset.name}: {has_heading}, must be {divides}"
+            )
     return count, wrong
 
 
-def explorer_differences(panels: Sequence[Panel], unit: str, wanted: Any) -> tuple[int, list[str]]:
-    """Compare cells, legends, axes' numbers, colours and the download of the explorer."""
+def explorer_differences(
+    panels: Sequence[Panel], unit: str, wanted: Any
+) -> tuple[int, list[str]]:
+    """Compare cells, legends, axes' numbers, colours and the download of the
+    explorer.
+    """
     count, wrong = 0, []
     asked: Any = unit or None
     groups = groups_of(panels, view="values", order="metric", unit=asked)
     for group in groups:
         for row in group.rows:
-            row_unit, texts = wanted.get((row.shown.entity_id, row.series.series_id), ("", {}))
+            row_unit, texts = wanted.get(
+                (row.shown.entity_id, row.series.series_id), ("", {})
+            )
             for period, text in texts.items():
                 count += 1
                 if group.cell(row, period).text != text:
                     wrong.append(
-                        f"cell of {row.label} {period}: {group.cell(row, period).text!r}, must be {text!r}"
+                        f"cell of {row.label} {period}: "
+                        f"{group.cell(row, period).text!r}, must be {text!r}"
                     )
                 if texts and (group.unit or "") != row_unit:
-                    wrong.append(f"chart of {row.label}: {group.unit}, must be {row_unit}")
+                    wrong.append(
+                        f"chart of {row.label}: {group.unit}, must be {row_unit}"
+                    )
     names = {panel.dataset.name for panel in panels}
     colours: dict[str, set[Any]] = {}
     for chart in charts_of(groups, most=12, is_log=False):
@@ -264,7 +333,11 @@ def explorer_differences(panels: Sequence[Panel], unit: str, wanted: Any) -> tup
             name = str(line["label"]).removesuffix(" (not divided)")
             if name in names:
                 colours.setdefault(name, set()).add(line["colour"])
-    wrong += [f"colours of {name}: {found}" for name, found in colours.items() if len(found) > 1]
+    wrong += [
+        f"colours of {name}: {found}"
+        for name, found in colours.items()
+        if len(found) > 1
+    ]
     for line in csv.DictReader(io.StringIO(view_csv(groups))):
         row_unit, texts = wanted.get((line["entity_id"], line["series_id"]), ("", {}))
         text = texts.get(Period.parse(line["period_label"]), "")
@@ -274,10 +347,13 @@ def explorer_differences(panels: Sequence[Panel], unit: str, wanted: Any) -> tup
             exact = Decimal(line["number"])
             if line["unit"] != row_unit or line["text"].removeprefix("'") != text:
                 wrong.append(
-                    f"download of {line['series_label']}: {line['unit']} {line['text']!r}, must be {text!r}"
+                    f"download of {line['series_label']}: {line['unit']} "
+                    f"{line['text']!r}, must be {text!r}"
                 )
             if abs(amount - exact) > abs(exact) * Decimal("1e-14"):
-                wrong.append(f"download of {line['series_label']}: {line['shown']} of {exact}")
+                wrong.append(
+                    f"download of {line['series_label']}: {line['shown']} of {exact}"
+                )
     return count, wrong
 
 
@@ -289,7 +365,11 @@ def plot_differences(panels: Sequence[Panel]) -> tuple[int, list[str]]:
     for panel in panels:
         few = panel.series_ids[:6]
         try:
-            figure = panel.where(lambda series, few=few: series.series_id in few).plot().figure
+            figure = (
+                panel.where(lambda series, few=few: series.series_id in few)
+                .plot()
+                .figure
+            )
         except SelectionError:
             continue
         figure.canvas.draw()
@@ -299,19 +379,33 @@ def plot_differences(panels: Sequence[Panel]) -> tuple[int, list[str]]:
                 row.percent
                 for row in panel.rows()
                 for line in lines
-                if row.values and next(iter(row.values.values())).number == line.get_ydata()[0]
+                if row.values
+                and next(iter(row.values.values())).number == line.get_ydata()[0]
             }
-            for tick, text in zip(axes.get_yticks(), axes.get_yticklabels(), strict=True):
+            for tick, text in zip(
+                axes.get_yticks(), axes.get_yticklabels(), strict=True
+            ):
                 shown = text.get_text()
                 if not shown or len(factors) != 1:
                     continue
                 count += 1
                 factor = max(factors)
                 size = {"T": 12, "B": 9, "M": 6, "k": 3}.get(shown[-1:], 0)
-                read = float(shown.rstrip("TBMk% ").replace(",", "").replace("\u2212", "-")) * 10.0**size
+                read = (
+                    float(
+                        shown.rstrip("TBMk% ").replace(",", "").replace("\u2212", "-")
+                    )
+                    * 10.0**size
+                )
                 span = abs(axes.get_ylim()[1] - axes.get_ylim()[0]) * (factor or 1)
-                if shown.endswith("%") != (factor > 0) or abs(read - tick * (factor or 1)) > 1e-6 * span:
-                    wrong.append(f"tick {shown!r} of {panel.dataset.name} is at {tick!r}, factor {factor}")
+                if (
+                    shown.endswith("%") != (factor > 0)
+                    or abs(read - tick * (factor or 1)) > 1e-6 * span
+                ):
+                    wrong.append(
+                        f"tick {shown!r} of {panel.dataset.name} is at {tick!r}, "
+                        f"factor {factor}"
+                    )
             styles = [(line.get_color(), line.get_linestyle()) for line in lines]
             if len(set(styles)) < len(styles):
                 wrong.append(f"colours {styles}")
@@ -325,7 +419,10 @@ async def check(count: int, seed: int, files: Sequence[Path]) -> int:
     odd = [odd_world(rng, f"Odd {at}", f"O-{at:032x}") for at in range(1, 9)]
     totals = {"rows": 0, "print and notebook": 0, "explorer": 0, "plot": 0}
     wrong: list[str] = []
-    async with Sandbox(*odd, *map(load, files)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox(*odd, *map(load, files)) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
         odd_ids = [each["entity_id"] for each in odd]
         real_ids = [entity for entity in sandbox.entities if entity not in odd_ids]
         panels: dict[str, Panel] = {}
@@ -334,18 +431,37 @@ async def check(count: int, seed: int, files: Sequence[Path]) -> int:
             chosen = rng.sample(ids, rng.choice([1, 1, 2, 3]))
             for entity_id in chosen:
                 if entity_id not in panels:
-                    select = Select() if ids is odd_ids else Select(basis="consolidated", cadence="annual")
-                    panels[entity_id] = await client.query(entity_id, select, FiscalRange())
-            metrics = sorted({series.metric_id for entity_id in chosen for series in panels[entity_id]})
+                    select = (
+                        Select()
+                        if ids is odd_ids
+                        else Select(basis="consolidated", cadence="annual")
+                    )
+                    panels[entity_id] = await client.query(
+                        entity_id, select, FiscalRange()
+                    )
+            metrics = sorted(
+                {
+                    series.metric_id
+                    for entity_id in chosen
+                    for series in panels[entity_id]
+                }
+            )
             few = set(rng.sample(metrics, min(len(metrics), rng.randint(1, 8))))
             cut = [
-                panels[entity_id].where(lambda series, few=few: series.metric_id in few).during(Annual())
+                panels[entity_id]
+                .where(lambda series, few=few: series.metric_id in few)
+                .during(Annual())
                 for entity_id in chosen
             ]
             unit = rng.choice(["", "thousands", "millions", "billions"])
-            for name, (compared, found) in zip(totals, differences(cut, unit), strict=True):
+            for name, (compared, found) in zip(
+                totals, differences(cut, unit), strict=True
+            ):
                 totals[name] += compared
-                wrong += [f"question {question}, {unit or 'as published'}: {line}" for line in found]
+                wrong += [
+                    f"question {question}, {unit or 'as published'}: {line}"
+                    for line in found
+                ]
     print(f"seed {seed}, {count} questions: {totals}, {len(wrong)} wrong")
     print("\n".join(wrong[:40]))
     return min(1, len(wrong))
@@ -357,4 +473,8 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     parser.add_argument("--data", type=Path, default=DATA)
     given = parser.parse_args()
-    sys.exit(asyncio.run(check(given.count, given.seed, sorted(given.data.glob("*.json.gz")))))
+    sys.exit(
+        asyncio.run(
+            check(given.count, given.seed, sorted(given.data.glob("*.json.gz")))
+        )
+    )

@@ -1,4 +1,5 @@
-"""A soak: two processes on one file cache and one file bucket, until the service has got many requests.
+"""A soak: two processes on one file cache and one file bucket, until the service has
+got many requests.
 
 `python -m tools.checks.soak 100000 [SEED]`; `nox -s chaos` runs it too. The service
 publishes, refuses and fails; questions overlap and are cancelled. Every result is
@@ -24,14 +25,19 @@ from tests.services.independent_client import QUICK, ask, question, read, writte
 ROOT = Path(__file__).parents[2]
 PROCESSES = 2
 RATE, BURST = 5_000.0, 200
-REPORTED = "#"  # a line of a child about itself: its memory in KiB, and its file descriptors
+REPORTED = (
+    "#"  # a line of a child about itself: its memory in KiB, and its file descriptors
+)
 
 
 async def child(base_url: str, folder: str, seed: str) -> None:
     """Ask questions until standard input ends."""
     rng = random.Random(seed)
     entities = [f"O-{n + 1:032x}" for n in range(6)]
-    cache, bucket = FileCache(Path(folder) / "cache"), FileBucket(Path(folder) / "bucket", RATE, BURST)
+    cache, bucket = (
+        FileCache(Path(folder) / "cache"),
+        FileBucket(Path(folder) / "bucket", RATE, BURST),
+    )
     ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
     async with (
         Client(base_url, TOKEN, cache=cache, bucket=bucket, retry=QUICK) as one,
@@ -41,10 +47,13 @@ async def child(base_url: str, folder: str, seed: str) -> None:
         while not ended.done():
             rounds += 1
             asked = [
-                question(rng, entities) | {"max_age": rng.choice([0.0, 0.0, 0.0, 0.05])} for _ in range(6)
+                question(rng, entities) | {"max_age": rng.choice([0.0, 0.0, 0.0, 0.05])}
+                for _ in range(6)
             ]
             work = [
-                asyncio.ensure_future(ask(rng.choice([one, other]), each, stream=rng.random() < 0.2))
+                asyncio.ensure_future(
+                    ask(rng.choice([one, other]), each, stream=rng.random() < 0.2)
+                )
                 for each in asked
             ]
             if rng.random() < 0.3:
@@ -66,12 +75,22 @@ def memory() -> int:
 
 async def soak(requests: int, seed: str) -> None:
     """Run until the service has got so many requests, and print what was seen."""
-    rng, service = random.Random(seed), Service(rng_seed(seed), entities=6, lists_empty=False, faults=0.05)
+    rng, service = (
+        random.Random(seed),
+        Service(rng_seed(seed), entities=6, lists_empty=False, faults=0.05),
+    )
     judge, resources = Judge(service), [[] for _ in range(PROCESSES)]  # type: ignore[var-annotated]
     began = time.monotonic()
     with TemporaryDirectory() as folder:
         async with serving(service) as base_url:
-            command = [sys.executable, "-m", "tools.checks.soak", "child", base_url, folder]
+            command = [
+                sys.executable,
+                "-m",
+                "tools.checks.soak",
+                "child",
+                base_url,
+                folder,
+            ]
             processes = [
                 await asyncio.create_subprocess_exec(
                     *command, f"{seed}/{number}", cwd=ROOT, limit=1 << 24,
@@ -112,10 +131,15 @@ async def soak(requests: int, seed: str) -> None:
         sizes, descriptors = zip(*found, strict=True)
         quarter = max(1, len(sizes) // 4)
         early, late = max(sizes[quarter : 2 * quarter] or sizes), max(sizes[-quarter:])
-        print(f"process {number}: {early >> 10} -> {late >> 10} MiB, at most {max(descriptors)} descriptors")
+        print(
+            f"process {number}: {early >> 10} -> {late >> 10} MiB, at most "
+            f"{max(descriptors)} descriptors"
+        )
         assert late < early * 1.15 + 8 * 1024, "memory grows"
         # The connections of both clients' pools are opened as they are needed.
-        assert max(descriptors[-quarter:]) <= max(descriptors[: 2 * quarter]) + 16, "descriptors grow"
+        assert max(descriptors[-quarter:]) <= max(descriptors[: 2 * quarter]) + 16, (
+            "descriptors grow"
+        )
 
 
 def rng_seed(seed: str) -> int:

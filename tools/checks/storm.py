@@ -1,4 +1,5 @@
-"""Fail half of an object store's requests in every way, and compare with an extraction that none disturbed.
+"""Fail half of an object store's requests in every way, and compare with an extraction
+that none disturbed.
 
 ``python -m tools.checks.storm [runs] [seed]``: a proxy in front of moto's server
 refuses requests (5xx, 409, 412, 429), resets connections, cuts responses, and loses
@@ -44,7 +45,11 @@ class FailingProxy(ThreadingHTTPServer):
     def __init__(self, url: str, share: float, seed: int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target = urlsplit(url).netloc
-        self.share, self.source, self.lock = share, random.Random(seed), threading.Lock()
+        self.share, self.source, self.lock = (
+            share,
+            random.Random(seed),
+            threading.Lock(),
+        )
         self.failed: Counter[Any] = Counter()
 
     @property
@@ -69,14 +74,20 @@ class FailingProxy(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # the headers are sent alone: a body would wait 40 ms for the ACK
+    disable_nagle_algorithm = (
+        True  # the headers are sent alone: a body would wait 40 ms for the ACK
+    )
     server: FailingProxy
 
     def _serve(self) -> None:
         body = self._body()
         way = self.server.way(self.command, self.path)
         if isinstance(way, int):
-            self._respond(way, {"Content-Type": "application/xml"}, b"<Error><Code>Failed</Code></Error>")
+            self._respond(
+                way,
+                {"Content-Type": "application/xml"},
+                b"<Error><Code>Failed</Code></Error>",
+            )
         elif way == "reset":
             self._reset()
         else:
@@ -103,16 +114,25 @@ class _Handler(BaseHTTPRequestHandler):
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         connection = http.client.HTTPConnection(self.server.target, timeout=30)
         try:
-            headers = {name: each for name, each in self.headers.items() if name != "Transfer-Encoding"}
+            headers = {
+                name: each
+                for name, each in self.headers.items()
+                if name != "Transfer-Encoding"
+            }
             connection.request(
-                self.command, self.path, body or None, headers | {"Content-Length": str(len(body))}
+                self.command,
+                self.path,
+                body or None,
+                headers | {"Content-Length": str(len(body))},
             )
             response = connection.getresponse()
             return response.status, dict(response.getheaders()), response.read()
         finally:
             connection.close()
 
-    def _respond(self, status: int, headers: dict[str, str], content: bytes, *, cut: bool = False) -> None:
+    def _respond(
+        self, status: int, headers: dict[str, str], content: bytes, *, cut: bool = False
+    ) -> None:
         dropped = {"transfer-encoding", "connection", "date", "server"}
         self.send_response(status)
         given = {name.lower() for name in headers}
@@ -130,7 +150,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _reset(self) -> None:
         self.wfile.flush()
         self.close_connection = True
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
         with suppress(OSError):
             self.connection.close()
 
@@ -154,27 +176,44 @@ def failing(s3: S3, share: float = 0.0, seed: int = 0) -> Iterator[FailingProxy]
         proxy.server_close()
 
 
-async def storm(runs: int, seed: int, *, entities: int = 6) -> tuple[Counter[Any], list[str]]:
-    """Extract so often into a failing store; return how requests failed, and the errors of runs."""
-    companies = [generate(number, series=15, publications=1) for number in range(entities)]
+async def storm(
+    runs: int, seed: int, *, entities: int = 6
+) -> tuple[Counter[Any], list[str]]:
+    """Extract so often into a failing store; return how requests failed, and the errors
+    of runs.
+    """
+    companies = [
+        generate(number, series=15, publications=1) for number in range(entities)
+    ]
     errors: list[str] = []
     failed: Counter[Any] = Counter()
-    async with Sandbox(*companies) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox(*companies) as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
         with TemporaryDirectory() as folder, served() as s3:
-            await extract(client, sandbox.entities, Select(), Annual(), to=f"{folder}/calm")
+            await extract(
+                client, sandbox.entities, Select(), Annual(), to=f"{folder}/calm"
+            )
             expected = await asyncio.to_thread(_rows, f"{folder}/calm")
             for number in range(runs):
                 to = f"s3://{BUCKET}/night{number}"
                 with failing(s3, 0.5, seed + number) as proxy:
                     try:
-                        report = await extract(client, sandbox.entities, Select(), Annual(), to=to)
+                        report = await extract(
+                            client, sandbox.entities, Select(), Annual(), to=to
+                        )
                         assert not report.failed, str(report)
                     except (AsyncfinError, OSError) as error:
                         errors.append(f"{type(error).__name__}: {error}")
                     failed += proxy.failed
-                assert all("s3://" in each for each in errors), f"the prefix is not named: {errors}"
+                assert all("s3://" in each for each in errors), (
+                    f"the prefix is not named: {errors}"
+                )
                 # Without the lock, which a failed run may not have deleted.
-                await extract(client, sandbox.entities, Select(), Annual(), to=to, lock=False)
+                await extract(
+                    client, sandbox.entities, Select(), Annual(), to=to, lock=False
+                )
                 assert await asyncio.to_thread(s3.rows, f"night{number}") == expected
     return failed, errors
 

@@ -1,4 +1,6 @@
-"""One query against the sandbox with the bare wheel, no extra installed. Run by `nox -s release`."""
+"""One query against the sandbox with the bare wheel, no extra installed. Run by `nox -s
+release`.
+"""
 
 import asyncio
 import subprocess
@@ -10,24 +12,44 @@ import asyncfin
 from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Sandbox
 
-EXTRAS = ("cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "rich")
-REFUSAL = 'asyncfin: the command line is an extra; install it with: pip install "asyncfin[cli]"\n'
+EXTRAS = (
+    "cyclopts",
+    "matplotlib",
+    "numpy",
+    "opentelemetry",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "rich",
+)
+REFUSAL = (
+    "asyncfin: the command line is an extra; install it with: pip install "
+    '"asyncfin[cli]"\n'
+)
 
 
 async def revenue() -> None:
     """Print Apple's yearly revenue, as it comes over HTTP."""
-    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+    async with (
+        Sandbox.demo() as sandbox,
+        Client(sandbox.base_url, sandbox.token) as client,
+    ):
         select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
         panel = await client.query(sandbox.entities[0], select, Annual(last=3))
         assert len(panel.periods) == 3
-        print(panel.dataset.name, *(f"{at}: {value.number:,}" for at, value in panel.one().observations()))
+        print(
+            panel.dataset.name,
+            *(f"{at}: {value.number:,}" for at, value in panel.one().observations()),
+        )
 
 
 def command() -> None:
     """Call `asyncfin`, which without its extra has one line to say."""
     name = Path(sys.executable).with_name("asyncfin")
     refused = subprocess.run([name, "demo"], capture_output=True, text=True)
-    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", REFUSAL), refused
+    assert (refused.returncode, refused.stdout, refused.stderr) == (2, "", REFUSAL), (
+        refused
+    )
     print(refused.stderr, end="")
 
 

@@ -1,4 +1,6 @@
-"""The demo dataset: public figures of three companies; `SOURCES.md` says where they come from."""
+"""The demo dataset: public figures of three companies; `SOURCES.md` says where they
+come from.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ _FILES = ("apple.json.gz", "nvidia.json.gz", "alphabet.json.gz")
 
 
 def demo_datasets() -> tuple[DatasetFile, ...]:
-    """Return the datasets of Apple, NVIDIA and Alphabet, in this order; NVIDIA's has two publications."""
+    """Return the datasets of Apple, NVIDIA and Alphabet, in this order; NVIDIA's has
+    two publications.
+    """
     folder = resources.files(__name__)
     return tuple(load((folder / name).read_bytes()) for name in _FILES)

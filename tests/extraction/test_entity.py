@@ -19,6 +19,7 @@ from asyncfin import (
 )
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Sandbox, Status, Switch
+from tests import handmade
 from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID, only
 from tests.generate import generate
 
@@ -74,6 +75,17 @@ async def test_conditions_that_exclude_each_other_are_named_in_missing(client: C
     select = Select(one.metric_id, basis=other.basis)
     answer = await read_entity(client, IDS[0], select, Annual())
     assert dict(answer.missing) == {"select": (repr(select),)}
+
+
+async def test_dataset_without_periods_misses_none() -> None:
+    """An open range asks for the periods that there are; a bounded one misses its own."""
+    source = handmade.dataset({("Revenue", "all"): {}})
+    async with Sandbox(source) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        missing = [
+            dict((await read_entity(client, handmade.ENTITY_ID, Select(), periods)).missing)
+            for periods in (FiscalRange(), Exact(["FY1901"]))
+        ]
+    assert missing == [{}, {"periods": ("FY1901",)}]
 
 
 async def test_some_missing_periods_are_named(client: Client) -> None:

@@ -17,7 +17,6 @@ from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import Bound, Listing, PeriodSelection, Resolved, Rule
-from asyncfin.model.words import Unit
 from asyncfin.names import Names
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
@@ -28,6 +27,7 @@ from asyncfin.table.rows import Row, Scale
 from asyncfin.table.show import Shown
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.token import AskToken, TokenSource
+from asyncfin.words import Unit
 
 __all__ = [
     "AnyPath",

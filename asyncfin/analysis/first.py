@@ -13,11 +13,11 @@ from asyncfin.analysis.lines import by_publication
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
-from asyncfin.model.words import listed
 from asyncfin.optional import pa
 from asyncfin.table.arrow import empty_table, schema_metadata
 from asyncfin.table.notes import about
 from asyncfin.table.panel import Panel, numbers_of, panels_of
+from asyncfin.words import listed
 
 if TYPE_CHECKING:
     import pyarrow

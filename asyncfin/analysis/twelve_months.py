@@ -15,11 +15,11 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.frame import arrow_type
 from asyncfin.model.period import Period, period_ending
 from asyncfin.model.scope import format_path
-from asyncfin.model.words import counted, listed, number_text
 from asyncfin.optional import pa
 from asyncfin.table.arrow import schema_metadata
 from asyncfin.table.notes import about
 from asyncfin.table.panel import Panel, panels_of
+from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
     import pyarrow

@@ -19,7 +19,7 @@ from asyncfin.model.selection import (
     Trailing,
     rule_of,
 )
-from asyncfin.model.words import either
+from asyncfin.words import either
 
 
 def entity_ids_of(texts: Sequence[str], names: Names) -> Iterator[str]:

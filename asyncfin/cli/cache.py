@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import AsJson, is_folder
-from asyncfin.model.words import counted
+from asyncfin.words import counted
 
 
 async def cache(

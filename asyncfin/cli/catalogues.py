@@ -23,11 +23,11 @@ from asyncfin.model.scope import format_path
 from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, listed, named_entity
 from asyncfin.read.several import Each, catalogues_of
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP, entity_names
 from asyncfin.table.text import columns
+from asyncfin.words import counted, listed, named_entity
 
 # How many metrics of several entities are printed.
 _MOST_METRICS = 200

@@ -16,8 +16,8 @@ from asyncfin.checks import check_entity_id
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import entity_group, opened
 from asyncfin.errors import AsyncfinError, printable
-from asyncfin.model.words import listed
 from asyncfin.names import AS_IT_IS, Names as KnownNames, names_of, read_rows
+from asyncfin.words import listed
 
 COLUMNS = ("id", "name", "aliases")
 _ADVICE = (

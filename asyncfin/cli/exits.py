@@ -27,7 +27,7 @@ from asyncfin.errors import (
     ValidationFailedError,
 )
 from asyncfin.extraction.exit import Exit
-from asyncfin.model.words import counted, either
+from asyncfin.words import counted, either
 
 if TYPE_CHECKING:
     from asyncfin.extraction.report import Failure

@@ -20,7 +20,7 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.output import progress_console
 from asyncfin.clock import utc_now
 from asyncfin.extraction.progress import ExtractProgress, OnProgress
-from asyncfin.model.words import counted
+from asyncfin.words import counted
 
 _LINE_SECONDS = 10.0
 

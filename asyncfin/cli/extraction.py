@@ -28,7 +28,7 @@ from asyncfin.extraction.last import Stop, failures_by_class, read_last
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.report import EntityReport, ExtractReport, UnknownToAllError
-from asyncfin.model.words import counted
+from asyncfin.words import counted
 
 # Of a large extraction the document has those that failed first.
 _MOST_ENTITIES = 1_000

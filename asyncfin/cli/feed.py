@@ -18,9 +18,9 @@ from asyncfin.cli.form import FeedForm
 from asyncfin.cli.output import print_rows, print_table, replace_file, screen
 from asyncfin.extraction.contents import FeedContents
 from asyncfin.extraction.feed import run_time
-from asyncfin.model.words import counted, listed, number_text
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.text import columns
+from asyncfin.words import counted, listed, number_text
 
 # The rows that a table for people shows; files and the other forms have all.
 _MOST_ROWS = 50

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from asyncfin.checks import local_path
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import choose_one, require
-from asyncfin.model.words import Unit
+from asyncfin.words import Unit
 
 
 @Parameter(name="*")

@@ -18,7 +18,7 @@ from cyclopts import (
     UnusedCliTokensError,
 )
 
-from asyncfin.model.words import either
+from asyncfin.words import either
 
 CommandsWith: TypeAlias = Callable[[str], list[str]]
 

@@ -14,7 +14,7 @@ from asyncfin.cli.entities import COLUMNS, OptionalNames, read_table
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import entity_group
 from asyncfin.cli.service import Service
-from asyncfin.model.words import counted
+from asyncfin.words import counted
 
 
 async def names(

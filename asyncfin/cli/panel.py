@@ -10,7 +10,6 @@ from asyncfin.cli.form import QueryForm
 from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
 from asyncfin.cli.streams import print_error
 from asyncfin.errors import printable
-from asyncfin.model.words import Unit, counted
 from asyncfin.table import text
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.csv import csv_rows
@@ -18,6 +17,7 @@ from asyncfin.table.excerpt import MOST_PERIODS, excerpt, excerpt_of_several
 from asyncfin.table.notes import facts, heading
 from asyncfin.table.panel import Panel
 from asyncfin.table.why import why_empty as why_no_value
+from asyncfin.words import Unit, counted
 
 # A table of latest values has all of them, and names are wrapped.
 _ALL = 10**9

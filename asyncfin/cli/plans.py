@@ -10,10 +10,10 @@ from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import Progress
 from asyncfin.cli.several import check_failed
 from asyncfin.client import Client, publications_of
-from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.read.several import SeveralQuestion, catalogues_of, plans_of
 from asyncfin.table.panel import Panel
+from asyncfin.words import counted
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
 

@@ -11,7 +11,7 @@ from asyncfin.checks import expand_user
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.service import Service
-from asyncfin.model.words import counted
+from asyncfin.words import counted
 
 
 async def record(

@@ -20,9 +20,9 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import Client
 from asyncfin.errors import ArgumentError
 from asyncfin.events import Event, RequestStarted, Retrying, Waiting
-from asyncfin.model.words import counted, lasting
 from asyncfin.wire.address import UnencryptedAddressError, check_user_agent
 from asyncfin.wire.token import TokenSource, token_file
+from asyncfin.words import counted, lasting
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.last import read_last
 from asyncfin.extraction.place import RENEW_SECONDS, read_holder
 from asyncfin.extraction.places import place_of
-from asyncfin.model.words import lasting
+from asyncfin.words import lasting
 
 # An object store's client retries for up to a minute.
 _PATIENCE = 10.0

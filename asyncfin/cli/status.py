@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from asyncfin.cli.options import AsJson
-from asyncfin.model.words import counted, lasting
+from asyncfin.words import counted, lasting
 
 
 async def status(

@@ -19,11 +19,11 @@ from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
 from asyncfin.model.series import Series
-from asyncfin.model.words import counted
 from asyncfin.plan.plan import Plan
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.notes import GAP
 from asyncfin.table.panel import Panel
+from asyncfin.words import counted
 
 # In files and pipes; the usual width of a terminal.
 _WIDTH = 80

@@ -13,12 +13,12 @@ from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
 from asyncfin.cli.form import QueryForm
 from asyncfin.cli.output import print_rows, print_table, screen
 from asyncfin.model.value import Value
-from asyncfin.model.words import Unit, number_text
 from asyncfin.table.arrow import METADATA
 from asyncfin.table.notes import GAP, title
 from asyncfin.table.panel import Panel
 from asyncfin.table.rows import common_unit, scale_of
 from asyncfin.table.text import columns
+from asyncfin.words import Unit, number_text
 
 if TYPE_CHECKING:
     import pyarrow

@@ -18,8 +18,8 @@ from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import read_records
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
-from asyncfin.model.words import counted, lasting
 from asyncfin.tasks import in_thread
+from asyncfin.words import counted, lasting
 
 # Series on a page of a catalogue.
 _PAGE = 100

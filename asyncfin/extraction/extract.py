@@ -62,9 +62,9 @@ from asyncfin.extraction.workers import (
 )
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
-from asyncfin.model.words import lasting
 from asyncfin.optional import library
 from asyncfin.tasks import cancel_and_wait, in_thread
+from asyncfin.words import lasting
 
 _log = logging.getLogger("asyncfin")
 # Seconds between two looks at a lock that is waited for.

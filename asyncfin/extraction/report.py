@@ -21,7 +21,7 @@ from asyncfin.errors import (
 )
 from asyncfin.extraction.exit import Exit
 from asyncfin.model.judge import Missing
-from asyncfin.model.words import counted, lasting
+from asyncfin.words import counted, lasting
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]

@@ -29,8 +29,8 @@ from asyncfin.model.selection import (
     intended_selection,
 )
 from asyncfin.model.series import CatalogueSeries, is_consolidated
-from asyncfin.model.words import counted, listed
 from asyncfin.table.panel import Panel
+from asyncfin.words import counted, listed
 
 # How many scope paths of a metric are read, and scopes of a group are named.
 MAX_PATHS = 12

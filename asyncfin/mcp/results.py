@@ -29,7 +29,7 @@ from asyncfin.errors import (
     TransportError,
     printable,
 )
-from asyncfin.model.words import counted
+from asyncfin.words import counted
 
 # A result shares an assistant's context with everything else that it has read.
 MAX_CHARACTERS = 20_000

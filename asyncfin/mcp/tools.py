@@ -64,12 +64,12 @@ from asyncfin.model.query import VERSION_WORDS, ValueVersion
 from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.model.series import further_description
-from asyncfin.model.words import counted, listed
 from asyncfin.names import Names
 from asyncfin.read.several import Each, SeveralQuestion, compare, plans_of
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
+from asyncfin.words import counted, listed
 
 MAX_REQUESTS = 20
 MAX_ENTITIES = 10

@@ -16,10 +16,10 @@ from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, Trailing
 from asyncfin.model.series import Series, further_description
 from asyncfin.model.value import Value, shown_text
-from asyncfin.model.words import listed, spanned
 from asyncfin.table.notes import shortened
 from asyncfin.table.panel import Panel
 from asyncfin.table.why import why
+from asyncfin.words import listed, spanned
 
 MISSING = "this company does not have the series"
 _MAX_DIFFERENCES = 6

@@ -29,7 +29,7 @@ from asyncfin.model.selection import (
     resolve,
 )
 from asyncfin.model.series import CatalogueSeries, Series, triple
-from asyncfin.model.words import counted, named_entity, spanned
+from asyncfin.words import counted, named_entity, spanned
 
 K = TypeVar("K", bound=Hashable)
 Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]

@@ -26,7 +26,7 @@ from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.search import Searchable, close_metrics
 from asyncfin.model.select import Select, Wanted
 from asyncfin.model.series import CatalogueSeries, triple
-from asyncfin.model.words import listed, named_entity
+from asyncfin.words import listed, named_entity
 
 # What a Select names and does not exist, by field.
 Missing: TypeAlias = Mapping[str, tuple[str, ...]]

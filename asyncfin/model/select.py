@@ -20,7 +20,7 @@ from asyncfin.model.scope import (
     parse_path,
 )
 from asyncfin.model.series import CatalogueSeries, Series
-from asyncfin.model.words import listed
+from asyncfin.words import listed
 
 if TYPE_CHECKING:
     from cattrs import Converter

@@ -21,7 +21,7 @@ from asyncfin.model.period import (
     period_hint,
     read_label,
 )
-from asyncfin.model.words import counted, either, listed, spanned
+from asyncfin.words import counted, either, listed, spanned
 
 # How many periods of another kind, and how many of the given labels, an error proposes
 # at most.

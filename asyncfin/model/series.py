@@ -13,7 +13,7 @@ from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period, period_hint
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.value import Value, shown_text
-from asyncfin.model.words import counted, spanned
+from asyncfin.words import counted, spanned
 
 
 class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):

@@ -8,7 +8,7 @@ from heapq import nlargest
 from asyncfin.checks import short_repr
 from asyncfin.errors import printable, shorten
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import listed
+from asyncfin.words import listed
 
 _FEW = 12
 # A longer name is not a mistyped one, and comparing it would take the event loop's

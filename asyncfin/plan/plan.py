@@ -22,11 +22,11 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
 from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe, resolve
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, named_entity
 from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
 from asyncfin.plan.grow import grow
 from asyncfin.plan.question import Question
 from asyncfin.plan.strips import strips
+from asyncfin.words import counted, named_entity
 
 # With fewer of its cells wanted, a table is grown first: most of a page of a strip
 # would be foreign series, unless the cells lie in blocks.

@@ -24,7 +24,6 @@ from attrs import evolve
 from asyncfin.errors import DatasetChangedError, IncompleteResultError, SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import FiscalRange, Trailing
-from asyncfin.model.words import listed
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
 from asyncfin.plan.question import Question
@@ -36,6 +35,7 @@ from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel, has_at_most, reconfirmed, release_decoded
 from asyncfin.tasks import merged, resumable
+from asyncfin.words import listed
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000

@@ -13,7 +13,6 @@ from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.model.words import Unit, counted, listed
 from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
@@ -23,6 +22,7 @@ from asyncfin.table.notes import MOST_PERIODS_NAMED, alike, differing, entity_na
 from asyncfin.table.panel import Panel, Periods, concat
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.table.show import Shown, show_several
+from asyncfin.words import Unit, counted, listed
 
 if TYPE_CHECKING:
     import pandas

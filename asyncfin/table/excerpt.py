@@ -16,12 +16,12 @@ from attrs import evolve, frozen
 from asyncfin.errors import shorten
 from asyncfin.model.period import Period
 from asyncfin.model.series import is_consolidated
-from asyncfin.model.words import Unit, counted
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
 from asyncfin.table.rows import Row, heading, in_unit
 from asyncfin.table.why import Result
+from asyncfin.words import Unit, counted
 
 # How much of a label is shown.
 _LONGEST = 1_000

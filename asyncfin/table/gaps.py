@@ -6,7 +6,7 @@ from itertools import chain, groupby, pairwise
 
 from asyncfin.model.period import Period, period_ending
 from asyncfin.model.selection import unusual_years
-from asyncfin.model.words import counted, listed as listed_texts, spanned
+from asyncfin.words import counted, listed as listed_texts, spanned
 
 # The distances of quarters and of years, whatever a catalogue has.
 _STEPS = {3: 3, 12: 12}

@@ -9,12 +9,12 @@ from asyncfin import checks
 from asyncfin.clock import utc_text
 from asyncfin.errors import printable
 from asyncfin.html import Table, document
-from asyncfin.model.words import Unit, counted
 from asyncfin.table import notes, text
 from asyncfin.table.excerpt import names_of
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.table.show import Shown, check_form
 from asyncfin.table.why import Result
+from asyncfin.words import Unit, counted
 
 _count = checks.whole_number(1)
 # How many values a text or a notebook shows.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from operator import attrgetter
 
 from asyncfin.html import Table, document
-from asyncfin.model.words import Unit
 from asyncfin.table.excerpt import (
     MOST_SECTIONS,
     Section,
@@ -14,6 +13,7 @@ from asyncfin.table.excerpt import (
 )
 from asyncfin.table.notes import GAP, NOT_REQUESTED
 from asyncfin.table.why import Result
+from asyncfin.words import Unit
 
 # Tables scroll, and ten years of quarters are still readable.
 _PERIODS = 40

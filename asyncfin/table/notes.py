@@ -11,11 +11,11 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import unstated_notes
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, format_path
-from asyncfin.model.words import counted, listed, named_entity, spanned
 from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
 from asyncfin.table.rows import Row, scaling
 from asyncfin.table.why import Result, span, why_empty
+from asyncfin.words import counted, listed, named_entity, spanned
 
 GAP = "·"
 NOT_REQUESTED = "?"

@@ -24,13 +24,13 @@ from asyncfin.model.selection import (
     class_names,
 )
 from asyncfin.model.series import CatalogueSeries, Series
-from asyncfin.model.words import counted, listed, named_entity
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import about, notes_of
 from asyncfin.table.why import span, why
 from asyncfin.wire.values import series_of
+from asyncfin.words import counted, listed, named_entity
 
 if TYPE_CHECKING:  # none of these is needed to import the library
     import matplotlib.axes
@@ -39,10 +39,10 @@ if TYPE_CHECKING:  # none of these is needed to import the library
     import polars
     import pyarrow
 
-    from asyncfin.model.words import Unit
     from asyncfin.table.latest import Latest
     from asyncfin.table.rows import Row
     from asyncfin.table.show import Shown
+    from asyncfin.words import Unit
 
 _indent = checks.whole_number(0).optional()
 # How much of a label an error names.

@@ -21,7 +21,6 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten
 from asyncfin.model.period import Period
 from asyncfin.model.query import VERSION_WORDS
-from asyncfin.model.words import listed, spanned
 from asyncfin.optional import library
 from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
@@ -29,6 +28,7 @@ from asyncfin.table.grid import Grid
 from asyncfin.table.notes import descriptions, shortened
 from asyncfin.table.rows import Line, Row, colours_of, rows_of, tick_text
 from asyncfin.table.why import Result
+from asyncfin.words import listed, spanned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,9 +19,9 @@ from asyncfin import checks
 from asyncfin.model.period import Period
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value, shown_text
-from asyncfin.model.words import Unit, number_text
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
+from asyncfin.words import Unit, number_text
 
 POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
 check_unit = checks.one_of(*POWERS, "auto").optional()

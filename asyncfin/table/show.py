@@ -9,7 +9,6 @@ from attrs import field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import printable, shorten
-from asyncfin.model.words import Unit
 from asyncfin.table import text
 from asyncfin.table.excerpt import (
     MOST_PERIODS,
@@ -21,6 +20,7 @@ from asyncfin.table.notebook import panels_html
 from asyncfin.table.notes import facts, heading, title
 from asyncfin.table.rows import check_unit
 from asyncfin.table.why import Result
+from asyncfin.words import Unit
 
 # A text is an overview that fits a terminal.
 _WIDTH = 100

@@ -12,8 +12,8 @@ from asyncfin.model.period import Period, fiscal_month
 from asyncfin.model.scope import ScopePath
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, listed, spanned
 from asyncfin.table.grid import Grid
+from asyncfin.words import counted, listed, spanned
 
 
 def why(

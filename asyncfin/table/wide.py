@@ -11,7 +11,6 @@ from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, cell_of
-from asyncfin.model.words import counted, listed, spanned
 from asyncfin.optional import pa
 from asyncfin.table.arrow import pandas_metadata, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
@@ -19,6 +18,7 @@ from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import entity_names
 from asyncfin.table.rows import Row, rows_of
+from asyncfin.words import counted, listed, spanned
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"

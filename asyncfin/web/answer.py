@@ -8,13 +8,13 @@ from attrs import frozen
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
-from asyncfin.model.words import counted, listed
 from asyncfin.table.comparison import periods_of
 from asyncfin.table.notes import entity_names, notes as notes_of_several
 from asyncfin.table.panel import Panel
 from asyncfin.web.history import Marks
 from asyncfin.web.question import Question
 from asyncfin.web.views import Body, Chart, Group, bodies_of, charts_of, groups_of
+from asyncfin.words import counted, listed
 
 # How much of a large answer a page shows; the rest is counted.
 MAX_ROWS = 200

@@ -25,7 +25,6 @@ from asyncfin.model.judge import judge, without_periods
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.model.words import counted, listed
 from asyncfin.optional import library
 from asyncfin.read.several import (
     SeveralQuestion,
@@ -45,6 +44,7 @@ from asyncfin.web.download import file_stem, view_csv
 from asyncfin.web.history import History, Marks
 from asyncfin.web.question import RULES, Question, fields_of, problem_of, row_text
 from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, row_of
+from asyncfin.words import counted, listed
 
 library("starlette", "web")
 library("jinja2", "web")

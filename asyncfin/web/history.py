@@ -16,9 +16,9 @@ from asyncfin.extraction.latest import LatestChanges, latest_changes
 from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
 from asyncfin.model.series import Series
-from asyncfin.model.words import counted, number_text
 from asyncfin.table.notes import entity_names
 from asyncfin.table.panel import Panel
+from asyncfin.words import counted, number_text
 
 _log = logging.getLogger("asyncfin")
 

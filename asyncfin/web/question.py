@@ -20,7 +20,6 @@ from asyncfin.model.selection import (
     rule_of,
 )
 from asyncfin.model.series import CatalogueSeries, triple
-from asyncfin.model.words import Unit
 from asyncfin.table.panel import Panel
 from asyncfin.table.rows import POWERS
 from asyncfin.web.views import (
@@ -32,6 +31,7 @@ from asyncfin.web.views import (
     series_of,
     year_before,
 )
+from asyncfin.words import Unit
 
 RULES = {
     **{rule.name: f"the last {rule.kind}s" for rule in selection.RULES},

@@ -22,7 +22,6 @@ from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.scope import parse_path
 from asyncfin.model.series import CatalogueSeries, further_description
 from asyncfin.model.value import Value
-from asyncfin.model.words import Unit, counted, listed
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
 from asyncfin.table.rows import (
@@ -31,6 +30,7 @@ from asyncfin.table.rows import (
     Row as ShownRow,
     colours_of,
 )
+from asyncfin.words import Unit, counted, listed
 
 VIEWS = {
     "values": "values",

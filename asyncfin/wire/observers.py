@@ -17,9 +17,9 @@ from attrs import astuple, define
 from asyncfin import checks, events
 from asyncfin.clock import later, utc_text
 from asyncfin.errors import printable
-from asyncfin.model.words import lasting
 from asyncfin.pacing.bucket import Bucket
 from asyncfin.wire.protocol import Request, has_spec_form
+from asyncfin.words import lasting
 
 _log = logging.getLogger("asyncfin")
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from asyncfin.model.words import counted, lasting, listed, spanned
+from asyncfin.words import counted, lasting, listed, spanned
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import combinations
 from typing import Annotated, Any, get_args, get_type_hints
 
 from attrs import define, field
 from msgspec import Meta, Struct
+from msgspec.structs import fields
 
 from asyncfin import Period, ScopeRef
 
@@ -126,54 +126,26 @@ IDENTITY = ("metric_id", "reporting_group_id", "scopes")
 DESCRIPTIVE = ("label", "basis", "number_format", "period_meaning")
 
 
-def _fields_of(kind: Any) -> Any:
-    """Return the fields of a class with theirs, as dicts, or None if the type has no
-    class.
-    """
+def _list_fields(kind: Any) -> Any:
+    """The fields of a class with theirs, as dicts; None for a type without a class."""
     if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind)
-        return {name: _fields_of(hints[name]) for name in kind.__struct_fields__}
-    return next(filter(None, map(_fields_of, get_args(kind))), None)
+        return {name: _list_fields(hints[name]) for name in kind.__struct_fields__}
+    return next(filter(None, map(_list_fields, get_args(kind))), None)
 
 
-DATASET: Mapping[str, Any] = _fields_of(Head)
-CATALOGUE: Mapping[str, Any] = _fields_of(CataloguePage)
-QUERY: Mapping[str, Any] = _fields_of(QueryPage)
-# What a response may leave out, with a finding.
-_OPTIONAL = (
-    *(
-        "name",
-        "description",
-        "role",
-        "label",
-        "basis",
-        "cadence",
-        "number_format",
-        "period_meaning",
-    ),
-    *(
-        "text",
-        "fill_type",
-        "aliases",
-        "sources",
-        "report_period",
-        "row_index",
-        "column_index",
-    ),
-)
-# What pages of a catalogue repeat.
-_REPEATED = (
-    "name",
-    "description",
-    "role",
-    "aliases",
-    "basis",
-    "cadence",
-    "active_start",
-    "active_end",
-)
+DATASET: Mapping[str, Any] = _list_fields(Head)
+CATALOGUE: Mapping[str, Any] = _list_fields(CataloguePage)
+QUERY: Mapping[str, Any] = _list_fields(QueryPage)
+# What a response may leave out, with a finding unless a scope is always active.
+_OPTIONAL = {
+    member.name
+    for kind in (Head, Scope, Group, CatalogueSeries, Source, Value)
+    for member in fields(kind)
+    if member.default is None
+}
 # The fields whose words are an open set (spec 2.3, 2.4).
-OPEN_SETS = (
+OPEN_SETS = [
     "role",
     "basis",
     "cadence",
@@ -181,7 +153,7 @@ OPEN_SETS = (
     "number_format",
     "fill_type",
     "value_version",
-)
+]
 _NAMES = ("name", "label", "aliases")
 _IDS = ("series_id", "metric_id", "scope_id")
 _HARMLESS = re.compile(r"[A-Za-z0-9_ .#%,-]{1,40}")
@@ -190,51 +162,37 @@ _FIGURE = re.compile(r"[ .#%,0-]*[1-9][0-9 .#%,-]*")
 _MAX_WORDS = 20
 
 
-def unknown_fields(
-    value: Any, known: Mapping[str, Any], path: str = "$"
-) -> Iterator[tuple[str, str]]:
-    """Yield the path of each object that has a field which the spec does not name, and
-    that name.
-    """
-    if isinstance(value, list):
-        for each in value:
-            yield from unknown_fields(each, known, f"{path}[*]")
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            if name not in known:
-                yield path, name
-            elif known[name] is not None:
-                yield from unknown_fields(member, known[name], f"{path}.{name}")
+def field_states(
+    body: Any, members: Mapping[str, Any], path: str = "$"
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the path, the name and the state of the fields that may differ from the
+    spec.
 
-
-def absences(
-    value: Any, fields: Mapping[str, Any], path: str = "$"
-) -> Iterator[tuple[str, str]]:
-    """Yield the path of each optional field of a body, and what is wrong: missing,
-    null, empty, or "".
+    The state is ``"unknown"`` for a name that the spec does not have. That of an
+    optional field is ``"missing"``, ``"null"``, ``"empty"``, or nothing if it is fine.
     """
-    if isinstance(value, list):
-        for entry in value:
-            yield from absences(entry, fields, f"{path}[*]")
-    elif isinstance(value, dict):
-        for name, inner in fields.items():
-            if name in _OPTIONAL:
-                is_null = name in value and value[name] is None
-                yield (
-                    f"{path}.{name}",
-                    "null" if is_null else "" if name in value else "missing",
-                )
-            if inner is not None:
-                yield from absences(value.get(name), inner, f"{path}.{name}")
-        if value.get("next_cursor") == "":
-            yield f"{path}.next_cursor", "empty"
+    if isinstance(body, list):
+        for entry in body:
+            yield from field_states(entry, members, f"{path}[*]")
+    if not isinstance(body, dict):
+        return
+    for name in body.keys() - members.keys():
+        yield path, name, "unknown"
+    for name, inner in members.items():
+        if name in _OPTIONAL and not name.startswith("active_"):
+            state = "missing" if name not in body else ""
+            yield path, name, "null" if body.get(name, state) is None else state
+        elif name == "next_cursor" and body.get(name) == "":
+            yield path, name, "empty"
+        if inner is not None:
+            yield from field_states(body.get(name), inner, f"{path}.{name}")
 
 
 def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
     """Yield the path of each text that a page of a catalogue states otherwise than an
     earlier one.
     """
-    texts: dict[tuple[Any, ...], Any] = {}
+    texts: dict[tuple[str, str, str], Any] = {}
     for page in pages:
         things: list[tuple[str, str, Any]] = [
             ("$.groups[*]", group.reporting_group_id, group) for group in page.groups
@@ -245,63 +203,59 @@ def differences(pages: Iterable[CataloguePage]) -> Iterator[str]:
                 path = str(ScopeRef(part.scope_group_id, scope.scope_id))
                 things.append(("$.scope_groups[*].scopes[*]", path, scope))
         for place, thing_id, thing in things:
-            for name in _REPEATED:
-                text = getattr(thing, name, None)
+            for name in _OPTIONAL.intersection(thing.__struct_fields__):
+                text = getattr(thing, name)
                 if text and texts.setdefault((place, thing_id, name), text) != text:
                     yield f"{place}.{name}"
 
 
 @define
 class Words:
-    """The words of the open sets, and which of them may be printed.
+    """The words of the open sets, and the private texts that must not be printed.
 
-    Attributes:
-        names: the names and labels of the bodies: no word that occurs in one, or has
-            one in it, is printed.
-        ids: the ids of series, metrics and scopes: no word that has one in it is
-            printed.
+    Private are the names and labels of the bodies, and the ids of series, metrics and
+    scopes.
     """
 
-    names: set[str] = field(factory=set)
-    ids: set[str] = field(factory=set)
+    _names: set[str] = field(factory=set)
+    _private: set[str] = field(factory=set)
     _words: dict[str, Counter[str]] = field(factory=dict)
 
-    def add(self, value: Any) -> None:
-        """Collect the words, names and labels of a body."""
-        if isinstance(value, list):
-            for each in value:
-                self.add(each)
-        elif isinstance(value, dict):
-            for name, member in value.items():
+    def add(self, body: Any) -> None:
+        """Collect the words and private texts of a body."""
+        if isinstance(body, list):
+            for entry in body:
+                self.add(entry)
+        elif isinstance(body, dict):
+            for name, member in body.items():
                 if name in OPEN_SETS and isinstance(member, str):
                     self._words.setdefault(name, Counter())[member] += 1
                 elif name in _NAMES:
                     texts = member if isinstance(member, list) else [member]
-                    self.names.update(each for each in texts if isinstance(each, str))
+                    self._names.update(text for text in texts if isinstance(text, str))
                 elif name in _IDS and isinstance(member, str):
-                    self.ids.add(member)
+                    self._private.add(member)
                 self.add(member)
 
-    def printable(self, word: str) -> bool:
-        """Return whether a word can be part of a report, once all bodies have been
-        added.
-        """
+    def is_printable(self, word: str) -> bool:
+        """Whether a word can be part of a report, once all bodies have been added."""
         if not _HARMLESS.fullmatch(word) or _FIGURE.fullmatch(word):
             return False
-        edges = sorted(
-            {0, len(word), *(each.start() for each in re.finditer(r"\b", word))}
-        )
-        parts = {word[start:end] for start, end in combinations(edges, 2)}
-        return (
-            parts.isdisjoint(self.names)
-            and parts.isdisjoint(self.ids)
-            and not any(word in each for each in self.names)
-        )
+        if any(word in name for name in self._names):
+            return False
+        texts = self._names | self._private
+        return not any(text in word and _has_words(word, text) for text in texts)
 
     def lines(self) -> Iterator[tuple[str, int]]:
         """Yield, for each set, its line in a report and how many words it has."""
         for name, words in self._words.items():
-            shown = sorted(filter(self.printable, words))[:_MAX_WORDS]
-            rest = len(words) - len(shown)
-            texts = [*map(repr, shown), *([f"{rest:,} not shown"] if rest else [])]
+            shown = sorted(filter(self.is_printable, words))[:_MAX_WORDS]
+            texts = [repr(word) for word in shown]
+            if hidden := len(words) - len(shown):
+                texts.append(f"{hidden:,} not shown")
             yield f"{name}: {', '.join(texts)}", len(words)
+
+
+def _has_words(text: str, words: str) -> bool:
+    """Whether a text contains others as whole words."""
+    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None

@@ -44,9 +44,10 @@ async def check(
         >>> from asyncfin import Client, check
         >>> from asyncfin.sandbox import Sandbox
         >>> async def main() -> None:
-        ...     async with Sandbox.demo() as service, Client(service.base_url, service.token) as client:
-        ...         report = await check(client, service.entities[0])
-        ...         print(len(report.breaks), report.complete)
+        ...     async with Sandbox.demo() as service:
+        ...         async with Client(service.base_url, service.token) as client:
+        ...             report = await check(client, service.entities[0])
+        ...             print(len(report.breaks), report.complete)
         >>> asyncio.run(main())
         0 True
     """

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from threading import Lock
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
-from asyncfin import checks, events
-from asyncfin.cache.store import Cache, CacheStats
+from asyncfin import Bucket, Cache, CacheStats, checks, events
 from asyncfin.errors import own_version
-from asyncfin.pacing.bucket import Bucket
 
 try:
     from opentelemetry import context, metrics, trace
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("asyncfin")
 Attributes: TypeAlias = dict[str, str | int | float]
 S = TypeVar("S")
-# What a gauge shows: a number, or one for each lane; None: unknown.
-_Reading: TypeAlias = float | Mapping[str, int] | None
 
 _OUTCOME = ("http.response.status_code", "error.type")
 
@@ -75,9 +71,8 @@ class _Counter:
         self, meter: Meter, name: str, unit: str, description: str, *keys: str
     ) -> None:
         self._keys = ("asyncfin.operation", *keys)
-        self._lock = (
-            Lock()
-        )  # exported in another thread; and clients of several threads may share it
+        # Exported in another thread; and clients of several threads may share it.
+        self._lock = Lock()
         self._sums: dict[tuple[str | int | None, ...], float] = {}
         meter.create_observable_counter(
             f"asyncfin.{name}", [self._observe], unit, description
@@ -91,17 +86,12 @@ class _Counter:
     def _observe(self, options: CallbackOptions) -> list[Observation]:
         with self._lock:
             sums = list(self._sums.items())
-        return [
-            metrics.Observation(
-                total,
-                {
-                    key: value
-                    for key, value in zip(self._keys, values, strict=True)
-                    if value is not None
-                },
-            )
-            for values, total in sums
-        ]
+        observations = []
+        for values, total in sums:
+            pairs = zip(self._keys, values, strict=True)
+            attributes = {key: value for key, value in pairs if value is not None}
+            observations.append(metrics.Observation(total, attributes))
+        return observations
 
 
 class _Inspected(Generic[S]):
@@ -127,44 +117,32 @@ class _Inspected(Generic[S]):
         self._time, self._tried_at = time, time()
         try:
             async with asyncio.timeout(_PATIENCE):
-                inspect: Callable[[], Awaitable[S]] | None = getattr(
-                    self._source, "inspect", None
-                )
-                self._state = (
-                    self._source.stats() if inspect is None else await inspect()
-                )
+                if hasattr(self._source, "inspect"):
+                    self._state = await self._source.inspect()
+                else:
+                    self._state = self._source.stats()
             self._read_at = time()
         except Exception as error:  # noqa: BLE001  it must not fail the question
-            _log.debug(
-                "%s could not be inspected: %s",
-                type(self._source).__name__,
-                type(error).__name__,
-            )
+            names = type(self._source).__name__, type(error).__name__
+            _log.debug("%s could not be inspected: %s", *names)
 
-    def gauge(
-        self,
-        name: str,
-        unit: str,
-        description: str,
-        read: Callable[[S, float], _Reading],
-    ) -> None:
-        """Make a gauge of what is read from a state at a loop time; an old state is not
-        exported.
-        """
+    def gauge(self, name: str, unit: str, description: str, attribute: str) -> None:
+        """Make a gauge of an attribute of the state; an old state is not exported."""
 
         def observe(options: CallbackOptions) -> list[Observation]:
-            # Another loop's clock may be behind.
-            if (
-                self._state is None
-                or self._time is None
-                or not 0 <= self._time() - self._read_at <= _VALID
-            ):
+            if self._state is None or self._time is None:
                 return []
-            reading = read(self._state, self._time())
+            now = self._time()
+            # Another loop's clock may be behind.
+            if not 0 <= now - self._read_at <= _VALID:
+                return []
+            reading = getattr(self._state, attribute)
+            if attribute == "paused_until":
+                reading = max(0.0, (reading or now) - now)
             if isinstance(reading, Mapping):
                 return [
-                    metrics.Observation(each, {"asyncfin.lane": lane})
-                    for lane, each in reading.items()
+                    metrics.Observation(count, {"asyncfin.lane": lane})
+                    for lane, count in reading.items()
                 ]
             return [] if reading is None else [metrics.Observation(reading)]
 
@@ -221,9 +199,8 @@ class OpenTelemetryObserver:
             "duration of questions",
             explicit_bucket_boundaries_advisory=_BOUNDARIES,
         )
-        self._outages: set[int] = (
-            set()
-        )  # the serials of those that have begun and not ended
+        # The serials of those that have begun and not ended.
+        self._outages: set[int] = set()
         meter.create_observable_gauge(
             "asyncfin.outage",
             [lambda _: [metrics.Observation(int(bool(self._outages)))]],
@@ -243,9 +220,9 @@ class OpenTelemetryObserver:
         self._received = counter("received", "By", "bodies, after decompression")
         self._inspected: list[_Inspected[Any]] = []
         if bucket is not None:
-            self._inspected.append(_of_bucket(meter, bucket))
+            self._inspected.append(_observe_bucket(meter, bucket))
         if cache is not None:
-            self._inspected.append(_of_cache(meter, cache))
+            self._inspected.append(_observe_cache(meter, cache))
         # By the class of the event that begins them, and its serial.
         self._spans: dict[tuple[type[events.Event], int], tuple[Span, Context]] = {}
         self._attempts: dict[int, tuple[events.RequestStarted, int]] = {}
@@ -283,7 +260,7 @@ class OpenTelemetryObserver:
                 self._end(
                     (events.QuestionStarted, event.serial), figures, event.failure
                 )
-                self._questions.record(event.seconds, _outcome(event))
+                self._questions.record(event.seconds, _outcome_of(event))
             case events.ExtractStarted():
                 self._begin(
                     event, "asyncfin.extract", {"asyncfin.entities": event.entities}
@@ -320,8 +297,8 @@ class OpenTelemetryObserver:
         """Inspect the bucket and the cache for the gauges, unless that was done
         lately.
         """
-        for each in self._inspected:
-            await each.refresh()
+        for source in self._inspected:
+            await source.refresh()
 
     def _begin(
         self,
@@ -357,7 +334,7 @@ class OpenTelemetryObserver:
         span.end()
 
     def _end_attempt(self, event: events.RequestFinished) -> None:
-        started, at = self._attempts.pop(event.serial, (None, 0))
+        started, start_time = self._attempts.pop(event.serial, (None, 0))
         if started is None:  # it began before the observer was added
             return
         status, failure = event.status, event.failure
@@ -370,11 +347,11 @@ class OpenTelemetryObserver:
         # The rest of the URL differs between most requests, and a cursor in it can be
         # long.
         origin = "/".join(started.url.split("/", 3)[:3])
-        conventional = _conventional(
+        http = _http_attributes(
             origin, started.method, event.operation, status, failure
         )
-        self._duration.record(event.seconds, conventional)
-        attributes = conventional.copy()
+        self._duration.record(event.seconds, http)
+        attributes = http.copy()
         attributes["url.full"] = started.url
         if event.entity_id is not None:
             attributes["asyncfin.entity"] = event.entity_id
@@ -388,27 +365,25 @@ class OpenTelemetryObserver:
             f"asyncfin {event.operation}",
             kind=trace.SpanKind.CLIENT,
             attributes=attributes,
-            start_time=at,
+            start_time=start_time,
         )
         if failure is not None:
             span.set_status(trace.StatusCode.ERROR)
         span.end()
 
 
-def _of_bucket(meter: Meter, bucket: Bucket) -> _Inspected[events.BucketStats]:
+def _observe_bucket(meter: Meter, bucket: Bucket) -> _Inspected[events.BucketStats]:
     """Make the gauges of a bucket."""
     checks.instance_of(Bucket)("bucket", bucket)
     state: _Inspected[events.BucketStats] = _Inspected(meter, bucket)
-    state.gauge("bucket.rate", "{request}/s", "the rate", lambda stats, _: stats.rate)
-    holds = "what the bucket holds; below zero in debt"
-    state.gauge("bucket.level", "{request}", holds, lambda stats, _: stats.level)
-    waiting = "requests that wait for the bucket"
-    state.gauge("bucket.waiting", "{request}", waiting, lambda stats, _: stats.waiting)
-    state.gauge("bucket.paused", "s", "until the pause after a 429 ends", _paused)
-    left = "what is left of the daily budget"
-    state.gauge(
-        "bucket.left_today", "{request}", left, lambda stats, _: stats.left_today
-    )
+    for name, unit, description, attribute in (
+        ("rate", "{request}/s", "the rate", "rate"),
+        ("level", "{request}", "its requests; below zero in debt", "level"),
+        ("waiting", "{request}", "requests that wait for the bucket", "waiting"),
+        ("paused", "s", "until the pause after a 429 ends", "paused_until"),
+        ("left_today", "{request}", "the rest of the daily budget", "left_today"),
+    ):
+        state.gauge(f"bucket.{name}", unit, description, attribute)
     observe = [lambda _: [metrics.Observation(int(bucket.stats().fallback))]]
     meter.create_observable_gauge(
         "asyncfin.bucket.fallback", observe, "1", "whether the fallback paces"
@@ -416,31 +391,31 @@ def _of_bucket(meter: Meter, bucket: Bucket) -> _Inspected[events.BucketStats]:
     return state
 
 
-def _of_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
+def _observe_cache(meter: Meter, cache: Cache) -> _Inspected[CacheStats]:
     """Make the gauge and the counters of a cache."""
     checks.instance_of(Cache)("cache", cache)
     size: _Inspected[CacheStats] = _Inspected(meter, cache)
-    size.gauge(
-        "cache.bytes", "By", "the size of the cache", lambda stats, _: stats.bytes
-    )
+    size.gauge("cache.bytes", "By", "the size of the cache", "bytes")
     for name, unit, description in (
         ("hits", "{series}", "wanted series that were cached"),
         ("misses", "{series}", "wanted series that had to be requested"),
         ("broken", "{fault}", "damaged parts, and outages of the disk or server"),
     ):
-        observe = partial(_counted, cache, name)
+        observe = partial(_observe_count, cache, name)
         meter.create_observable_counter(
             f"asyncfin.cache.{name}", [observe], unit, description
         )
     return size
 
 
-def _counted(cache: Cache, name: str, options: CallbackOptions) -> list[Observation]:
+def _observe_count(
+    cache: Cache, name: str, options: CallbackOptions
+) -> list[Observation]:
     return [metrics.Observation(getattr(cache.stats(), name))]
 
 
-def _outcome(event: events.QuestionFinished) -> Attributes:
-    """Return the attributes of a question's duration."""
+def _outcome_of(event: events.QuestionFinished) -> Attributes:
+    """The attributes of a question's duration."""
     attributes: Attributes = {"asyncfin.operation": event.operation}
     if event.failure == "CancelledError":
         attributes["asyncfin.outcome"] = "cancelled"
@@ -459,11 +434,11 @@ def _add_event(event: events.Event, name: str, attributes: Attributes) -> None:
 
 
 @lru_cache(1024)
-def _conventional(
+def _http_attributes(
     origin: str, method: str, operation: str, status: int | None, failure: str | None
 ) -> Attributes:
-    """Return the attributes of an attempt that are those of its duration too. They are
-    not to be changed.
+    """The attributes of an attempt that are those of its duration too; do not change
+    them.
     """
     parts = urlsplit(origin)
     attributes: Attributes = {
@@ -477,7 +452,3 @@ def _conventional(
     if failure is not None:
         attributes["error.type"] = failure
     return attributes
-
-
-def _paused(stats: events.BucketStats, now: float) -> float:
-    return 0.0 if stats.paused_until is None else max(0.0, stats.paused_until - now)

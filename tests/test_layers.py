@@ -130,10 +130,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.table.panel",
         "asyncfin.table.why",
     },
-    "telemetry": {
-        "asyncfin.cache.store",
-        "asyncfin.pacing.bucket",
-    },
     "web": {
         "asyncfin.cache.checksum",
         "asyncfin.client",

@@ -49,7 +49,6 @@ from asyncfin.events import (
     OutageEnded,
     QuestionFinished,
     QuestionStarted,
-    RequestFinished,
     Restarted,
 )
 from asyncfin.sandbox import Latency, Sandbox, Status
@@ -58,7 +57,6 @@ from asyncfin.telemetry import OpenTelemetryObserver
 from asyncfin.wire.protocol import Request
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
-from tests.conftest import VirtualTimeLoop
 from tests.generate import generate
 from tests.services.raw import answer, dropping, hanging, refusal, scripted
 
@@ -105,7 +103,7 @@ class Recorder:
         return [span for span in self.spans if span.kind is SpanKind.CLIENT]
 
     def metrics(self) -> dict[str, Any]:
-        """Return the points of each instrument, by its name."""
+        """Return the points of event instrument, by its name."""
         read = self._reader.get_metrics_data()
         if read is None:
             return {}
@@ -147,7 +145,7 @@ async def sending(recorder: Recorder, *steps: Any) -> AsyncIterator[Sender]:
             await transport.aclose()
 
 
-async def test_each_attempt_is_a_span_within_the_caller_s(recorder: Recorder) -> None:
+async def test_attempts_are_spans_below_the_caller(recorder: Recorder) -> None:
     """A refusal, a drop and an answer: three spans, and two events of the caller's span between them."""
     async with sending(recorder, refusal(429, retry_after="2"), dropping(), answer()) as sender:
         with recorder.tracers.get_tracer("application").start_as_current_span("job"):
@@ -195,30 +193,7 @@ async def test_each_attempt_is_a_span_within_the_caller_s(recorder: Recorder) ->
     ]
 
 
-async def test_a_redirect_is_an_error(recorder: Recorder) -> None:
-    """The client does not follow it: the attempt's span says so, and which status it was."""
-    async with sending(recorder, answer(307, location="https://other.example/")) as sender:
-        with pytest.raises(ServiceError):
-            await sender.send(READ)
-    attempt = recorder.attempts[0]
-    assert attempt.attributes["error.type"] == "307"
-    assert attempt.status.status_code is StatusCode.ERROR
-
-
-async def test_a_long_wait_is_an_event_of_the_caller_s_span(recorder: Recorder) -> None:
-    """The event of a long wait says what for, how long so far, and until when."""
-    async with sending(recorder, refusal(429, retry_after="3"), answer()) as sender:
-        with recorder.tracers.get_tracer("application").start_as_current_span("job"):
-            await sender.send(READ)
-    waits = [event.attributes for event in recorder.spans[-1].events if event.name == "asyncfin.waiting"]
-    assert [(each["asyncfin.reason"], round(each["asyncfin.wait"])) for each in waits] == [
-        ("pause", 1),
-        ("pause", 2),
-    ]
-    assert all(datetime.fromisoformat(each["asyncfin.until"]).tzinfo for each in waits)
-
-
-async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> None:
+async def test_counters_equal_the_stats(recorder: Recorder) -> None:
     """Requests, retries, refusals, waits and bytes are those of `stats`, by operation."""
     steps = [refusal(429, retry_after="2"), dropping(), answer(body=b"12345"), refusal(404)]
     async with sending(recorder, *steps) as sender:
@@ -241,32 +216,7 @@ async def test_the_counters_are_the_client_s_own_figures(recorder: Recorder) -> 
     assert outcomes == {(429, "429"): 1, (None, "ConnectionFailedError"): 1, (200, None): 1, (404, "404"): 1}
 
 
-async def test_the_duration_of_attempts_is_the_standard_histogram(recorder: Recorder) -> None:
-    """In seconds, with the recommended boundaries and the attributes that the HTTP conventions require."""
-    async with sending(recorder, refusal(429, retry_after="2"), answer()) as sender:
-        await sender.send(READ)
-    points = recorder.metrics()["http.client.request.duration"]
-    assert [point.count for point in points] == [1, 1]
-    assert points[0].explicit_bounds[:3] == (0.005, 0.01, 0.025)
-    keys = {"http.request.method", "server.address", "server.port", "http.response.status_code"}
-    assert all(keys <= set(point.attributes) for point in points)
-    assert [point.attributes.get("error.type") for point in points] == ["429", None]
-
-
-async def test_the_span_of_a_cancelled_attempt_ends(recorder: Recorder) -> None:
-    """The span of a cancelled attempt says that the caller left."""
-    async with sending(recorder, hanging()) as sender:
-        leaving = asyncio.ensure_future(sender.send(READ))
-        await asyncio.sleep(1)
-        leaving.cancel()
-        await asyncio.wait([leaving])
-    (span,) = recorder.spans
-    assert span.attributes["error.type"] == "CancelledError"
-
-
-async def test_a_request_begun_before_the_observer_was_added_has_no_span(
-    recorder: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_attempt_of_a_late_observer(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     """An observer added in between ignores the end of an attempt that it has not seen begin."""
     async with sending(Recorder(), hanging(), answer()) as sender:
         begun = asyncio.ensure_future(sender.send(READ))
@@ -279,7 +229,7 @@ async def test_a_request_begun_before_the_observer_was_added_has_no_span(
     assert not [record for record in caplog.records if record.exc_info]
 
 
-def test_without_the_extra_the_import_says_which_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the extra, the error holds the install command, to be pasted into a shell."""
     real = builtins.__import__
 
@@ -306,16 +256,16 @@ class Events:
 
     @property
     def finished(self) -> list[QuestionFinished]:
-        return [each for each in self.seen if isinstance(each, QuestionFinished)]
+        return [event for event in self.seen if isinstance(event, QuestionFinished)]
 
     def check(self) -> None:
         """Check that each question has exactly one end, after its begin."""
         begun: list[int] = []
-        for each in self.seen:
-            if isinstance(each, QuestionStarted):
-                begun.append(each.serial)
-            elif isinstance(each, QuestionFinished):
-                begun.remove(each.serial)
+        for event in self.seen:
+            if isinstance(event, QuestionStarted):
+                begun.append(event.serial)
+            elif isinstance(event, QuestionFinished):
+                begun.remove(event.serial)
         assert begun == []
 
 
@@ -337,7 +287,7 @@ async def service(
         yield sandbox, client
 
 
-async def test_a_question_is_a_span_above_its_attempts(recorder: Recorder) -> None:
+async def test_query_is_a_span_above_attempts(recorder: Recorder) -> None:
     """Its attributes are the figures of its panel; the span is a child of the caller's."""
     async with service(recorder, lane="bulk") as (sandbox, client):
         with recorder.tracer.start_as_current_span("job") as job:
@@ -360,7 +310,7 @@ async def test_a_question_is_a_span_above_its_attempts(recorder: Recorder) -> No
     assert {span.parent.span_id for span in recorder.attempts} == {question.context.span_id}
 
 
-async def test_a_question_answered_from_the_cache_is_a_span(recorder: Recorder) -> None:
+async def test_cached_query_is_a_span(recorder: Recorder) -> None:
     """It has no attempts, and says how many series were cached."""
     async with service(recorder, cache=MemoryCache(), max_age=60) as (_, client):
         panel = await client.query(BOTH.entity_id, Select(), FiscalRange())
@@ -371,29 +321,14 @@ async def test_a_question_answered_from_the_cache_is_a_span(recorder: Recorder) 
             assert [len(piece) async for piece in pieces]
     first, *others = [span.attributes for span in recorder.named("asyncfin.question")]
     assert (first["asyncfin.requests"], first["asyncfin.cached"]) == (panel.requests, 0)
-    assert [each["asyncfin.operation"] for each in others] == ["query", "stream"]
-    for each in others:
-        counts = [each[f"asyncfin.{name}"] for name in ("series", "requests", "cached")]
+    assert [event["asyncfin.operation"] for event in others] == ["query", "stream"]
+    for event in others:
+        counts = [event[f"asyncfin.{name}"] for name in ("series", "requests", "cached")]
         assert counts == [7, 0, 7]
     assert len(recorder.attempts) == sent
 
 
-async def test_equal_questions_at_the_same_time_are_a_span_each(recorder: Recorder) -> None:
-    """The attempts are below the one that sent them, and its requests alone count them."""
-    events = Events()
-    async with service(recorder, events) as (sandbox, client):
-        ask = [client.query(BOTH.entity_id, Select(), FiscalRange()) for _ in range(3)]
-        panels = await asyncio.gather(*ask)
-        spent = len(sandbox.log)
-    events.check()
-    questions = recorder.named("asyncfin.question")
-    assert sorted(each.attributes["asyncfin.requests"] for each in questions) == [0, 0, spent]
-    assert {each.attributes["asyncfin.series"] for each in questions} == {len(panels[0])}
-    (first,) = [each for each in questions if each.attributes["asyncfin.requests"]]
-    assert {span.parent.span_id for span in recorder.attempts} == {first.context.span_id}
-
-
-async def test_a_restart_is_counted_and_is_an_event_of_the_question(recorder: Recorder) -> None:
+async def test_restart_is_counted(recorder: Recorder) -> None:
     """The result is of the new publication."""
     async with service(recorder) as (sandbox, client):
         await client.catalogue(BOTH.entity_id)
@@ -404,54 +339,6 @@ async def test_a_restart_is_counted_and_is_an_event_of_the_question(recorder: Re
     assert question.attributes["asyncfin.dataset_id"] == panel.dataset.dataset_id
     assert question.attributes["asyncfin.series"] == len(panel)
     assert "asyncfin.restarted" in [event.name for event in question.events]
-
-
-async def test_a_restart_drops_what_was_counted_before_it(recorder: Recorder) -> None:
-    """The publication changes between the two value versions, and the first one is read again."""
-    first_version: list[int] = []
-
-    def publish(event: Event) -> None:
-        if isinstance(event, RequestFinished) and event.operation == "query":
-            first_version.append(event.serial)
-            if len(first_version) == queries // 2:
-                sandbox.publish(OLD)
-
-    queries = 0
-    async with service(Recorder()) as (sandbox, client):
-        sandbox.publish(NEW)  # which has more periods
-        await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
-        queries = sum(each.operation == "query" for each in sandbox.log)
-    async with service(recorder, publish) as (sandbox, client):
-        sandbox.publish(NEW)
-        answer = await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
-    assert answer.panel is not None
-    (question,) = recorder.named("asyncfin.question")
-    assert question.attributes["asyncfin.restarts"] == 1
-    assert question.attributes["asyncfin.series"] == 2 * len(answer.panel)
-    assert question.attributes["asyncfin.periods"] == len(answer.panel.periods)
-
-
-@pytest.mark.parametrize("way", ["query", "stream", "read_entity", "failed"])
-async def test_a_question_leaves_the_context_of_its_caller_as_it_was(way: str) -> None:
-    """Nothing of it stays in the task, or each question would keep the one before it in memory."""
-
-    def values() -> list[object]:
-        return [each for each in copy_context().values() if each is not None]
-
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        before = values()
-        if way == "query":
-            await client.query(BOTH.entity_id, Select(), FiscalRange())
-        elif way == "read_entity":
-            await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
-        elif way == "stream":
-            async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
-                assert values() == before
-                assert [len(piece) async for piece in pieces]
-        else:
-            with pytest.raises(SelectionError):
-                await client.query(BOTH.entity_id, Select("no metric"), FiscalRange())
-        assert values() == before
 
 
 async def _left_early(client: Client) -> None:
@@ -490,7 +377,7 @@ ENDS: dict[str, tuple[Callable[[Client], Any], str | None]] = {
 
 
 @pytest.mark.parametrize("end", ENDS)
-async def test_each_question_has_one_end_however_it_ends(recorder: Recorder, end: str) -> None:
+async def test_each_query_ends_once(recorder: Recorder, end: str) -> None:
     """Success, an error, a cancellation, an early leave: neither a task nor the current span remains."""
     ask, failure = ENDS[end]
     events = Events()
@@ -505,7 +392,7 @@ async def test_each_question_has_one_end_however_it_ends(recorder: Recorder, end
         assert get_current_span() is before
         assert client_tasks() <= tasks
     events.check()
-    assert [each.failure for each in events.finished] == [failure]
+    assert [event.failure for event in events.finished] == [failure]
     (question,) = recorder.named("asyncfin.question")
     assert question.attributes.get("error.type") == failure
     assert question.status.status_code is (StatusCode.UNSET if failure is None else StatusCode.ERROR)
@@ -513,7 +400,7 @@ async def test_each_question_has_one_end_however_it_ends(recorder: Recorder, end
         assert (events.finished[0].series, events.finished[0].dataset_id) == (None, None)
 
 
-async def test_what_a_consumer_does_in_a_stream_is_not_part_of_the_question(recorder: Recorder) -> None:
+async def test_consumer_of_a_stream_is_separate(recorder: Recorder) -> None:
     """Neither its spans nor its requests; the stream's own attempts are below the question."""
     async with service(recorder) as (_, client):
         with recorder.tracer.start_as_current_span("job") as job:
@@ -529,32 +416,7 @@ async def test_what_a_consumer_does_in_a_stream_is_not_part_of_the_question(reco
     assert question.attributes["asyncfin.series"] == sum(received)
 
 
-async def test_a_stream_that_another_task_closes_ends_without_an_error(
-    recorder: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As the fixtures and dependencies of frameworks do."""
-    async with service(recorder) as (_, client):
-        stream = client.stream(BOTH.entity_id, Select(), FiscalRange())
-        await asyncio.create_task(stream.__aenter__())
-        await asyncio.create_task(stream.__aexit__(None, None, None))
-    assert len(recorder.named("asyncfin.question")) == 1
-    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
-
-
-async def test_query_many_has_a_question_for_each_entity(recorder: Recorder) -> None:
-    """A failed one too."""
-    events = Events()
-    async with (
-        service(recorder, events) as (_, client),
-        client.query_many([BOTH.entity_id, ENTITY], Select(), Annual()) as answers,
-    ):
-        assert len([answer async for answer in answers]) == 2
-    events.check()
-    found = {each.entity_id: each.failure for each in events.finished}
-    assert found == {BOTH.entity_id: None, ENTITY: "NotFoundError"}
-
-
-async def test_read_entity_is_one_question_with_all_of_its_requests(recorder: Recorder) -> None:
+async def test_read_entity_is_one_span(recorder: Recorder) -> None:
     """Metadata, catalogue and both versions."""
     events = Events()
     async with service(recorder, events) as (sandbox, client):
@@ -569,7 +431,7 @@ async def test_read_entity_is_one_question_with_all_of_its_requests(recorder: Re
     assert {span.parent.span_id for span in recorder.attempts} == {question.context.span_id}
 
 
-async def test_a_run_of_extract_is_a_span_above_its_questions(recorder: Recorder, tmp_path: Path) -> None:
+async def test_extract_is_a_span_above_queries(recorder: Recorder, tmp_path: Path) -> None:
     """The second run finds the file unchanged; its one attempt is below the run."""
     events = Events()
     ids = [BOTH.entity_id, ENTITY]
@@ -583,32 +445,9 @@ async def test_a_run_of_extract_is_a_span_above_its_questions(recorder: Recorder
     assert [first.attributes[f"asyncfin.{name}"] for name in names] == [2, 1, 0, 1, spent]
     assert [second.attributes[f"asyncfin.{name}"] for name in names] == [1, 0, 1, 0, 1]
     questions = recorder.named("asyncfin.question")
-    assert [each.attributes["asyncfin.operation"] for each in questions] == ["read_entity", "read_entity"]
-    assert {each.parent.span_id for each in questions} == {first.context.span_id}
+    assert [event.attributes["asyncfin.operation"] for event in questions] == ["read_entity", "read_entity"]
+    assert {event.parent.span_id for event in questions} == {first.context.span_id}
     assert recorder.attempts[-1].parent.span_id == second.context.span_id
-
-
-async def test_a_run_that_fails_or_is_cancelled_has_one_end(recorder: Recorder, tmp_path: Path) -> None:
-    """`failure` names the error."""
-    events = Events()
-    async with service(recorder, events, faults=[Latency(seconds=5.0)]) as (_, client):
-        run = extract(client, [BOTH.entity_id], Select(), FiscalRange(), to=tmp_path / "night")
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(run, 1)
-        with pytest.raises(ServiceError):
-            await extract(client, [ENTITY], Select(), FiscalRange(), to=tmp_path / "other", on_error="raise")
-    events.check()
-    ends = [each.failure for each in events.seen if isinstance(each, ExtractFinished)]
-    assert ends == ["CancelledError", "NotFoundError"]
-
-
-async def test_a_run_that_the_service_stops_names_the_refusal(recorder: Recorder, tmp_path: Path) -> None:
-    """`extract` returns a report, but the span says why the run ended."""
-    faults = [Status(status=401, code="unauthorized")]
-    async with service(recorder, faults=faults) as (_, client):
-        await extract(client, [BOTH.entity_id], Select(), FiscalRange(), to=tmp_path / "night")
-    (run,) = recorder.named("asyncfin.extract")
-    assert run.attributes["error.type"] == "AuthenticationError"
 
 
 class Bucket(TokenBucket):
@@ -630,7 +469,7 @@ class Bucket(TokenBucket):
         return self.stats()
 
 
-async def test_gauges_are_the_last_inspection_after_a_question() -> None:
+async def test_gauges_show_the_last_inspection() -> None:
     """Inspected at most every 15 seconds, and not exported when older than 60."""
     bucket, cache = Bucket(1e6, burst=10, daily_budget=1000), MemoryCache()
     recorder = Recorder(bucket=bucket, cache=cache)
@@ -660,28 +499,7 @@ async def test_gauges_are_the_last_inspection_after_a_question() -> None:
         assert recorder.gauges() == {}
 
 
-def test_inspection_goes_on_in_a_loop_whose_clock_is_behind() -> None:
-    """Each loop's clock begins where it likes: the last inspection then seems to be in the future."""
-    bucket = Bucket(1e6, burst=10)
-    recorder = Recorder(bucket=bucket)
-
-    async def ask() -> None:
-        async with service(recorder, bucket=bucket) as (_, client):
-            await client.query(BOTH.entity_id, Select(), FiscalRange())
-            assert recorder.gauges()["asyncfin.bucket.rate"] == 1e6
-
-    for number, now in enumerate((1e6, 0.0), 1):
-        loop = VirtualTimeLoop()
-        loop.now = now
-        try:
-            loop.run_until_complete(ask())
-        finally:
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
-        assert bucket.inspected == number
-
-
-async def test_the_gauge_of_a_pause_counts_down() -> None:
+async def test_gauge_of_a_pause_counts_down() -> None:
     """The seconds that are left when it is exported; what is not known is not exported."""
     bucket = Bucket()
     recorder = Recorder(bucket=bucket)
@@ -704,9 +522,7 @@ async def test_the_gauge_of_a_pause_counts_down() -> None:
 
 
 @pytest.mark.parametrize("fault", ["error", "hangs"])
-async def test_a_bucket_that_cannot_be_inspected_fails_no_question(
-    fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_inspection_fails_no_query(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     """A question waits for half a second at most; no task remains, and nothing is logged above DEBUG."""
     bucket, cache = Bucket(1e6, burst=10), MemoryCache()
     if fault == "error":
@@ -727,36 +543,7 @@ async def test_a_bucket_that_cannot_be_inspected_fails_no_question(
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_question_cancelled_during_an_inspection_is_cancelled() -> None:
-    """The cancellation reaches the caller, and later questions work."""
-    bucket = Bucket(1e6, burst=10, seconds=0.4)
-    recorder = Recorder(bucket=bucket)
-    async with service(recorder, bucket=bucket) as (_, client):
-        await client.catalogue(BOTH.entity_id)
-        task = asyncio.ensure_future(client.query(BOTH.entity_id, Select(), FiscalRange()))
-        await bucket.begun.wait()
-        task.cancel()
-        await asyncio.wait([task])
-        assert task.cancelled()
-        await asyncio.sleep(15)
-        await client.query(BOTH.entity_id, Select(), FiscalRange())
-        assert recorder.gauges()["asyncfin.bucket.rate"] == 1e6
-    assert len(recorder.named("asyncfin.question")) == 2
-
-
-async def test_an_observer_s_failure_after_a_question_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """The question has its result."""
-
-    class Failing(Events):
-        async def after_question(self) -> None:
-            raise ValueError("broken")
-
-    async with service(Recorder(), Failing()) as (_, client):
-        assert await client.query(BOTH.entity_id, Select(), FiscalRange())
-    assert "an observer failed after a question" in caplog.text
-
-
-async def test_a_question_s_duration_says_how_it_ended(recorder: Recorder) -> None:
+async def test_duration_shows_the_outcome(recorder: Recorder) -> None:
     """Once for each question: with its result, a stale one, an error, or cancelled."""
     async with service(recorder, cache=MemoryCache(), stale_if_error=60) as (sandbox, client):
         await client.query(BOTH.entity_id, Select(), FiscalRange())
@@ -785,7 +572,7 @@ async def test_a_question_s_duration_says_how_it_ended(recorder: Recorder) -> No
     }
 
 
-async def test_the_figures_of_this_process_are_read_as_they_are_exported() -> None:
+async def test_process_figures_are_read_at_export() -> None:
     """Hits, misses and faults of the cache, and whether a fallback paces."""
 
     class Away(TokenBucket):
@@ -809,7 +596,7 @@ async def test_the_figures_of_this_process_are_read_as_they_are_exported() -> No
         assert figures() == {"hits": len(panel), "misses": len(panel), "broken": 0, "fallback": 1}
 
 
-async def test_the_gauge_of_outages_is_1_while_any_client_is_in_one(recorder: Recorder) -> None:
+async def test_gauge_of_outages(recorder: Recorder) -> None:
     """Two clients share an observer; it is 0 again when the second one is closed."""
 
     def shown() -> int:
@@ -828,7 +615,7 @@ async def test_the_gauge_of_outages_is_1_while_any_client_is_in_one(recorder: Re
         assert shown() == value
 
 
-async def test_the_prometheus_exporter_has_every_instrument() -> None:
+async def test_prometheus_has_every_instrument() -> None:
     """Under Prometheus's names; requests by status."""
     reader = PrometheusMetricReader()
     bucket, cache = TokenBucket(1e6, burst=10, daily_budget=1000), MemoryCache()
@@ -862,8 +649,8 @@ async def test_the_prometheus_exporter_has_every_instrument() -> None:
     assert float(found[1]) == 1
 
 
-async def test_the_table_in_the_documents_has_every_span_instrument_and_attribute(tmp_path: Path) -> None:
-    """Each name that is recorded is in the table, with its unit; and each in the table is recorded."""
+async def test_documents_list_every_name(tmp_path: Path) -> None:
+    """Each name that is recorded is in the table, with its unit; and event in the table is recorded."""
     bucket, cache = TokenBucket(1e6, burst=10, daily_budget=1000), MemoryCache()
     recorder = Recorder(bucket=bucket, cache=cache)
     faults = [Status(operation="query", nth=1, status=503), Status(operation="dataset", nth=2, status=429)]
@@ -886,14 +673,64 @@ async def test_the_table_in_the_documents_has_every_span_instrument_and_attribut
         assert {f"`{key}`" for key in span.attributes} <= set(re.findall(r"`[\w.]+`", row))
 
 
-async def test_a_question_that_sends_requests_or_is_slow_is_one_line_of_the_log(
-    recorder: Recorder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_wrong_bucket_or_cache_is_rejected() -> None:
+    """The error names the argument."""
+    wrong: Any = MemoryCache
+    with pytest.raises(ArgumentError, match=r"^bucket must be"):
+        OpenTelemetryObserver(wrong())
+    with pytest.raises(ArgumentError, match=r"^cache must be"):
+        OpenTelemetryObserver(cache=wrong)
+
+
+async def test_redirect_is_an_error(recorder: Recorder) -> None:
+    """The client does not follow it: the attempt's span says so, and which status it was."""
+    async with sending(recorder, answer(307, location="https://other.example/")) as sender:
+        with pytest.raises(ServiceError):
+            await sender.send(READ)
+    attempt = recorder.attempts[0]
+    assert attempt.attributes["error.type"] == "307"
+    assert attempt.status.status_code is StatusCode.ERROR
+
+
+@pytest.mark.parametrize("way", ["query", "stream", "read_entity", "failed"])
+async def test_context_of_the_caller_is_unchanged(way: str) -> None:
+    """Nothing of it stays in the task, or each question would keep the one before it in memory."""
+
+    def values() -> list[object]:
+        return [event for event in copy_context().values() if event is not None]
+
+    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        before = values()
+        if way == "query":
+            await client.query(BOTH.entity_id, Select(), FiscalRange())
+        elif way == "read_entity":
+            await read_entity(client, BOTH.entity_id, Select(), FiscalRange(), value_version="both")
+        elif way == "stream":
+            async with client.stream(BOTH.entity_id, Select(), FiscalRange()) as pieces:
+                assert values() == before
+                assert [len(piece) async for piece in pieces]
+        else:
+            with pytest.raises(SelectionError):
+                await client.query(BOTH.entity_id, Select("no metric"), FiscalRange())
+        assert values() == before
+
+
+async def test_stream_closed_by_another_task(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+    """As the fixtures and dependencies of frameworks do."""
+    async with service(recorder) as (_, client):
+        stream = client.stream(BOTH.entity_id, Select(), FiscalRange())
+        await asyncio.create_task(stream.__aenter__())
+        await asyncio.create_task(stream.__aexit__(None, None, None))
+    assert len(recorder.named("asyncfin.question")) == 1
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_log_has_a_line_per_query(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
     """At INFO, with its figures; a quick one from the cache is at DEBUG only."""
     caplog.set_level(logging.INFO, "asyncfin")
 
     def lines() -> list[str]:
-        found = [each.getMessage() for each in caplog.records if each.getMessage().startswith("Question")]
+        found = [event.getMessage() for event in caplog.records if event.getMessage().startswith("Question")]
         caplog.clear()
         return found
 
@@ -914,12 +751,3 @@ async def test_a_question_that_sends_requests_or_is_slow_is_one_line_of_the_log(
             await client.query(BOTH.entity_id, Select("no metric"), Annual(), max_age=0)
         (line,) = lines()
         assert " failure=SelectionError " in line
-
-
-def test_a_wrong_bucket_or_cache_is_refused() -> None:
-    """The error names the argument."""
-    wrong: Any = MemoryCache
-    with pytest.raises(ArgumentError, match=r"^bucket must be"):
-        OpenTelemetryObserver(wrong())
-    with pytest.raises(ArgumentError, match=r"^cache must be"):
-        OpenTelemetryObserver(cache=wrong)

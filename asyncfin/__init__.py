@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from asyncfin.cache.memory import MemoryCache as MemoryCache
     from asyncfin.cache.redis import RedisCache as RedisCache
     from asyncfin.cache.store import Cache as Cache, CacheStats as CacheStats
-    from asyncfin.client import Client as Client
+    from asyncfin.client import Client as Client, read_entity as read_entity
     from asyncfin.conformance.check import check as check
     from asyncfin.conformance.report import (
         CheckReport as CheckReport,
@@ -52,10 +52,6 @@ if TYPE_CHECKING:
     from asyncfin.extraction.cost import (
         ExtractCost as ExtractCost,
         extract_cost as extract_cost,
-    )
-    from asyncfin.extraction.entity import (
-        Unchanged as Unchanged,
-        read_entity as read_entity,
     )
     from asyncfin.extraction.extract import extract as extract
     from asyncfin.extraction.progress import ExtractProgress as ExtractProgress
@@ -100,7 +96,10 @@ if TYPE_CHECKING:
     from asyncfin.pacing.file import FileBucket as FileBucket
     from asyncfin.pacing.redis import RedisBucket as RedisBucket
     from asyncfin.plan.plan import Batch as Batch, Plan as Plan
-    from asyncfin.read.entity import EntityAnswer as EntityAnswer
+    from asyncfin.read.entity import (
+        EntityAnswer as EntityAnswer,
+        Unchanged as Unchanged,
+    )
     from asyncfin.table.comparison import Comparison as Comparison
     from asyncfin.table.panel import Panel as Panel, concat as concat
     from asyncfin.wire.retry import Retry as Retry, Timeouts as Timeouts
@@ -120,7 +119,7 @@ _NAMES = {
     "cache.memory": "MemoryCache",
     "cache.redis": "RedisCache",
     "cache.store": "Cache CacheStats",
-    "client": "Client",
+    "client": "Client read_entity",
     "conformance.check": "check",
     "conformance.report": "CheckReport Finding",
     "errors": (
@@ -135,7 +134,6 @@ _NAMES = {
     ),
     "extraction.as_of": "as_of read_changes",
     "extraction.cost": "ExtractCost extract_cost",
-    "extraction.entity": "Unchanged read_entity",
     "extraction.extract": "extract",
     "extraction.progress": "ExtractProgress",
     "extraction.report": "EntityReport ExtractReport Failure UnknownToAllError",
@@ -154,7 +152,7 @@ _NAMES = {
     "pacing.file": "FileBucket",
     "pacing.redis": "RedisBucket",
     "plan.plan": "Batch Plan",
-    "read.entity": "EntityAnswer",
+    "read.entity": "EntityAnswer Unchanged",
     "table.comparison": "Comparison",
     "table.panel": "Panel concat",
     "wire.retry": "Retry Timeouts",

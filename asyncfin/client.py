@@ -15,7 +15,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import date, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack, overload
 
 from asyncfin import checks
 from asyncfin.cache.store import Cache
@@ -23,6 +23,7 @@ from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset
 from asyncfin.model.query import (
+    VALUE_VERSIONS,
     Lane,
     Query,
     ValueVersion,
@@ -36,7 +37,12 @@ from asyncfin.model.usage import UsageWindow
 from asyncfin.pacing.bucket import Bucket, TokenBucket
 from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
-from asyncfin.read.entity import EntityAnswer
+from asyncfin.read.entity import (
+    AskedVersion,
+    EntityAnswer,
+    Unchanged,
+    read_versions,
+)
 from asyncfin.read.many import EntityIds, read_many
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import (
@@ -358,6 +364,25 @@ class Client:
             Read(self._publications, everything(entity_id, max_age), "catalogue")
         )
 
+    async def cached_catalogue(
+        self, entity_id: str, *, max_age: float | None = None
+    ) -> Catalogue | None:
+        """Return the catalogue last confirmed as current, if it is cached. No request.
+
+        Args:
+            entity_id: the entity.
+            max_age: how many seconds ago it may have been confirmed. None: the client's
+                `max_age`.
+
+        Raises:
+            SelectionError: an argument is not as described.
+        """
+        checks.seconds_or_none("max_age", max_age)
+        question = everything(entity_id, max_age)
+        read = Read(self._publications, question, "catalogue")
+        fresh = await read.fresh_publication()
+        return None if fresh is None else fresh[0].catalogue
+
     def query_pages(
         self,
         entity_id: str,
@@ -402,6 +427,7 @@ class Client:
         value_version: ValueVersion = "original",
         max_age: float | None = None,
         fill_cache: bool = True,
+        allow_missing: bool = False,
     ) -> Plan:
         """Return the plan of a question: which queries it needs, and how many requests.
 
@@ -417,12 +443,16 @@ class Client:
                 it was confirmed. None: the client's `max_age`.
             fill_cache: whether the client's cache keeps what is read. What it already
                 holds is used in either case.
+            allow_missing: whether ids, words and periods that the entity does not have
+                are ignored, as in `compare`. Else they are an error.
 
         Raises:
             SelectionError: an argument is not as described, or names what the catalogue
                 does not have.
         """
-        question = Question(source, select, periods, value_version, max_age, fill_cache)
+        question = Question(
+            source, select, periods, value_version, max_age, fill_cache, allow_missing
+        )
         return await plan_restarting(Read(self._publications, question, "plan"))
 
     async def run(self, plan: Plan) -> Panel:
@@ -561,7 +591,7 @@ class Client:
 
         def question(entity_id: str) -> Question:
             return Question(
-                entity_id, select, periods, value_version, max_age, known_only=True
+                entity_id, select, periods, value_version, max_age, allow_missing=True
             )
 
         return AsyncBlock(
@@ -573,7 +603,7 @@ class Client:
     @_needs_periods
     async def compare(
         self,
-        entity_ids: Iterable[str],
+        entity_ids: Iterable[str | Catalogue],
         select: Select,
         periods: PeriodSelection,
         *,
@@ -598,11 +628,14 @@ class Client:
         the metadata of an entity whose catalogue was cached.
 
         Args:
-            entity_ids: any iterable of entity ids, read once. Repeated ids are one.
+            entity_ids: any iterable of entity ids or Catalogues, read once. Of repeated
+                entities the first one counts. With a Catalogue that publication is
+                read, and a change is an error of this entity.
             select, periods, value_version, max_age: as for `plan`.
 
         Raises:
-            ArgumentError: `entity_ids` is a single text, or one of them is not a text.
+            ArgumentError: `entity_ids` is a single text, or one of them is neither a
+                text nor a Catalogue.
             SelectionError: another argument is not as described, or there is no id; no
                 request was sent. Or no entity failed, and none has a series of the
                 question; or a rule selects no period of any.
@@ -699,6 +732,86 @@ class Client:
         """
         body = None if json is None else encode(json)
         return await self._sender.send(raw_request(method, path, params, body))
+
+
+_check_client = checks.instance_of(Client)
+_check_version = checks.one_of(*VALUE_VERSIONS, "both").as_selection_error()
+_check_unless = checks.text("the dataset_id of a publication").optional()
+
+
+@overload
+async def read_entity(
+    client: Client,
+    entity_id: str,
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    value_version: AskedVersion = "original",
+    unless: None = None,
+) -> EntityAnswer: ...
+
+
+@overload
+async def read_entity(
+    client: Client,
+    entity_id: str,
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    value_version: AskedVersion = "original",
+    unless: str | None,
+) -> EntityAnswer | Unchanged: ...
+
+
+async def read_entity(
+    client: Client,
+    entity_id: str,
+    select: Select,
+    periods: PeriodSelection,
+    *,
+    value_version: AskedVersion = "original",
+    unless: str | None = None,
+) -> EntityAnswer | Unchanged:
+    """Return what one entity has of a query that many entities are asked: the unit
+    for any engine.
+
+    Unlike `Client.query`, it accepts ids, words and periods that the entity's catalogue
+    does not have: `missing` names them, and the panel contains the rest. If the
+    publication changes, the read starts over, at most three times. Unlike `extract`, it
+    writes nothing, and accepts a Select with `where` and no `name`. The client's cache
+    is read, and never filled.
+
+    Requests: one for each 100 series of the catalogue, and those of the query; with
+    `unless` one more, for the metadata. If the catalogue is cached, only the metadata
+    and what else is missing.
+
+    Args:
+        client: the client.
+        entity_id: the entity.
+        select: the series.
+        periods: `Exact`, `FiscalRange`, `Trailing` or a rule such as `Annual`.
+        value_version: ``"original"``, ``"latest_restated"`` or ``"both"``: then the
+            catalogue is read once, `EntityAnswer.panel` has the original values, and
+            `EntityAnswer.restated` the others.
+        unless: the ``dataset_id`` of the publication that the caller has: if it is
+            still the current one, `Unchanged` is returned after the metadata request.
+
+    Raises:
+        SelectionError: an argument is not as described, before a request is spent.
+        DatasetChangedError: the publication changed too often.
+        MalformedAnswerError: a response violates the spec; values are decoded on first
+            access.
+        IncompleteResultError: the service lost series.
+        ServiceError, TransportError: a request failed, after its retries.
+    """
+    _check_client("client", client)
+    _check_version("value_version", value_version)
+    _check_unless("unless", unless)
+    versions = VALUE_VERSIONS if value_version == "both" else (value_version,)
+    question = Question(
+        entity_id, select, periods, versions[0], fill_cache=False, allow_missing=True
+    )
+    return await read_versions(client._publications, question, versions, unless=unless)
 
 
 def publications_of(client: Client) -> Publications:

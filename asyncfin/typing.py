@@ -1,16 +1,13 @@
 """The types that programs annotate with: of arguments, and of what methods return."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from asyncfin.cache.record import EntityRecord
 from asyncfin.cache.store import Partition
 from asyncfin.client import ClientOptions
 from asyncfin.errors import Concern
 from asyncfin.events import Observer
-from asyncfin.extraction.as_of import Moment
-from asyncfin.extraction.entity import AskedVersion
-from asyncfin.extraction.progress import OnProgress
-from asyncfin.extraction.report import EntityState, Outcome
-from asyncfin.extraction.run import OnError
-from asyncfin.extraction.workers import MakeClient, MakeExecutor
 from asyncfin.model.frame import SearchResult
 from asyncfin.model.judge import Missing
 from asyncfin.model.query import Lane, ValueVersion
@@ -18,6 +15,7 @@ from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import Bound, Listing, PeriodSelection, Resolved, Rule
 from asyncfin.names import Names
+from asyncfin.read.entity import AskedVersion
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
 from asyncfin.table.frames import Layout
@@ -28,6 +26,24 @@ from asyncfin.table.show import Shown
 from asyncfin.wire.protocol import Response
 from asyncfin.wire.token import AskToken, TokenSource
 from asyncfin.words import Unit
+
+if TYPE_CHECKING:
+    from asyncfin.extraction.as_of import Moment
+    from asyncfin.extraction.progress import OnProgress
+    from asyncfin.extraction.report import EntityState, Outcome
+    from asyncfin.extraction.run import OnError
+    from asyncfin.extraction.workers import MakeClient, MakeExecutor
+
+# Loaded on first access, so that extraction can import the other names.
+_OF_EXTRACTION = {
+    "Moment": "as_of",
+    "OnProgress": "progress",
+    "EntityState": "report",
+    "Outcome": "report",
+    "OnError": "run",
+    "MakeClient": "workers",
+    "MakeExecutor": "workers",
+}
 
 __all__ = [
     "AnyPath",
@@ -71,3 +87,14 @@ __all__ = [
     "ValueVersion",
     "Wanted",
 ]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in _OF_EXTRACTION:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = import_module(f"asyncfin.extraction.{_OF_EXTRACTION[name]}")
+        return getattr(module, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

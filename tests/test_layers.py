@@ -45,6 +45,12 @@ BESIDE_CLI = ["telemetry", "typing", "pytest_plugin", "__init__", "__main__"]
 MODULES = sorted(ROOT.rglob("*.py"))
 # The module of each public name.
 PUBLIC = {name: getattr(asyncfin, name).__module__ for name in asyncfin.__all__}
+TYPES = {
+    alias.name: node.module or ""
+    for node in ast.walk(ast.parse((ROOT / "typing.py").read_text()))
+    if isinstance(node, ast.ImportFrom)
+    for alias in node.names
+}
 # What programs import besides public names. Each that goes makes the wall whole; none may be added.
 PRIVATE: dict[str, set[str]] = {
     "analysis": {
@@ -103,9 +109,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.model.query",
         "asyncfin.model.select",
         "asyncfin.model.selection",
-        "asyncfin.plan.question",
-        "asyncfin.read.entity",
-        "asyncfin.read.read",
         "asyncfin.table.arrow",
         "asyncfin.table.columns",
         "asyncfin.table.frames",
@@ -169,7 +172,8 @@ def dotted(path: Path) -> str:
 def imports(path: Path, *, public: bool = True) -> tuple[str, ...]:
     """Return every imported module of a file, those inside functions too.
 
-    Of ``from asyncfin import Client`` that is the module of the name; without `public` such are left out.
+    Of ``from asyncfin import Client``, and of names of `asyncfin.typing`, that is the module of the name;
+    without `public` such are left out.
     """
     return tuple(_imports(path, public))
 
@@ -184,6 +188,8 @@ def _imports(path: Path, public: bool) -> Iterator[str]:
             if node.module == "asyncfin":
                 names = {alias.name for alias in node.names}.intersection(asyncfin.__all__)
                 yield from (PUBLIC[name] for name in names if public)
+            elif node.module == "asyncfin.typing":
+                yield from (TYPES[alias.name] for alias in node.names if public)
             else:
                 yield node.module or ""
             yield from (f"{node.module}.{name}" for name in modules)

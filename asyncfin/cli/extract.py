@@ -25,7 +25,7 @@ from asyncfin.cli.question import Periods, Selection
 from asyncfin.cli.service import Pace, Service
 
 if TYPE_CHECKING:
-    from asyncfin.extraction.entity import AskedVersion
+    from asyncfin.typing import AskedVersion
 
 
 # Seconds: a run with --wait outlasts any outage.

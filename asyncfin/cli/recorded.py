@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from asyncfin.client import Client
+from asyncfin import Client, read_entity
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError
-from asyncfin.extraction.entity import read_entity
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select

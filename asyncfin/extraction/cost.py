@@ -11,7 +11,7 @@ from attrs import frozen
 from asyncfin import checks
 from asyncfin.client import Client
 from asyncfin.errors import SelectionError
-from asyncfin.extraction.entity import AskedVersion, check_client
+from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.extract import distinct_ids
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
@@ -19,6 +19,7 @@ from asyncfin.extraction.record import read_records
 from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.tasks import in_thread
+from asyncfin.typing import AskedVersion
 from asyncfin.words import counted, lasting
 
 # Series on a page of a catalogue.

@@ -19,7 +19,7 @@ from asyncfin.checks import check_entity_id
 from asyncfin.client import Client
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
-from asyncfin.extraction.entity import AskedVersion, check_client
+from asyncfin.extraction.entity import check_client
 from asyncfin.extraction.feed_writer import FeedWriter, begin_run, find_feed
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.last import (
@@ -64,6 +64,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import library
 from asyncfin.tasks import cancel_and_wait, in_thread
+from asyncfin.typing import AskedVersion
 from asyncfin.words import lasting
 
 _log = logging.getLogger("asyncfin")

@@ -13,10 +13,11 @@ from typing import Any
 from attrs import asdict, frozen
 
 from asyncfin.errors import SelectionError, shorten
-from asyncfin.extraction.entity import AskedVersion, check_question
+from asyncfin.extraction.entity import check_question
 from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, PeriodSelection
+from asyncfin.typing import AskedVersion
 
 
 @frozen

@@ -19,7 +19,7 @@ from asyncfin.extraction.question import SharedQuestion, canonical, differences
 from asyncfin.optional import library, pa, parquet
 
 if TYPE_CHECKING:
-    from asyncfin.read.entity import EntityAnswer
+    from asyncfin import EntityAnswer
     from asyncfin.table.panel import Panel
 
 _log = logging.getLogger("asyncfin")

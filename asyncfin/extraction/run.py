@@ -14,8 +14,7 @@ from typing import Literal, TypeAlias
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin import checks
-from asyncfin.client import Client
+from asyncfin import Client, EntityAnswer, Unchanged, checks, read_entity
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -25,7 +24,6 @@ from asyncfin.errors import (
     ends_all,
 )
 from asyncfin.events import ExtractFinished, ExtractStarted, next_serial
-from asyncfin.extraction.entity import Unchanged, read_entity
 from asyncfin.extraction.feed_writer import FeedWriter
 from asyncfin.extraction.place import Lock, Place, check_owner, entity_path, url
 from asyncfin.extraction.progress import OnProgress, Tracker
@@ -34,7 +32,6 @@ from asyncfin.extraction.record import Record, encode, panels_of, rows_of
 from asyncfin.extraction.report import EntityReport, EntityState, Failure
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import Missing
-from asyncfin.read.entity import EntityAnswer
 from asyncfin.tasks import bounded, in_thread
 
 OnError: TypeAlias = Literal["continue", "raise"]

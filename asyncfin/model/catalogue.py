@@ -71,6 +71,12 @@ class Dataset:
     dataset_id: str
     created_timestamp: datetime
 
+    def is_publication(self, dataset_id: str) -> bool:
+        """Return whether a dataset id names this publication, in upper or lower case
+        (RFC 9562, section 4).
+        """
+        return is_same_publication(self.dataset_id, dataset_id)
+
 
 # gc=False: texts and periods cannot form a cycle, and a catalogue has thousands of
 # scopes.

@@ -42,8 +42,8 @@ class Question:
     max_age: float | None = None
     # whether the client's cache may keep what is read; what it has is used anyway
     fill_cache: bool = True
-    # whether ids, words and periods that are not there are ignored; else errors
-    known_only: bool = False
+    # whether ids, words and periods that the catalogue does not have are ignored
+    allow_missing: bool = False
     # Kept for the catalogue that it was judged in last: planning and the answer read
     # the same judgement.
     _judged: Judged | None = field(default=None, init=False, repr=False, eq=False)
@@ -76,7 +76,7 @@ class Question:
             self.value_version,
             self.max_age,
             self.fill_cache,
-            self.known_only,
+            self.allow_missing,
         )
         try:
             hash(key)
@@ -91,13 +91,15 @@ class Question:
         raise SelectionError.
 
         The periods are None if nothing is to be requested: as `resolved` says or, with
-        `known_only`, if the catalogue has nothing of the question.
+        `allow_missing`, if the catalogue has nothing of the question.
         """
         judged = self.judged(catalogue)
-        error = judged.error() if judged.is_ambiguous or not self.known_only else None
+        error = (
+            judged.error() if judged.is_ambiguous or not self.allow_missing else None
+        )
         if error is not None:
             raise error
-        if self.known_only:
+        if self.allow_missing:
             has_none = has_nothing(self.select, judged.missing)
             if has_none or not _has_periods(catalogue, self.periods):
                 return (), None

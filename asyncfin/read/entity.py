@@ -5,6 +5,7 @@ not have.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from attrs import evolve, field, frozen
 
@@ -17,6 +18,8 @@ from asyncfin.read.publications import Publications
 from asyncfin.read.query import plan_for, read_current_catalogue, read_panel
 from asyncfin.read.read import Metadata, Read
 from asyncfin.table.panel import Panel
+
+AskedVersion: TypeAlias = ValueVersion | Literal["both"]
 
 
 @frozen
@@ -41,29 +44,43 @@ class EntityAnswer:
     error: AsyncfinError | None = None
 
 
+@frozen
+class Unchanged:
+    """The current publication of an entity is the one that the caller has.
+
+    Attributes:
+        entity_id: the entity.
+        dataset_id: its publication, as the service writes it now.
+    """
+
+    entity_id: str
+    dataset_id: str
+
+
 async def read_versions(
     publications: Publications,
     question: Question,
     versions: Sequence[ValueVersion],
     *,
-    operation: str,
-    metadata: Metadata | None = None,
-    max_outage: float | None = None,
-) -> EntityAnswer:
-    """Return what an entity has of a question, in each of the versions, all of one
-    publication.
+    unless: str | None = None,
+) -> EntityAnswer | Unchanged:
+    """Read an entity's part of a query in each of the versions, of one publication.
 
     The cache is read and not filled: a night's run would evict what other users need.
 
     Args:
         publications: what the client has.
-        question: by entity id, with `known_only`; its version is ignored.
+        question: by entity id, with `allow_missing`; its version is ignored.
         versions: the original values first, if both are wanted.
-        operation: the name of the question in events.
-        metadata: the entity's metadata, if they have just been read.
-        max_outage: as for `Sender.send`.
+        unless: as for `read_entity`.
     """
-    read = Read(publications, question, operation, keeps=False, max_outage=max_outage)
+    metadata: Metadata | None = None
+    if unless is not None:
+        metadata = await Read(publications, question, "dataset").metadata()
+        current = metadata.dataset
+        if current.is_publication(unless):
+            return Unchanged(current.entity_id, current.dataset_id)
+    read = Read(publications, question, "read_entity", keeps=False)
     read.successor = metadata
     async with read.announced():
         while True:

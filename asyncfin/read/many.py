@@ -36,9 +36,9 @@ async def read_many(
     """Read entities and yield an iterator of their answers as they finish, as
     `Client.query_many` says.
 
-    `question_of` returns the question to an entity, with `known_only`. `ahead` bounds
-    the entities begun beyond those that the consumer has received; None: as many as
-    there may be requests in flight.
+    `question_of` returns the question to an entity, with `allow_missing`. `ahead`
+    bounds the entities begun beyond those that the consumer has received; None: as
+    many as there may be requests in flight.
     """
     running_loop()  # before a coroutine is made
     answers = _Answers(

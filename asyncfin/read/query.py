@@ -179,7 +179,8 @@ async def _plan(
         make = partial(without_batches, question, publication.catalogue)
         # The error names close matches, which are searched for among all ids.
         is_rejected = (
-            question.judged(publication.catalogue).missing and not question.known_only
+            question.judged(publication.catalogue).missing
+            and not question.allow_missing
         )
         made = await asyncio.to_thread(make) if is_rejected else make()
         # With a cache, what is requested depends on what is cached, which changes.
@@ -272,7 +273,7 @@ def _keep_panel(read: Read, panel: Panel) -> None:
     # series.
     may_keep = (
         question.select.where is None
-        and not question.known_only
+        and not question.allow_missing
         and isinstance(question.source, str)
     )
     if not may_keep or read.cache is None:

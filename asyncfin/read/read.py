@@ -91,7 +91,6 @@ class Read:
         question: what is read.
         operation: its name in events, such as ``"query"``.
         keeps: whether the client keeps the catalogue, and may return a stale result.
-        max_outage: as for `Sender.send`.
     """
 
     def __init__(
@@ -101,14 +100,12 @@ class Read:
         operation: str,
         *,
         keeps: bool = True,
-        max_outage: float | None = None,
     ) -> None:
         self.publications = publications
         self.question = question
         self.operation = operation
         self.entity_id = question.entity_id
         self.keeps = keeps
-        self._max_outage = max_outage
         self.cache = publications.cache
         self.records = publications.records
         self.fills_cache = self.cache is not None and question.fill_cache
@@ -242,7 +239,6 @@ class Read:
             return await sender.send(
                 request,
                 on_attempt=self._count,
-                max_outage=self._max_outage,
                 patience=patience,
             )
         except (NotFoundError, PermissionDeniedError) as rejection:
@@ -305,7 +301,7 @@ class Read:
         With `soon` an interactive question waits for two seconds from its sending.
         """
         sender = self.publications.sender
-        waits = sender.lane == "bulk" or self._max_outage is not None
+        waits = sender.lane == "bulk"
         return await (
             sender.soon(self._metadata) if soon and not waits else self._metadata()
         )
@@ -436,7 +432,12 @@ class Read:
         return await pending.share(self.entity_id, self._read_publication)
 
     async def catalogue(self) -> Catalogue:
-        """Return the catalogue of the publication that counts as the current one."""
+        """Return the catalogue of the publication that counts as the current one.
+
+        If the read is pinned to a Catalogue, that one.
+        """
+        if isinstance(self.question.source, Catalogue):
+            return self.question.source
         fresh = await self.fresh_publication() if self.max_age and self.keeps else None
         publication = await self.current_publication() if fresh is None else fresh[0]
         return publication.catalogue

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from attrs import define, evolve, field, frozen
 
@@ -40,42 +40,51 @@ from asyncfin.table.panel import Panel
 from asyncfin.tasks import bounded
 
 T = TypeVar("T")
+Source: TypeAlias = str | Catalogue
 
 
-def _distinct(entity_ids: Iterable[str]) -> tuple[str, ...]:
-    ids = tuple(entity_ids)
-    for each in ids:
-        checks.instance_of(str)("each of entity_ids", each)
-    return tuple(dict.fromkeys(ids))
+def _by_entity(sources: Iterable[Source]) -> dict[str, Source]:
+    """Return the sources by entity id; the first one of an entity counts."""
+    by_entity: dict[str, Source] = {}
+    for source in sources:
+        checks.instance_of(str, Catalogue)("each of entity_ids", source)
+        entity_id = source if isinstance(source, str) else source.entity_id
+        by_entity.setdefault(entity_id, source)
+    return by_entity
 
 
 @frozen
 class SeveralQuestion:
     """Which series, over which periods, in which version, of several entities."""
 
-    entity_ids: tuple[str, ...] = field(converter=_distinct)
+    sources: Mapping[str, Source] = field(converter=_by_entity)
     select: Select
     periods: PeriodSelection
     value_version: ValueVersion = "original"
     max_age: float | None = None
 
     def __attrs_post_init__(self) -> None:
-        if not self.entity_ids:
+        if not self.sources:
             raise SelectionError("entity_ids must name at least one entity")
         check_select(self.select)
         check_period_selection(self.periods)
         check_value_version(self.value_version)
         checks.seconds_or_none("max_age", self.max_age)
 
+    @property
+    def entity_ids(self) -> tuple[str, ...]:
+        """The ids of the entities, in their order."""
+        return tuple(self.sources)
+
     def of(self, entity_id: str) -> Question:
         """Return the question to one entity; SelectionError: the id is malformed."""
         return Question(
-            entity_id,
+            self.sources[entity_id],
             self.select,
             self.periods,
             self.value_version,
             self.max_age,
-            known_only=True,
+            allow_missing=True,
         )
 
 
@@ -191,7 +200,7 @@ async def plans_of(
     plans = []
     for catalogue in catalogues:
         for version in versions:
-            question = Question(catalogue, select, periods, version, known_only=True)
+            question = Question(catalogue, select, periods, version, allow_missing=True)
             plans.append(
                 await plan_for(
                     Read(publications, question, "plan"), question, catalogue

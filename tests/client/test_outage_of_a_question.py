@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Panel, Retry, Select, Timeouts
+from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Panel, Retry, Select, Timeouts, read_entity
 from asyncfin.errors import MalformedAnswerError, RequestTimeoutError
 from asyncfin.events import Event, OutageBegan, QuestionFinished, RequestFinished
-from asyncfin.extraction.entity import read_entity
 from asyncfin.web.backend import ClientGoneError, unless_gone
 from tests.cache.dict_store import DictCache
 from tests.client.figures import Figures, entity

@@ -129,11 +129,11 @@ async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue
         "period_meaning": [series.period_meaning, "x"],
     }
     for field, ids in asked.items():
-        question = Question(catalogue, Select(**{field: ids}), Annual(), known_only=True)
+        question = Question(catalogue, Select(**{field: ids}), Annual(), allow_missing=True)
         assert question.missing(catalogue) == {field: ("x=y",) if field == "scope_combinations" else ("x",)}
         assert series in question.wanted(catalogue)[0]
     foreign = next(each for each in other if each.metric_id == uneven(catalogues)[1])
-    question = Question(catalogue, Select.of([series, foreign]), Annual(), known_only=True)
+    question = Question(catalogue, Select.of([series, foreign]), Annual(), allow_missing=True)
     assert (question.wanted(catalogue)[0], question.missing(catalogue)) == (
         (series,),
         {"series": (foreign.series_id,)},

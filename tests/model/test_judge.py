@@ -119,7 +119,7 @@ def test_a_question_is_judged_once_in_a_catalogue() -> None:
         calls[each.series_id] += 1
         return True
 
-    question = Question(EXAMPLE, Select("Revenue", where=where), FiscalRange(), known_only=True)
+    question = Question(EXAMPLE, Select("Revenue", where=where), FiscalRange(), allow_missing=True)
     found = without_batches(question, EXAMPLE)
     plan(question, EXAMPLE, found.series)
     assert question.missing(EXAMPLE) == {}
@@ -133,7 +133,7 @@ def test_a_question_is_judged_once_in_a_catalogue() -> None:
 def test_a_question_for_what_is_known_refuses_a_row_that_means_several_series() -> None:
     """To read one of them, or neither, would be a guess."""
     twins = catalogue(replace(CASH, series_id="x1"), replace(CASH, series_id="x2"))
-    question = Question(twins, Select.of(CASH), FiscalRange(), known_only=True)
+    question = Question(twins, Select.of(CASH), FiscalRange(), allow_missing=True)
     with pytest.raises(SelectionError, match=r"pick again with Select\.of$"):
         question.wanted(twins)
 

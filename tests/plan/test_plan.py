@@ -239,8 +239,8 @@ def test_a_plan_explains_itself() -> None:
 def test_a_plan_without_series_calls_only_periods_missing_that_are() -> None:
     """Of several companies, one without the metric has the periods nevertheless."""
     known = catalogue(("A", "x", "g"))
-    no_metric = without_batches(Question(known, Select("B"), Annual(), known_only=True), known)
-    no_years = without_batches(Question(known, Select("A"), Annual(1990, 1991), known_only=True), known)
+    no_metric = without_batches(Question(known, Select("B"), Annual(), allow_missing=True), known)
+    no_years = without_batches(Question(known, Select("A"), Annual(1990, 1991), allow_missing=True), known)
     nothing_at_all = catalogue(periods=())
     empty = without_batches(Question(nothing_at_all, Select(), Trailing(12)), nothing_at_all)
     assert "periods: all fiscal years\n" in str(no_metric)

@@ -464,3 +464,47 @@ async def test_an_allowance_that_ends_keeps_what_was_read() -> None:
         found = await client.compare([A, B], REVENUE, FiscalRange())
     assert [*found.panels] == [A]
     assert isinstance(found.failed[B], AllowanceExhaustedError)
+
+
+async def test_budget_is_kept_without_private_names() -> None:
+    """A program reads catalogues, sums the requests of the plans, and compares the Catalogues."""
+    datasets = company(A, 2022, 2023), company(B, 2023, 2024), company(C, 2024, metric="Rainfall")
+    async with session(*datasets) as (_, client):
+        catalogues = [await client.catalogue(entity_id) for entity_id in (A, B, C)]
+        periods = Annual(last=3).resolve(catalogues)
+        sent = client.stats().requests
+        plans = [
+            await client.plan(catalogue, REVENUE, periods, allow_missing=True) for catalogue in catalogues
+        ]
+        assert [plan.requests for plan in plans] == [1, 1, 0]
+        assert client.stats().requests == sent
+        with pytest.raises(SelectionError, match="Revenue"):
+            await client.plan(catalogues[-1], REVENUE, periods)
+        compared = await client.compare(catalogues, REVENUE, Annual(last=3))
+    assert compared.requests == client.stats().requests - sent == 2
+    for entity_id in (A, B):
+        assert [*map(str, compared[entity_id].periods)] == ["FY2022", "FY2023", "FY2024"]
+    assert compared.missing == {C: {"metric_ids": ("Revenue",)}}
+
+
+@pytest.mark.parametrize("periods", [Annual(last=2), FiscalRange()])
+async def test_changed_source_fails_its_company_only(periods: Any) -> None:
+    """With a Catalogue as its source a company is not read again; the others are."""
+    async with session(company(A, 2022), company(B, 2022)) as (sandbox, client):
+        catalogue = await client.catalogue(A)
+        for entity_id in (A, B):
+            sandbox.publish(company(entity_id, 2022, 2023, dataset_id=SECOND))
+        compared = await client.compare([catalogue, B], REVENUE, periods)
+    assert isinstance(compared.failed[A], DatasetChangedError)
+    assert "FY2023" in map(str, compared[B].periods)
+
+
+async def test_cached_catalogue_sends_no_request() -> None:
+    async with session(company(A, 2022), max_age=60) as (_, client):
+        assert await client.cached_catalogue(A) is None
+        assert client.stats().requests == 0
+        catalogue = await client.catalogue(A)
+        sent = client.stats().requests
+        assert await client.cached_catalogue(A) is catalogue
+        assert await client.cached_catalogue(A, max_age=0) is None
+        assert client.stats().requests == sent

@@ -317,6 +317,23 @@ def lowest(session: nox.Session) -> None:
 
 
 @nox.session
+def wheel(session: nox.Session) -> None:
+    """Run the tests that need only Python and its packages with the built wheel."""
+    session.install("build", *GROUPS["test"])
+    place = Path(session.create_tmp()).resolve()
+    shutil.rmtree(place, ignore_errors=True)
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(place), ".")
+    (built,) = place.glob("*.whl")
+    session.install(f"{built}[all]")
+    # Without the checkout's package, which would be found first.
+    tree = place / "tree"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("asyncfin", ".*"))
+    with session.chdir(tree):
+        command = ("pytest", *PARALLEL, "--more=without", *session.posargs)
+        session.run("python", "-m", *command)
+
+
+@nox.session
 def next(session: nox.Session) -> None:
     """Run the tests of what depends most on aiohttp and pandas with their newest
     pre-releases.

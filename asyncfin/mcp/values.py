@@ -1,331 +1,333 @@
-"""The rows and notes of one company's values. Pure: panels in, rows and notes out."""
+"""Which series and periods an assistant's arguments mean, and the rows and notes of
+their values. Pure.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from typing import Any, TypeAlias, cast
 
 from attrs import frozen
 
-from asyncfin.analysis.lines import joined
-from asyncfin.mcp.handles import Handles, Meaning
-from asyncfin.mcp.results import Row, quoted
-from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Period
-from asyncfin.model.selection import Exact, Trailing
-from asyncfin.model.series import Series, further_description
-from asyncfin.model.value import Value, shown_text
-from asyncfin.table.notes import shortened
-from asyncfin.table.panel import Panel
-from asyncfin.table.why import why
-from asyncfin.words import listed, spanned
+from asyncfin import (
+    Catalogue,
+    CatalogueSeries,
+    Exact,
+    FiscalRange,
+    Panel,
+    Period,
+    Select,
+    Trailing,
+    format_path,
+    parse_path,
+)
+from asyncfin.errors import SelectionError, shorten_middle
+from asyncfin.mcp.results import Row, quote
+from asyncfin.typing import PeriodSelection, ScopePath
+from asyncfin.words import counted, listed, spanned
 
+# A metric and a scope path, in every company and publication.
+Item: TypeAlias = tuple[str, ScopePath]
+# How many scope paths of a metric are read.
+MAX_PATHS = 12
+PERIOD_WORDS = (
+    "latest year, last 5 years, all years, latest quarter, last 8 quarters, last 4 "
+    "half-years, last 12 months, all periods"
+)
 MISSING = "this company does not have the series"
-_MAX_DIFFERENCES = 6
+_AT = " @ "
+_YEAR = re.compile(r"\d{4}", re.ASCII)
+_LONGEST = 160
 
 
-# Not slotted, for the cached property.
-@frozen(slots=False)
+# --- arguments
+
+
+def name_item(item: Item) -> str:
+    """The name of a series: its metric, and its scope path if it has one."""
+    metric_id, path = item
+    return f"{metric_id}{_AT}{format_path(path)}" if path else metric_id
+
+
+def find_items(
+    names: Sequence[str], catalogues: Sequence[Catalogue]
+) -> tuple[list[Item], list[str]]:
+    """Find what names mean, and make notes about paths that are not read.
+
+    A metric alone means its paths of the whole company, or else all of them.
+
+    Raises:
+        SelectionError: no catalogue has one of the series.
+    """
+    items: dict[Item, None] = {}
+    notes = []
+    for name in names:
+        paths = _find_paths(name, catalogues)
+        if paths:
+            items.update(((name, path), None) for path in paths[:MAX_PATHS])
+            if len(paths) > MAX_PATHS:
+                more = counted(len(paths) - MAX_PATHS, "more scope path")
+                notes.append(f"{name}: {more}: find_series names them")
+            continue
+        metric_id, _, text = name.rpartition(_AT)
+        path = parse_path(text) if metric_id else ()
+        if not any(_matching(catalogue, (metric_id, path)) for catalogue in catalogues):
+            raise _reject_series(name, metric_id or name, catalogues)
+        items[metric_id, path] = None
+    return list(items), notes
+
+
+def _find_paths(metric_id: str, catalogues: Iterable[Catalogue]) -> list[ScopePath]:
+    series = [
+        entry
+        for catalogue in catalogues
+        for entry in catalogue.by_metric.get(metric_id, ())
+    ]
+    whole = [entry for entry in series if entry.basis.casefold() == "consolidated"]
+    return list(dict.fromkeys(entry.scopes for entry in whole or series))
+
+
+def _reject_series(
+    name: str, metric_id: str, catalogues: Sequence[Catalogue]
+) -> SelectionError:
+    problem = f"series: no company has {name!r}"
+    try:
+        catalogues[0].select(Select(metric_id))
+    except SelectionError as error:
+        problem = error.problem
+    return SelectionError(f"{problem}; call find_series")
+
+
+def _matching(catalogue: Catalogue, item: Item) -> list[CatalogueSeries]:
+    metric_id, path = item
+    return [
+        series
+        for series in catalogue.by_metric.get(metric_id, ())
+        if series.scopes == path
+    ]
+
+
+def find_series(catalogue: Catalogue, items: Iterable[Item]) -> list[CatalogueSeries]:
+    """The series of a company, of every reporting group."""
+    return [series for item in items for series in _matching(catalogue, item)]
+
+
+def find_periods(
+    texts: Sequence[str | int], catalogues: Sequence[Catalogue]
+) -> tuple[Exact | Trailing, tuple[Period, ...]]:
+    """Find the periods that words or labels mean, over all companies together, and
+    those that labels name.
+
+    A year means its fiscal year, and not its quarters: 2024 is FY2024.
+
+    Raises:
+        SelectionError: they mean none, or no company has such periods.
+    """
+    labels = [label.strip() for text in texts for label in str(text).split(",")]
+    selection = _find_selection(labels, catalogues[0])
+    if isinstance(selection, Trailing):
+        return selection, ()
+    named = selection.periods if isinstance(selection, Exact) else ()
+    return selection.resolve(catalogues), named
+
+
+def _find_selection(labels: list[str], catalogue: Catalogue) -> PeriodSelection:
+    if labels == ["all periods"]:
+        return FiscalRange()
+    try:
+        return Exact(
+            dict.fromkeys(
+                f"FY{label}" if _YEAR.fullmatch(label) else label for label in labels
+            )
+        )
+    except SelectionError:
+        pass
+    try:
+        # The error of a text reports what it means.
+        return catalogue.resolve(cast(Any, labels if len(labels) > 1 else labels[0]))
+    except SelectionError as error:
+        if isinstance(error.instead, PeriodSelection):
+            return error.instead
+    raise SelectionError(
+        f"periods must be words, such as {PERIOD_WORDS}, or labels, such as FY2023 or "
+        f"FY2024-Q3, not {', '.join(labels)!r}"
+    )
+
+
+# --- results
+
+
+@frozen
 class Part:
     """One company's part of a result.
 
     Attributes:
-        panel: the values that are shown, over all periods or a trailing window.
-        other: those of the other value version. None: it was not requested.
-        items: what was asked for; of each item at least one metric and path.
-        handles: of the session.
-        asked: which periods are shown.
-        named: those that were asked for by their labels.
         name: what notes call the company.
+        panel: the values over all periods, or a trailing window; None if the company
+            has none of the series.
+        items: the metrics and paths of the query.
+        selection: the periods of the query.
+        named: those that it names by labels.
     """
 
-    panel: Panel
-    other: Panel | None
-    items: tuple[tuple[Meaning, ...], ...]
-    handles: Handles
-    asked: Exact | Trailing
-    named: tuple[Period, ...]
+    catalogue: Catalogue
     name: str
-
-    @property
-    def catalogue(self) -> Catalogue:
-        """The company's catalogue."""
-        return self.panel.catalogue
+    panel: Panel | None
+    items: Sequence[Item]
+    selection: Exact | Trailing
+    named: tuple[Period, ...]
 
     @property
     def periods(self) -> tuple[Period, ...]:
-        """The periods that are shown: those asked for that the catalogue has, oldest
-        first.
+        """The selected periods that the company has, oldest first."""
+        if isinstance(self.selection, Exact):
+            listed_periods = set(self.catalogue.periods)
+            return tuple(sorted(listed_periods.intersection(self.selection.periods)))
+        return () if self.panel is None else self.panel.periods
+
+    def lines(self) -> Iterator[tuple[Item, CatalogueSeries | None, str]]:
+        """Yield the series of each row, with its reporting group if it has two rows.
+
+        Of the series of a metric and path, such as annual and quarterly ones, those
+        with a value are shown.
         """
-        if isinstance(self.asked, Trailing):
-            return self.panel.periods
-        return tuple(
-            sorted(set(self.asked.periods).intersection(self.catalogue.periods))
-        )
-
-    @cached_property
-    def lines(self) -> tuple[Line, ...]:
-        """What each row shows, in the order of the items."""
-        return tuple(self._lines())
-
-    def _lines(self) -> Iterator[Line]:
-        by_meaning: dict[Meaning, list[Series]] = {}
-        for series in self.panel:
-            by_meaning.setdefault(Meaning(series.metric_id, series.scopes), []).append(
-                series
-            )
-        shown = set(self.periods)
         for item in self.items:
-            found = [meaning for meaning in item if meaning in by_meaning]
-            if not found:
-                yield Line(item[0], ())
-            for meaning in found:
-                # One metric and path can be in several reporting groups, such as annual
-                # and quarterly.
-                several = by_meaning[meaning]
-                filled = [
-                    each
-                    for each in several
-                    if any(at in shown for at, _ in each.observations())
-                ]
-                numbers = {
-                    each.series_id: {
-                        period: value.number for period, value in each.observations()
-                    }
-                    for each in filled
-                }
-                if (
-                    len(
-                        list(
-                            joined(
-                                [self.catalogue[each.series_id] for each in filled],
-                                numbers,
-                            )
-                        )
-                    )
-                    > 1
-                ):
-                    yield from (
-                        Line(meaning, (each,), _place(each, filled)) for each in filled
-                    )
-                else:
-                    yield Line(meaning, tuple(filled or several[:1]))
+            series = _matching(self.catalogue, item)
+            filled = [entry for entry in series if self._has_value(entry)]
+            for entry in filled or series[:1]:
+                group = entry.reporting_group_id if len(filled) > 1 else ""
+                yield item, entry, group
+            if not series:
+                yield item, None, ""
 
-    def row_name(self, line: Line) -> str:
-        """Return what notes call a row: its handle, and its place if there are several
-        rows of it.
-        """
-        handle = self.handles.of(line.meaning)
-        return f"{handle} [{line.place}]" if line.place else handle
+    def _has_value(self, series: CatalogueSeries) -> bool:
+        return not self.values(series).keys().isdisjoint(self.periods)
 
-
-def _place(series: Series, several: Sequence[Series]) -> str:
-    """Return what distinguishes a series from others of one metric and path: its group,
-    and maybe its id.
-    """
-    group_id = series.reporting_group_id
-    alike = sum(each.reporting_group_id == group_id for each in several)
-    return f"{group_id}, {series.series_id}" if alike > 1 else group_id
-
-
-@frozen
-class Line:
-    """What one row shows.
-
-    Attributes:
-        meaning: its metric and path.
-        series: the company's series of it, which differ in their reporting groups; none
-            if it has none.
-        place: the reporting group, and the series id if needed, if the series are not
-            one line.
-    """
-
-    meaning: Meaning
-    series: tuple[Series, ...]
-    place: str = ""
-
-    def values(self) -> dict[Period, Value]:
-        """Return the values of all its series."""
+    def values(self, series: CatalogueSeries) -> dict[Period, str]:
+        """The texts of a series by period, oldest first."""
+        if self.panel is None or series.series_id not in self.panel:
+            return {}
         return {
-            period: value
-            for series in self.series
-            for period, value in series.observations()
+            period: value.text or f"{value.number:,}"
+            for period, value in self.panel[series.series_id].observations()
         }
 
 
-def text_of(value: Value | None) -> str:
-    """Return a value as a cell: its text, or its number if the text is empty; "" for no
-    value.
-    """
-    if value is None:
-        return ""
-    return shown_text(value)
-
-
-def rows_of(part: Part) -> Iterator[Row]:
-    """Yield the rows of a company; the first has the company and its fiscal labels
-    before it.
-    """
+def make_rows(part: Part) -> Iterator[Row]:
+    """Make the rows of a company, with its name and fiscal labels before the first."""
     catalogue, labels = part.catalogue, [period.label for period in part.periods]
     published = f"publication of {catalogue.created_timestamp:%Y-%m-%d}"
+    title = f"{part.name} ({catalogue.entity_id}), {published}"
+    if not labels:
+        title += ", has none of these periods"
     head: tuple[str, ...] = (
-        f"{part.name} ({catalogue.entity_id}), {published}"
-        + ("" if labels else ", has none of these periods"),
+        title,
         "\t".join(["series", "label", "scopes", "description", *labels]),
     )
-    for each in part.lines:
-        handle = part.handles.of(each.meaning)
-        scopes = " / ".join(catalogue.scope_names(each.meaning.scopes))
-        scopes += f" [{each.place}]" if each.place else ""
-        label, description = _described(catalogue, each)
-        values = each.values()
-        texts = [text_of(values.get(period)) for period in part.periods]
+    for item, series, group in part.lines():
+        label, description, values = item[0], MISSING, dict[Period, str]()
+        if series is not None:
+            label, values = series.label, part.values(series)
+            description = describe(series)
+        scopes = " / ".join(catalogue.scope_names(item[1]))
+        if group:
+            scopes += f" [{group}]"
+        texts = [values.get(period, "") for period in part.periods]
+        pairs = zip(labels, texts, strict=True)
         fields = {
             "company": catalogue.entity_id,
-            "series": handle,
-            "metric": each.meaning.metric_id,
+            "series": name_item(item),
+            "metric": item[0],
             "label": label,
             "scopes": scopes,
-            "group": each.place,
+            "group": group,
             "description": description,
-            "values": {
-                label: text for label, text in zip(labels, texts, strict=True) if text
-            },
+            "values": {period: text for period, text in pairs if text},
         }
-        yield Row([handle, label, scopes, description, *texts], fields, head)
+        cells = [name_item(item), label, scopes, description, *texts]
+        yield Row(cells, fields, head)
         head = ()
 
 
-def _described(catalogue: Catalogue, line: Line) -> tuple[str, str]:
-    """Return the label of a row, and its description where that says more."""
-    if not line.series:
-        return line.meaning.metric_id, MISSING
-    series = catalogue[line.series[0].series_id]
-    return series.label, shortened(further_description(series))
+def describe(series: CatalogueSeries) -> str:
+    """The description of a series, without its middle; nothing if it is the label."""
+    if series.description == series.label:
+        return ""
+    return shorten_middle(series.description, _LONGEST)
 
 
-def notes_of(part: Part) -> Iterator[str]:
-    """Yield what a reader of a company's rows must know: missing years, empty cells,
-    restated values.
-    """
-    shown = part.periods
-    if not shown:
-        yield (
-            f"{part.name} has none of these periods; it has "
-            f"{spanned(part.catalogue.periods) or 'none'}"
-        )
+def make_notes(part: Part) -> Iterator[str]:
+    """Note missing periods, empty cells, and restated values of a company."""
+    periods, panel = part.periods, part.panel
+    if panel is None:
         return
-    if unknown := sorted(set(part.named).difference(shown)):
-        yield f"{part.name} does not have the periods {_labels(unknown)}"
-    gaps: Sequence[Period] = ()
-    if read := set(shown).intersection(part.panel.periods):
-        panel = part.panel.during(read)
-        gaps = panel.gaps
-        yield from (f"{part.name}: {note}" for note in panel.notes)
-    for line in part.lines:
-        name = part.row_name(line)
-        if not line.series:
-            yield f"{part.name}: {name}: {MISSING}"
-            continue
-        yield from _empty_cells(part, name, line, gaps)
-        yield from _restated(part, name, line)
+    if not periods:
+        span = spanned(part.catalogue.periods) or "none"
+        yield f"{part.name} has none of these periods; it has {span}"
+        return
+    if absent := sorted(set(part.named).difference(periods)):
+        yield f"{part.name} does not have the periods {_join_labels(absent)}"
+    shown = panel.during(set(periods).intersection(panel.periods))
+    yield from (f"{part.name}: {note}" for note in shown.notes)
+    for item, series, group in part.lines():
+        name = f"{part.name}: {name_item(item)}" + (f" [{group}]" if group else "")
+        if series is None:
+            yield f"{name}: {MISSING}"
+        elif series.series_id in panel:
+            yield from _note_empty_cells(part, panel, name, series, shown.gaps)
+            if restated := _find_restated(panel, series.series_id, periods):
+                yield f"{name} is restated in {_join_labels(restated)}"
 
 
-def _empty_cells(
-    part: Part, name: str, line: Line, gaps: Sequence[Period]
+def _note_empty_cells(
+    part: Part,
+    panel: Panel,
+    name: str,
+    series: CatalogueSeries,
+    gaps: Sequence[Period],
 ) -> Iterator[str]:
-    """Yield why cells of a row are empty, a line for each reason, and where the values
-    are.
-    """
-    observed = sorted(line.values())
-    series_ids = [series.series_id for series in line.series]
-    by_reason: dict[str, list[Period]] = {}
+    """Note why cells of a row are empty, a line for each reason."""
+    values = part.values(series)
+    periods_by_reason: dict[str, list[Period]] = {}
     for period in part.periods:
-        reason = (
-            None
-            if period in gaps
-            else why(part.panel, series_ids, period, named=quoted)
-        )
-        if reason is not None:
-            by_reason.setdefault(reason, []).append(period)
-    for reason, periods in by_reason.items():
-        yield f"{part.name}: {name} is empty in {_labels(periods)}: {reason}"
-    if by_reason and not set(part.periods).intersection(observed):
-        yield f"{part.name}: {name} has values in: {spanned(observed) or 'no period'}"
+        if period not in values and period not in gaps:
+            reason = panel.why(series.series_id, period) or ""
+            periods_by_reason.setdefault(reason, []).append(period)
+    for reason, periods in periods_by_reason.items():
+        yield f"{name} is empty in {_join_labels(periods)}: {reason}"
+    if periods_by_reason and values.keys().isdisjoint(part.periods):
+        yield f"{name} has values in: {spanned(list(values)) or 'no period'}"
 
 
-def _restated(part: Part, name: str, line: Line) -> Iterator[str]:
-    """Yield the values that differ between the versions."""
-    if part.other is None:
-        return
-    others = Line(
-        line.meaning,
-        tuple(
-            part.other[each.series_id]
-            for each in line.series
-            if each.series_id in part.other
-        ),
-    ).values()
-    here, is_restated = line.values(), part.panel.value_version == "latest_restated"
-    differences = []
-    for period in part.periods:
-        pair = here.get(period), others.get(period)
-        first, last = reversed(pair) if is_restated else pair
-        if (first and first.number) != (last and last.number):
-            differences.append(
-                f"{period} {text_of(first) or 'none'} -> {text_of(last) or 'none'}"
-            )
-    if differences:
-        named = listed(differences, _MAX_DIFFERENCES, between="; ")
-        yield (
-            f"{part.name}: {name} was restated (first reported -> last restated): "
-            f"{named}"
-        )
+def _find_restated(
+    panel: Panel, series_id: str, periods: Sequence[Period]
+) -> list[Period]:
+    """The periods of a query for restated values whose values are labelled so."""
+    return [
+        period
+        for period, value in panel[series_id].observations()
+        if period in periods and value.value_version == "latest_restated"
+    ]
 
 
-def differing(parts: Sequence[Part]) -> Iterator[str]:
-    """Yield the metrics that the companies, or their series, describe differently:
-    their units may differ.
-    """
-    texts: dict[str, dict[str, list[tuple[Part, Line]]]] = {}
+def note_differences(parts: Sequence[Part]) -> Iterator[str]:
+    """Note the metrics that companies describe differently: their units may differ."""
+    descriptions: dict[str, dict[str, dict[str, None]]] = {}
     for part in parts:
-        for line in part.lines:
-            for description in dict.fromkeys(
-                part.catalogue[each.series_id].description for each in line.series
-            ):
-                described = texts.setdefault(line.meaning.metric_id, {})
-                described.setdefault(description.strip(), []).append((part, line))
-    for metric_id, described in texts.items():
-        if len(described) > 1:
-            each = "; ".join(
-                f"{', '.join(_sources(found, described.values(), len(parts)))}:"
-                f" {quoted(shortened(text)) if text else 'none'}"
-                for text, found in described.items()
-            )
-            yield f"{metric_id} has different descriptions: {each}"
+        for item, series, _ in part.lines():
+            if series is not None:
+                companies = descriptions.setdefault(item[0], {})
+                text = series.description.strip()
+                companies.setdefault(text, {})[part.name] = None
+    for metric_id, companies in descriptions.items():
+        if len(companies) > 1:
+            texts = [
+                f"{', '.join(names)}: {quote(shorten_middle(text, _LONGEST))}"
+                for text, names in companies.items()
+            ]
+            yield f"{metric_id} has different descriptions: {'; '.join(texts)}"
 
 
-def _sources(
-    found: Iterable[tuple[Part, Line]],
-    every: Iterable[Iterable[tuple[Part, Line]]],
-    companies: int,
-) -> Iterable[str]:
-    """Return the rows or companies that have one of several descriptions of a
-    metric.
-    """
-    several = Counter(
-        id(part)
-        for described in every
-        for part in {id(part): part for part, _ in described}.values()
-    )
-    names = []
-    for part, line in found:
-        # A company is enough where all of its rows have one description.
-        row = part.row_name(line) if several[id(part)] > 1 or companies == 1 else ""
-        names.append(": ".join(filter(None, [part.name if companies > 1 else "", row])))
-    return dict.fromkeys(names)
-
-
-def _labels(periods: Iterable[Period]) -> str:
+def _join_labels(periods: Iterable[Period]) -> str:
     return listed([period.label for period in periods])

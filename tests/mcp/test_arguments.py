@@ -14,17 +14,17 @@ from tests.mcp.assistant import assistant, mcp, text_of
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 
-async def test_a_name_of_two_companies_is_refused_with_their_ids(sandbox: Sandbox) -> None:
+async def test_ambiguous_name_is_rejected(sandbox: Sandbox) -> None:
     """Which one is meant can't be guessed."""
     async with assistant(sandbox, offered=dict.fromkeys(sandbox.entities[:2], "Twin")) as call:
         result = await call("find_series", entities=["twin"])
-    assert "is the name of several companies" in text_of(result)
+    assert "is the name of multiple companies" in text_of(result)
     assert all(each in text_of(result) for each in sandbox.entities[:2])
     assert not sandbox.log
 
 
 @pytest.mark.parametrize("tool", ["find_series", "plan_cost", "query"])
-async def test_companies_not_on_offer_are_refused(sandbox: Sandbox, tool: str) -> None:
+async def test_other_companies_are_rejected(sandbox: Sandbox, tool: str) -> None:
     """The operator says which companies an assistant may read; nothing is sent for others."""
     series = {} if tool == "find_series" else {"series": ["Revenue"]}
     async with assistant(sandbox, offered=sandbox.entities[:1]) as call:
@@ -38,17 +38,17 @@ async def test_companies_not_on_offer_are_refused(sandbox: Sandbox, tool: str) -
 
 
 @pytest.mark.parametrize("tool", ["find_series", "plan_cost", "query"])
-async def test_more_than_ten_companies_are_refused(sandbox: Sandbox, tool: str) -> None:
+async def test_too_many_companies_are_rejected(sandbox: Sandbox, tool: str) -> None:
     """With an error that says how many may be named; nothing is sent."""
     many = [f"O-{number:032}" for number in range(11)]
     series = {} if tool == "find_series" else {"series": ["Revenue"]}
     async with assistant(sandbox, offered=many) as call:
         result = await call(tool, entities=many, **series)
-    assert "a call takes at most 10" in text_of(result)
+    assert "a call accepts at most 10" in text_of(result)
     assert not sandbox.log
 
 
-async def test_a_part_of_a_name_is_enough(sandbox: Sandbox) -> None:
+async def test_part_of_a_name_is_enough(sandbox: Sandbox) -> None:
     """If it is that of one company; of several it is an error that names them, and nothing is sent."""
     offered = dict(
         zip(sandbox.entities, ["Apple Inc.", "THE BOEING COMPANY", "Boeing Capital"], strict=False)
@@ -58,41 +58,40 @@ async def test_a_part_of_a_name_is_enough(sandbox: Sandbox) -> None:
         assert not (await call("find_series", entities=["company"])).is_error
         sent = len(sandbox.log)
         result = await call("find_series", entities=["aple inc"])
-        assert "'aple inc' (close: \"Apple Inc.\") is not one of the companies on offer" in text_of(result)
+        assert "'aple inc' (close: Apple Inc.) is not one of the companies on offer" in text_of(result)
         assert len(sandbox.log) == sent
 
 
 @pytest.mark.parametrize("tool", ["plan_cost", "query"])
-async def test_a_question_without_series_is_an_error(sandbox: Sandbox, tool: str) -> None:
+async def test_query_without_series_is_rejected(sandbox: Sandbox, tool: str) -> None:
     """A result without rows would say that there are no values."""
     async with assistant(sandbox) as call:
         result = await call(tool, entities=["Apple"], series=[], periods="last 5 years")
     assert result.is_error
-    assert "series must name at least one handle or metric id" in text_of(result)
+    assert "series must name at least one" in text_of(result)
     assert not sandbox.log
 
 
-async def test_a_single_id_in_place_of_a_list_is_refused(sandbox: Sandbox) -> None:
+async def test_single_id_is_rejected(sandbox: Sandbox) -> None:
     """Its characters would be the companies on offer."""
     async with Client(sandbox.base_url, sandbox.token) as client:
         with pytest.raises(ArgumentError, match="entities must be an iterable of entity ids"):
             server(client, sandbox.entities[0])
 
 
-@pytest.mark.parametrize("periods", ["since 1999", "FY23", "FY2023; FY2024", ""])
-async def test_mistaken_periods_say_what_to_write(sandbox: Sandbox, periods: str) -> None:
-    """The schema lists the words; other texts are errors like all others, and spend nothing."""
+@pytest.mark.parametrize("periods", ["since 1999", "FY2023; FY2024", ""])
+async def test_mistaken_periods_are_rejected(sandbox: Sandbox, periods: str) -> None:
+    """Other texts than words and labels are errors like all others, and no query is sent."""
     async with assistant(sandbox) as call:
         for tool in ("query", "plan_cost"):
             result = await call(tool, entities=["Apple"], series=["Revenue"], periods=periods)
             assert result.structured_content["error"] == "SelectionError"
             assert "last 5 years" in text_of(result)
-            assert ('write "FY2023"' in text_of(result)) == (periods == "FY23")
-    assert not sandbox.log
+    assert all(served.operation != "query" for served in sandbox.log)
 
 
 @pytest.mark.parametrize(
-    "periods", [2024, "2024", ["FY2024"], [2024], "FY2024", ["2024", "FY2024"], " 2024 ,FY2024"]
+    "periods", [2024, "2024", ["FY2024"], [2024], "FY2024", ["2024", "FY2024"], " 2024 ,FY2024", "FY24"]
 )
 async def test_year_means_its_fiscal_year(sandbox: Sandbox, periods: Any) -> None:
     """As a number, a text or in a list of labels; its quarters are other periods."""
@@ -126,7 +125,7 @@ async def test_wrong_types_are_structured_errors(
     assert not sandbox.log
 
 
-async def test_the_schemas_list_periods_and_results(sandbox: Sandbox) -> None:
+async def test_schemas_list_periods_and_results(sandbox: Sandbox) -> None:
     """Four read-only tools, each with the schema of its structured content, of a server with a version."""
     async with (
         Client(sandbox.base_url, sandbox.token) as client,
@@ -142,16 +141,16 @@ async def test_the_schemas_list_periods_and_results(sandbox: Sandbox) -> None:
     )
 
 
-async def test_an_unknown_metric_is_named_with_what_comes_close(sandbox: Sandbox) -> None:
+async def test_unknown_metric_has_close_matches(sandbox: Sandbox) -> None:
     """No query is sent."""
     async with assistant(sandbox) as call:
         result = await call("query", entities=["Apple"], series=["Revenues"])
-    assert "no company has the metric 'Revenues' (close: Revenue" in text_of(result)
+    assert "has no metric 'Revenues' (close: Revenue" in text_of(result)
     assert all(served.operation != "query" for served in sandbox.log)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 1.5])
-async def test_wrong_limits_are_refused(sandbox: Sandbox, wrong: Any) -> None:
+async def test_wrong_limits_are_rejected(sandbox: Sandbox, wrong: Any) -> None:
     """Before anything is served."""
     async with Client(sandbox.base_url, sandbox.token) as client:
         with pytest.raises(ArgumentError, match="max_requests"):

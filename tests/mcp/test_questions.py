@@ -1,11 +1,10 @@
-"""Questions to the tools: two calls give the rows, with handles and fiscal labels."""
+"""Queries by the tools: two calls give the rows, with fiscal labels."""
 
 from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, ScopeRef, Select
-from asyncfin.mcp.handles import MAX_SESSIONS, Meaning, Sessions
+from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import Sandbox
 from tests.demo import demo_id
 from tests.mcp.assistant import NAMES, assistant, rows_of, text_of
@@ -80,7 +79,7 @@ QUESTIONS: dict[str, tuple[list[str], str, dict[str, Any], list[tuple[str, str, 
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-async def test_nine_questions_take_two_calls_and_few_words(sandbox: Sandbox, name: str) -> None:
+async def test_questions_take_two_calls(sandbox: Sandbox, name: str) -> None:
     """The first series found is the right one, every row is right, and the cost is the planned one."""
     companies, words, question, expected = QUESTIONS[name]
     async with assistant(sandbox, max_age=60) as call:
@@ -92,7 +91,7 @@ async def test_nine_questions_take_two_calls_and_few_words(sandbox: Sandbox, nam
         spent = len(sandbox.log) - before
     assert (len(text_of(found)) + len(text_of(answer))) / 4 <= 800
     assert answer.structured_content["requests"] == spent
-    assert "more scope path" not in text_of(answer)  # a handle has one
+    assert "more scope path" not in text_of(answer)
     by_id = {each["id"]: each["name"] for each in answer.structured_content["companies"]}
     rows = rows_of(answer)
     assert [(by_id[row["company"]], row["metric"], row["scopes"]) for row in rows] == [
@@ -103,7 +102,7 @@ async def test_nine_questions_take_two_calls_and_few_words(sandbox: Sandbox, nam
         assert len(row["values"]) >= 1
 
 
-async def test_companies_have_their_own_fiscal_labels(sandbox: Sandbox) -> None:
+async def test_companies_have_their_fiscal_labels(sandbox: Sandbox) -> None:
     """The same years for all of them; what a company does not list is not shown as empty."""
     async with assistant(sandbox, max_age=60) as call:
         answer = await call("query", entities=["Apple", "NVIDIA"], series=["Revenue"], periods="latest year")
@@ -115,37 +114,7 @@ async def test_companies_have_their_own_fiscal_labels(sandbox: Sandbox) -> None:
     assert 'company "Apple" has none of these periods' in text_of(answer)
 
 
-async def test_handles_are_short_never_reused_and_of_one_session(sandbox: Sandbox) -> None:
-    """The same series keeps its handle; another session does not know it."""
-    async with assistant(sandbox, max_age=60) as call:
-        first = await call("find_series", entities=["Apple"], words="EPS")
-        other = await call("find_series", entities=["Apple"], words="goodwill")
-        again = await call("find_series", entities=["NVIDIA"], words="EPS")
-        handles = [each["series"] for each in first.structured_content["series"]]
-        assert handles == ["r1", "r2"]
-        assert other.structured_content["series"][0]["series"] == "r3"
-        assert [each["series"] for each in again.structured_content["series"]] == handles
-    async with assistant(sandbox) as call:
-        refused = await call("query", entities=["Apple"], series=["r1"])
-    assert refused.structured_content["error"] == "SelectionError"
-    assert "'r1' is not a handle of this session" in text_of(refused)
-
-
-def test_handles_of_dropped_sessions_are_not_given_out_again() -> None:
-    """Their assistants may still use them."""
-    sessions, path = Sessions(), (ScopeRef("company", "whole"),)
-    for number in range(MAX_SESSIONS + 1):
-        handles = sessions.of(str(number))
-        handles.of(Meaning("Revenue", path))
-        last = handles.of(Meaning("Cost", path))
-    assert last == "r2"
-    again = sessions.of("0")
-    assert again.meaning("r1") is None
-    assert again.of(Meaning("Cash", path)) == "r3"
-    assert again.meaning("r" + "9" * 5000) is None
-
-
-async def test_values_are_those_of_the_library(sandbox: Sandbox) -> None:
+async def test_values_equal_the_library(sandbox: Sandbox) -> None:
     """Period by period, the texts of a panel."""
     async with assistant(sandbox) as call:
         answer = await call("query", entities=["Apple"], series=["Revenue"])

@@ -1,0 +1,31 @@
+"""The last periods with a value of series that a client has cached."""
+
+import asyncio
+
+from asyncfin import Catalogue, Client, FiscalRange, Panel, Period, Select
+
+
+async def read_last_periods(client: Client, catalogue: Catalogue) -> dict[str, Period]:
+    """The last period with a value of each cached series, for a search. No request.
+
+    A search ranks series that have ended behind the others. It is empty if the cache
+    is.
+    """
+    if not catalogue.series or not catalogue.periods:
+        return {}
+    plan = await client.plan(catalogue, Select(), FiscalRange())
+    if not plan.cached:
+        return {}
+    plan = await client.plan(catalogue, Select.of(plan.cached), FiscalRange())
+    if plan.requests:  # dropped from the cache meanwhile
+        return {}
+    panel = await client.run(plan)
+    return await asyncio.to_thread(_last_periods, panel)
+
+
+def _last_periods(panel: Panel) -> dict[str, Period]:
+    return {
+        series.series_id: period
+        for series in panel
+        for period, _ in series.observations()  # oldest first: the last one stays
+    }

@@ -295,13 +295,6 @@ def ends_all(error: AsyncfinError, *, waits: bool) -> bool:
             return concerns == "local"
 
 
-class Selection(Protocol):
-    """A period selection, which the errors propose and do not import."""
-
-    def code(self) -> str:
-        """Return the selection as Python."""
-
-
 class SelectionError(AsyncfinError, ValueError):
     """The question is wrong. Raised before any query is sent for it.
 
@@ -310,8 +303,9 @@ class SelectionError(AsyncfinError, ValueError):
     Attributes:
         missing: the requested ids and words that do not exist, by field, as
             `Catalogue.missing` returns them; empty if something else is wrong.
-        instead: the period selection that was probably meant, which the same call
-            accepts; None if that is not clear, or if something else is wrong.
+        instead: the period selection or the label of a period that was probably meant,
+            which the same call accepts. None if that is not clear, or if something else
+            is wrong.
     """
 
     concerns: Concern = "question"
@@ -320,7 +314,7 @@ class SelectionError(AsyncfinError, ValueError):
         self,
         *args: object,
         missing: Mapping[str, tuple[str, ...]] | None = None,
-        instead: Selection | None = None,
+        instead: Any = None,
         **facts: Unpack[_Facts],
     ) -> None:
         super().__init__(*args, **facts)
@@ -337,7 +331,9 @@ class SelectionError(AsyncfinError, ValueError):
     def __str__(self) -> str:
         if self.instead is None:
             return self.problem
-        return f"{self.problem}; write {shorten(self.instead.code(), _MAX_CODE)}"
+        is_label = isinstance(self.instead, str)
+        written = f'"{self.instead}"' if is_label else repr(self.instead)
+        return f"{self.problem}; write {shorten(written, _MAX_CODE)}"
 
 
 class ArgumentError(SelectionError):

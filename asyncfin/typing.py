@@ -12,8 +12,16 @@ from asyncfin.model.frame import SearchResult
 from asyncfin.model.judge import Missing
 from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
+from asyncfin.model.search import Match, Rank, SearchGroup
 from asyncfin.model.select import OneOf, Wanted
-from asyncfin.model.selection import Bound, Listing, PeriodSelection, Resolved, Rule
+from asyncfin.model.selection import (
+    RULES,
+    Bound,
+    Listing,
+    PeriodSelection,
+    Resolved,
+    Rule,
+)
 from asyncfin.names import Names
 from asyncfin.read.entity import AskedVersion
 from asyncfin.read.many import EntityIds
@@ -46,6 +54,7 @@ _OF_EXTRACTION = {
 }
 
 __all__ = [
+    "RULES",
     "AnyPath",
     "AnyPaths",
     "AskToken",
@@ -64,6 +73,7 @@ __all__ = [
     "Listing",
     "MakeClient",
     "MakeExecutor",
+    "Match",
     "Missing",
     "Moment",
     "Names",
@@ -74,12 +84,14 @@ __all__ = [
     "Outcome",
     "Partition",
     "PeriodSelection",
+    "Rank",
     "Resolved",
     "Response",
     "Row",
     "Rule",
     "Scale",
     "ScopePath",
+    "SearchGroup",
     "SearchResult",
     "Shown",
     "TokenSource",

@@ -1,6 +1,7 @@
 """Counts, spans and durations as people write them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
 from asyncfin.errors import printable, shorten
@@ -8,6 +9,10 @@ from asyncfin.errors import printable, shorten
 # What amounts are divided by in tables for people; "auto": by what suits all of them.
 Unit: TypeAlias = Literal["thousands", "millions", "billions", "auto"]
 
+# What the value versions are called.
+VERSION_WORDS: Mapping[str, str] = MappingProxyType(
+    {"original": "as first reported", "latest_restated": "as last restated"}
+)
 # A name of the service can have a megabyte.
 _LONGEST_NAME = 200
 _CENTURY = 100 * 365.25 * 86_400

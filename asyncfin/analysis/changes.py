@@ -22,7 +22,6 @@ from asyncfin.analysis.cells import (
     stacked,
 )
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
 from asyncfin.table.arrow import empty_table, schema_metadata
@@ -111,7 +110,12 @@ def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
     """
     ids = frozenset(panel.series_ids)
     return frozenset(
-        (each.series_id, *written_triple(each))
+        (
+            each.series_id,
+            each.metric_id,
+            each.reporting_group_id,
+            each.scope_path,
+        )
         for same in panel.catalogue.by_triple.values()
         if len(same) > 1
         for each in same
@@ -280,8 +284,8 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     """
     _check_panel("old", old)
     _check_panel("new", new)
-    if old.value_version != new.value_version and is_same_publication(
-        old.dataset.dataset_id, new.dataset.dataset_id
+    if old.value_version != new.value_version and old.dataset.is_publication(
+        new.dataset.dataset_id
     ):
         raise SelectionError(
             f"old and new differ in their value version: {old.value_version}, "

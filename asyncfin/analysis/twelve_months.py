@@ -13,7 +13,7 @@ from asyncfin import checks
 from asyncfin.analysis.lines import Line, by_publication, lines_of
 from asyncfin.errors import SelectionError
 from asyncfin.model.frame import arrow_type
-from asyncfin.model.period import Period, period_ending
+from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.optional import pa
 from asyncfin.table.arrow import schema_metadata
@@ -353,7 +353,7 @@ def _are_alike(stated: Decimal, added: Decimal) -> bool:
 # The same few periods are in the rows of all lines.
 @lru_cache
 def _period(at: _At) -> Period:
-    return period_ending(*at)
+    return Period.ending(*at)
 
 
 def _decimal(number: float) -> Decimal:

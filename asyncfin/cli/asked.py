@@ -9,16 +9,16 @@ from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError, prefix_errors
 from asyncfin.cli.options import choose_one, refuse_bytes
 from asyncfin.cli.question import Periods, Selection
-from asyncfin.model.period import Period, intended_period, period_hint, read_label
+from asyncfin.errors import SelectionError
+from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import (
-    RULES,
     Exact,
     FiscalRange,
     PeriodSelection,
     Trailing,
-    rule_of,
 )
+from asyncfin.typing import RULES
 from asyncfin.words import either
 
 
@@ -38,10 +38,9 @@ def entity_ids_of(texts: Sequence[str], names: Names) -> Iterator[str]:
             complaint = (
                 f"{text!r} is not an entity; a metric is given as --metric {text}"
             )
-        elif intended_period(text):
+        elif label := _label_of(text):
             complaint = (
-                f"{text!r} is not an entity; a period is given as --exact "
-                f"{intended_period(text)}"
+                f"{text!r} is not an entity; a period is given as --exact {label}"
             )
         elif text.isdigit():
             complaint = (
@@ -49,6 +48,15 @@ def entity_ids_of(texts: Sequence[str], names: Names) -> Iterator[str]:
                 f"{text}"
             )
         raise UsageError(complaint)
+
+
+def _label_of(text: str) -> str | None:
+    """Return the label of a period that a text is, or probably means."""
+    try:
+        return Period.parse(text).label
+    except SelectionError as error:
+        label: str | None = error.instead
+        return label
 
 
 def select_of(options: Selection) -> Select:
@@ -70,11 +78,11 @@ def select_of(options: Selection) -> Select:
 
 def selection_of(options: Periods) -> PeriodSelection:
     """Return the period selection that the options describe."""
-    rules = {f"--{rule.name}": rule.name for rule in RULES}
+    rules = {f"--{name}": rule for name, rule in RULES.items()}
     modes = {
         **{
-            option: getattr(options, name.replace("-", "_"))
-            for option, name in rules.items()
+            option: getattr(options, rule.name.replace("-", "_"))
+            for option, rule in rules.items()
         },
         "--exact": bool(options.exact),
         "--trailing": options.trailing is not None,
@@ -99,7 +107,7 @@ def selection_of(options: Periods) -> PeriodSelection:
         raise UsageError(f"--exact is repeated: {again}")
     with prefix_errors(mode if options.last is None else "--last"):
         if mode in rules:
-            return rule_of(rules[mode], start, end, options.last)
+            return rules[mode](start, end, options.last)
         if options.trailing is not None:
             return Trailing(options.trailing)
         return Exact(options.exact) if options.exact else FiscalRange(start, end)
@@ -111,17 +119,16 @@ def bound(option: str, text: str | None, month: int) -> Period | None:
         return None
     day = re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII)
     with prefix_errors(option):
-        if (period := read_label(text)) is not None:
-            return period
+        try:
+            return Period.parse(text)
+        except SelectionError as error:
+            intended = error.instead
         if found := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
             return Period(int(found[1] or found[2]), int(found[3] or month), 0)
+    near = f'; write "{intended}"' if intended else ""
     # Strict, since a typing error must not become another year or period.
     raise UsageError(
         f"{option} must be a year, a month such as FY2024-03, or a period such as "
         f"FY2024-Q1, not {text!r}"
-        + (
-            f": fiscal periods have no days; write FY{day[1]}"
-            if day
-            else period_hint(text)
-        )
+        + (f": fiscal periods have no days; write FY{day[1]}" if day else near)
     )

@@ -3,6 +3,7 @@ CSV (docs/cli.md).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from attrs import asdict, evolve
 from rich.console import Console
@@ -17,16 +18,14 @@ from asyncfin.cli.streams import print_error
 from asyncfin.client import publications_of
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.frame import COLUMNS, LISTS
-from asyncfin.model.judge import complaint, judge, named, unknown_names
 from asyncfin.model.scope import format_path
-from asyncfin.model.search import Found, Rank, group_matches
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.read.several import Each, catalogues_of
 from asyncfin.table.document import to_json
 from asyncfin.table.notes import GAP, entity_names
 from asyncfin.table.text import columns
+from asyncfin.typing import Rank, SearchGroup, SearchResult
 from asyncfin.words import counted, listed, named_entity
 
 # How many metrics of several entities are printed.
@@ -104,7 +103,7 @@ async def show_search(
     if len(entity_ids) == 1 and read.failed:
         raise read.failed[entity_ids[0]]
     catalogues = [*read.found.values()]
-    groups = group_matches(catalogue.search(words).matches for catalogue in catalogues)
+    groups = SearchResult.group(catalogue.search(words) for catalogue in catalogues)
     if catalogues and not groups:
         check_failed(read.failed, read.ended, len(entity_ids), names)
         raise SelectionError(
@@ -126,11 +125,18 @@ def print_selected(
     elif form.is_csv:
         # One row a series: a spreadsheet filters by the columns that the options are
         # named after.
-        in_csv = [at for at, column in enumerate(COLUMNS) if column.type not in LISTS]
-        rows = [[row[at] for at in in_csv] for row in shown.rows()]
-        print_csv([COLUMNS[at].name for at in in_csv], rows, raw=form.csv_raw)
+        rows = [*map(_without_lists, shown.rows())]
+        heads = list(rows[0]) if rows else []
+        print_csv(heads, [list(row.values()) for row in rows], raw=form.csv_raw)
     else:
         _print_catalogue(shown, len(whole), descriptions, screen())
+
+
+def _without_lists(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the cells of a row that a line of CSV can have."""
+    return {
+        name: cell for name, cell in row.items() if not isinstance(cell, (list, tuple))
+    }
 
 
 def _part(whole: Catalogue, series: Iterable[CatalogueSeries]) -> Catalogue:
@@ -192,22 +198,19 @@ def print_selected_of_several(
     """Print what several entities have of a selection; one that some have is not an
     error.
     """
-    judged = {
-        entity_id: judge(whole, select) for entity_id, whole in each.found.items()
-    }
     parts = [
-        _part(whole, judged[entity_id].series)
-        for entity_id, whole in each.found.items()
+        _part(whole, whole.select(select, allow_missing=True))
+        for whole in each.found.values()
     ]
-    missing = unknown_names(select, [of_one.missing for of_one in judged.values()])
-    if judged and not any(map(len, parts)) and any(map(len, each.found.values())):
+    if not any(map(len, parts)) and any(map(len, each.found.values())):
         check_failed(each.failed, each.ended, count, names)
-        near = complaint(next(iter(each.found.values())), missing) if missing else ""
-        of_all = (
-            f"none of the {len(parts)} entities has "
-            f"{named(missing) or 'anything of the selection'}"
+        whole = next(filter(len, each.found.values()))
+        missing = whole.missing(select)
+        raise SelectionError(
+            f"none of the {len(parts)} entities has anything of the selection; "
+            f"{whole.explain(missing)}",
+            missing=missing,
         )
-        raise SelectionError("; ".join(filter(None, [of_all, near])), missing=missing)
     rows = _metrics(parts)
     if form.json:
         print_text(f"[{','.join(to_json(part, indent=2) for part in parts)}]")
@@ -247,7 +250,7 @@ def _metrics(parts: Sequence[Catalogue]) -> list[tuple[str, str, list[int]]]:
 
 
 def print_found(
-    groups: Sequence[Found],
+    groups: Sequence[SearchGroup],
     catalogues: Sequence[Catalogue],
     form: Form,
     *,
@@ -299,7 +302,7 @@ def print_found(
 
 
 def _row(
-    found: Found, catalogues: Sequence[Catalogue]
+    found: SearchGroup, catalogues: Sequence[Catalogue]
 ) -> tuple[str, str, str, list[str], list[str]]:
     _, first = found.series[0]
     groups = dict.fromkeys(series.reporting_group_id for _, series in found.series)
@@ -309,7 +312,7 @@ def _row(
 
 
 def _texts(
-    found: Found,
+    found: SearchGroup,
     catalogues: Sequence[Catalogue],
     called: Mapping[str, str],
     *,

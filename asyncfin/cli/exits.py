@@ -204,8 +204,8 @@ def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
     of Python.
     """
     # Here, since the list of commands needs no model.
-    from asyncfin.model.period import fiscal_month
-    from asyncfin.model.selection import RULES, Exact, FiscalRange, Rule, Trailing
+    from asyncfin import Exact, FiscalRange, Trailing
+    from asyncfin.typing import RULES, Rule
 
     match error.instead:
         case Exact(periods=periods):
@@ -217,17 +217,20 @@ def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
         ):
             options = [f"--{selection.name}"] if isinstance(selection, Rule) else []
             for option, bound in (("--from", start), ("--to", end)):
-                options += [f"{option} {fiscal_month(bound)}"] if bound else []
+                if bound:
+                    options.append(f"{option} FY{bound.year}-{bound.end_month:02d}")
             options += (
                 [f"--last {last}"] if (last := getattr(selection, "last", None)) else []
             )
+        case str(label):
+            return f'{error.problem}; write "{label}"'
         case _:
             return error.problem
     if options:
         return f"{error.problem}; write {' '.join(options)}"
     # All periods: what is given selects some.
     selecting = [
-        *(f"--{rule.name}" for rule in RULES),
+        *(f"--{name}" for name in RULES),
         "--trailing",
         "--exact",
         "--from",

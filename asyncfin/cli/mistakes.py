@@ -165,26 +165,24 @@ def _last(option: str, value: str) -> str:
     """Return what is added to a rule of periods that was given a number: a blank and
     ``--last 5``.
     """
-    from asyncfin.model.selection import RULES
+    from asyncfin.typing import RULES
 
-    return (
-        f" --last {value}"
-        if value.isdigit() and option in [f"--{rule.name}" for rule in RULES]
-        else ""
-    )
+    is_rule = option.removeprefix("--") in RULES
+    return f" --last {value}" if value.isdigit() and is_rule else ""
 
 
 def _number(option: str, value: str) -> str:
-    from asyncfin.model.selection import intended_count, is_ttm
+    from asyncfin import Annual, SelectionError, Trailing
+    from asyncfin.typing import Rule
 
-    is_window = option == "--trailing"
-    count = intended_count(value, months=is_window)
-    adds = (
-        "; a window lists periods and adds nothing up (--ttm does)"
-        if is_window and is_ttm(value)
-        else ""
-    )
-    return adds if count is None else f"{adds}: write {option} {count}"
+    try:
+        Trailing(value) if option == "--trailing" else Annual(last=value)  # type: ignore[arg-type]
+    except SelectionError as error:
+        match error.instead:
+            case Trailing(months=count) | Rule(last=count):
+                advice = error.problem.partition("; ")[2]
+                return f"{advice and '; '}{advice}: write {option} {count}"
+    return ""
 
 
 def _unused(words: list[str]) -> str:

@@ -7,7 +7,6 @@ from asyncfin.cli.exits import EntitiesFailedError
 from asyncfin.cli.streams import print_error
 from asyncfin.errors import AsyncfinError, SelectionError, ends_all
 from asyncfin.extraction.report import Failure
-from asyncfin.model.judge import complaint, named
 from asyncfin.read.several import nothing_of
 from asyncfin.table.comparison import Comparison
 
@@ -26,9 +25,9 @@ def check_all(comparison: Comparison, names: Names) -> None:
     if not any(map(len, comparison)):
         raise nothing_of(comparison)
     if unknown := comparison.unknown:
-        near = complaint(next(iter(comparison)).catalogue, unknown)
+        near = next(iter(comparison)).catalogue.explain(unknown)
         raise SelectionError(
-            f"none of the {entities} entities has {named(unknown)}; {near}",
+            f"none of the {entities} entities has all of the question; {near}",
             missing=unknown,
         )
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import count, islice, takewhile
 from typing import Any
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered
 from asyncfin.analysis.changes import (
@@ -37,8 +37,7 @@ from asyncfin.extraction.feed import (
 from asyncfin.extraction.place import Place
 from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.record import Record
-from asyncfin.model.catalogue import is_same_publication
-from asyncfin.model.selection import PeriodSelection, describe, without_last
+from asyncfin.model.selection import FiscalRange, PeriodSelection, Rule
 from asyncfin.optional import compute
 from asyncfin.table.arrow import empty_table
 from asyncfin.table.panel import Panel
@@ -79,16 +78,21 @@ def find_feed(
     return feed
 
 
+def _staying(periods: PeriodSelection) -> PeriodSelection:
+    """Return the selection of all periods of that kind, old ones too."""
+    return evolve(periods, last=None) if isinstance(periods, Rule) else FiscalRange()
+
+
 def refuse_moving(periods: PeriodSelection) -> None:
     """Raise ArgumentError for periods that move: rows that only left the window would
     count as vanished.
     """
     if periods.moves:
         raise ArgumentError(
-            f"history needs periods that stay, not {describe(periods)}, which each new "
+            f"history needs periods that stay, not {periods}, which each new "
             "one moves: choose the"
             " latest ones when you read",
-            instead=without_last(periods),
+            instead=_staying(periods),
         )
 
 
@@ -191,7 +195,7 @@ class FeedWriter:
         # when it was written.
         if (
             file is not None
-            and is_same_publication(str(file["dataset_id"]), last.dataset_id)
+            and str(file["dataset_id"]).lower() == last.dataset_id.lower()
             and not (ambiguous or last.ambiguous)
             and (table := self._feed.entity_table(entity_id)) is not None
         ):
@@ -399,7 +403,7 @@ def parts_in_effect(
             return file is None and part.expects == "pruned"
         dataset_id = part.publications[0].dataset_id
         return (
-            is_same_publication(str(file["dataset_id"]), dataset_id)
+            str(file["dataset_id"]).lower() == dataset_id.lower()
             and file.get("run") == part.file_run
         )
 

@@ -14,21 +14,19 @@ from msgspec import Struct
 
 from asyncfin import checks
 from asyncfin.errors import printable
-from asyncfin.model import suggest
 from asyncfin.model.frame import SearchResult, Tabular, rows_of
-from asyncfin.model.judge import Missing, judge
+from asyncfin.model.judge import Missing, complaint, judge
 from asyncfin.model.period import Period
-from asyncfin.model.scope import ScopePath, ScopeRef, format_path
-from asyncfin.model.search import Index, search
+from asyncfin.model.scope import ScopePath, ScopeRef
+from asyncfin.model.search import Index, close_metrics, search
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
     PeriodSelection,
     Resolved,
-    describe,
     nothing_selected,
     resolve,
 )
-from asyncfin.model.series import CatalogueSeries, Series, triple
+from asyncfin.model.series import CatalogueSeries, no_series, triple
 from asyncfin.words import counted, named_entity, spanned
 
 K = TypeVar("K", bound=Hashable)
@@ -36,11 +34,6 @@ Grouped: TypeAlias = dict[K, tuple[CatalogueSeries, ...]]
 
 # How many metrics a notebook shows.
 _SHOWN_METRICS = 200
-
-
-def written_triple(series: CatalogueSeries | Series) -> tuple[str, str, str]:
-    """Return the triple of a series with its path in the text form."""
-    return series.metric_id, series.reporting_group_id, format_path(series.scopes)
 
 
 def publication_id(dataset_id: str) -> str:
@@ -260,7 +253,7 @@ class Catalogue(Dataset, Tabular):
         # A list has no hash, so that it can't be looked up.
         place = self.places.get(series_id) if isinstance(series_id, str) else None
         if place is None:
-            raise suggest.no_series(series_id, self.series)
+            raise no_series(series_id, self.series)
         return self.series[place]
 
     @cached_property
@@ -296,12 +289,19 @@ class Catalogue(Dataset, Tabular):
         checks.instance_of(str)("text", text)
         return SearchResult(search(self, text, last_periods), self)
 
-    def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
+    def rows(self, select: Select | None = None) -> Iterator[dict[str, Any]]:
         return rows_of(self, self.series if select is None else self.select(select))
 
-    def select(self, select: Select) -> tuple[CatalogueSeries, ...]:
+    def select(
+        self, select: Select, *, allow_missing: bool = False
+    ) -> tuple[CatalogueSeries, ...]:
         """Return the series that a Select means here, in catalogue order; none only of
         an empty catalogue.
+
+        Args:
+            select: the choice.
+            allow_missing: whether to ignore what the catalogue does not have. Then the
+                result may be empty.
 
         Raises:
             SelectionError: this catalogue has nothing of the Select, or not all of it.
@@ -310,7 +310,8 @@ class Catalogue(Dataset, Tabular):
         """
         check_select(select)
         judged = judge(self, select)
-        if (error := judged.error()) is not None:
+        error = None if allow_missing else judged.error()
+        if error is not None:
             raise error
         return judged.series
 
@@ -328,6 +329,19 @@ class Catalogue(Dataset, Tabular):
         check_select(select)
         return judge(self, select).missing
 
+    def explain(self, missing: Missing) -> str:
+        """Return a sentence about missing names, with close matches.
+
+        Args:
+            missing: names by field, as `missing` and `SelectionError.missing` have
+                them.
+        """
+        return complaint(self, missing)
+
+    def close_metrics(self, name: str) -> list[str]:
+        """Return up to three metric ids that a name probably means, the best first."""
+        return close_metrics(self, name)
+
     def resolve(self, periods: PeriodSelection) -> Resolved:
         """Return the periods to request: rules and open ends resolved against the
         catalogue's periods.
@@ -337,7 +351,7 @@ class Catalogue(Dataset, Tabular):
         """
         if (resolved := resolve(periods, self.periods)) is not None:
             return resolved
-        has = f"periods: {named_entity(self)} has none of {describe(periods)}; it has"
+        has = f"periods: {named_entity(self)} has none of {periods}; it has"
         raise nothing_selected(has, self.periods, periods)
 
     def __str__(self) -> str:

@@ -11,7 +11,7 @@ from attrs import frozen
 
 from asyncfin.errors import printable, shorten, shorten_middle
 from asyncfin.model.scope import ScopePath, format_path
-from asyncfin.model.search import Match, Rank
+from asyncfin.model.search import Match, Rank, SearchGroup, group_matches
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries
 from asyncfin.optional import library, pa
@@ -120,15 +120,12 @@ COLUMNS = (
 
 def rows_of(
     catalogue: Any, series: Sequence[CatalogueSeries]
-) -> Iterator[tuple[Any, ...]]:
-    """Return the row of each of some series of a catalogue, with the entries of
-    `COLUMNS`.
-    """
-    return zip(*(column.read(catalogue, series) for column in COLUMNS), strict=True)
-
-
-# The types of cells that have several entries, which a line of CSV does not have.
-LISTS = ("words", "scopes", "sources")
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of each series of a catalogue, with the entries of `COLUMNS`."""
+    names = [column.name for column in COLUMNS]
+    entries = (column.read(catalogue, series) for column in COLUMNS)
+    for row in zip(*entries, strict=True):
+        yield dict(zip(names, row, strict=True))
 
 
 @cache
@@ -152,9 +149,9 @@ def arrow_type(name: str) -> Any:
 class Tabular:
     """The tables of a `Catalogue`: a row for each series."""
 
-    def rows(self, select: Select | None = None) -> Iterator[tuple[Any, ...]]:
-        """Yield the row of each series that a Select means, with the columns of
-        `to_arrow`.
+    def rows(self, select: Select | None = None) -> Iterator[dict[str, Any]]:
+        """Yield a row for each series that a Select means: the cells of `to_arrow` by
+        column.
         """
         raise NotImplementedError
 
@@ -219,6 +216,15 @@ class SearchResult(tuple[CatalogueSeries, ...]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.matches, self._catalogue)
+
+    @staticmethod
+    def group(results: Iterable[SearchResult]) -> list[SearchGroup]:
+        """Return the metrics and scope paths of searches in different catalogues, best
+        first.
+
+        Those that are only described or close are dropped if a catalogue has others.
+        """
+        return group_matches(result.matches for result in results)
 
     @property
     def close(self) -> bool:
@@ -297,16 +303,9 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         )
 
 
-def _table(rows: Iterable[tuple[Any, ...]]) -> pyarrow.Table:
-    entries = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+def _table(rows: Iterable[dict[str, Any]]) -> pyarrow.Table:
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in COLUMNS])
-    table: pyarrow.Table = pa.Table.from_arrays(
-        [
-            pa.array(each, kind)
-            for each, kind in zip(entries, schema.types, strict=True)
-        ],
-        schema=schema,
-    )
+    table: pyarrow.Table = pa.Table.from_pylist(list(rows), schema)
     return table
 
 

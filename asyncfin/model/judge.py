@@ -19,9 +19,8 @@ from typing import Any, Protocol, TypeAlias
 
 from attrs import field, frozen
 
-from asyncfin import checks
+from asyncfin import checks, suggest
 from asyncfin.errors import SelectionError, printable, shorten
-from asyncfin.model import suggest
 from asyncfin.model.scope import ScopePath, format_path
 from asyncfin.model.search import Searchable, close_metrics
 from asyncfin.model.select import Select, Wanted
@@ -554,7 +553,7 @@ def _complaint(catalogue: CatalogueView, name: str, values: tuple[str, ...]) -> 
         return f"no {criterion.noun} {_quoted(values)}{suggest.all_of(existing)}"
     explained = []
     for value in values[:_EXPLAINED]:
-        close = close_metrics([catalogue], value) if name == "metric_ids" else None
+        close = close_metrics(catalogue, value) if name == "metric_ids" else None
         explained.append(suggest.quoted(value, existing, close))
     return (
         f"no {criterion.noun} {listed([*explained, *map(repr, values[_EXPLAINED:])])}"

@@ -177,15 +177,26 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
         follows.
 
         Raises:
-            SelectionError: the text is not the label of a period.
+            SelectionError: the text is not the label of a period. Its `instead` is the
+                label that was probably meant.
         """
         if not isinstance(label, str) or (period := read_label(label)) is None:
+            intended = intended_period(label)
             raise SelectionError(
                 "period must be a label such as FY2024, FY2024-Q3, FY2024-H1, "
-                "FY2024-9M or FY2024-11-05M,"
-                f" not {checks.short_repr(label)}{period_hint(label)}"
+                f"FY2024-9M or FY2024-11-05M, not {checks.short_repr(label)}",
+                instead=intended and intended.label,
             )
         return period
+
+    @classmethod
+    def ending(cls, fiscal_end: int, months: int = 0) -> Period:
+        """Return the period of a length that ends in a month, counted as
+        `fiscal_end`.
+        """
+        # Month 12 must not become month 0 of the next year.
+        year, index = divmod(fiscal_end - 1, 12)
+        return cls(year, index + 1, months)
 
 
 # \d{2,10}: at least two digits, as `label` writes them, and no more than 32 bits can
@@ -205,15 +216,6 @@ def read_label(text: str) -> Period | None:
     return (
         period if period is not None and period.label in (text, f"FY{text}") else None
     )
-
-
-def period_ending(fiscal_end: int, months: int = 0) -> Period:
-    """Return the period of a length that ends in a month, counted as
-    `Period.fiscal_end` is.
-    """
-    # Month 12 must not become month 0 of the next year.
-    year, index = divmod(fiscal_end - 1, 12)
-    return Period(year, index + 1, months)
 
 
 def fiscal_month(period: Period) -> str:

@@ -1,8 +1,7 @@
 """One request's selection, with the caps of spec 4.3 and 8."""
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Sized
 from functools import partial
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from attrs import field, frozen
@@ -21,10 +20,6 @@ MAX_REPORTING_GROUP_IDS = 50
 MAX_PAGE_SIZE = 100
 ValueVersion: TypeAlias = Literal["original", "latest_restated"]
 VALUE_VERSIONS: tuple[ValueVersion, ...] = ("original", "latest_restated")
-# What people read.
-VERSION_WORDS: Mapping[str, str] = MappingProxyType(
-    {"original": "as first reported", "latest_restated": "as last restated"}
-)
 # Which requests a bucket grants first when several wait.
 Lane: TypeAlias = Literal["interactive", "bulk"]
 LANES: tuple[Lane, ...] = ("interactive", "bulk")

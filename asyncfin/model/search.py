@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
-from asyncfin.model.series import CatalogueSeries, is_consolidated
-from asyncfin.model.suggest import LONGEST, SAME, alike
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.synonyms import ALIKE, MEANINGS
+from asyncfin.suggest import LONGEST, SAME, alike
 
 Words: TypeAlias = frozenset[str]
 
@@ -474,7 +474,7 @@ def search(
             rank > Rank.MEANING,
             one.series_id in ended,
             rank,
-            not is_consolidated(one),
+            not one.is_consolidated,
             path.has_ended,
             sum(word not in name.words for word in query.weak)
             + sum(
@@ -493,7 +493,7 @@ def search(
     ]
 
 
-class Found(Struct, frozen=True):
+class SearchGroup(Struct, frozen=True):
     """A metric and a scope path that words mean in some catalogues.
 
     Attributes:
@@ -512,12 +512,12 @@ class Found(Struct, frozen=True):
     ended: Period | None = None
 
 
-def group_matches(results: Iterable[Iterable[Match]]) -> list[Found]:
+def group_matches(results: Iterable[Iterable[Match]]) -> list[SearchGroup]:
     """Return the metrics and paths that were found in some catalogues, best first.
 
     Those that are only described or close are dropped if a catalogue has others.
     """
-    groups: dict[tuple[str, ScopePath], Found] = {}
+    groups: dict[tuple[str, ScopePath], SearchGroup] = {}
     matches = [
         (
             match.rank > Rank.MEANING,
@@ -533,7 +533,7 @@ def group_matches(results: Iterable[Iterable[Match]]) -> list[Found]:
         series = match.series
         key = series.metric_id, series.scopes
         if key not in groups:
-            groups[key] = Found(match.rank, *key, [], match.ended)
+            groups[key] = SearchGroup(match.rank, *key, [], match.ended)
         groups[key].series.append((position, series))
     best = min((group.rank for group in groups.values()), default=Rank.EXACT)
     worst = max(best, Rank.ALIAS)
@@ -621,9 +621,7 @@ def _close(catalogue: Searchable, query: _Query) -> dict[int, Rank]:
     }
 
 
-def close_metrics(
-    catalogues: Sequence[Searchable], name: str, most: int = 3
-) -> list[str]:
+def close_metrics(catalogue: Searchable, name: str, most: int = 3) -> list[str]:
     """Return the metric ids that an unknown one probably means, the best first.
 
     First those that differ in case only or are spelt alike, then the first of a search
@@ -632,10 +630,7 @@ def close_metrics(
     if len(name) > LONGEST:
         return []
     folded: dict[str, list[str]] = {}
-    metric_ids = dict.fromkeys(
-        metric for listed in catalogues for metric in listed.by_metric
-    )
-    for metric_id in metric_ids:
+    for metric_id in catalogue.by_metric:
         folded.setdefault(metric_id.casefold(), []).append(metric_id)
     alike_names = alike(name.strip().casefold(), folded, most, SAME)
     close = dict.fromkeys(
@@ -644,8 +639,7 @@ def close_metrics(
     # Of "us-gaap:Revenue" the last part is what is meant.
     words = re.split("[:/]", name)[-1]
     if words_of(words):
-        matches = [match for listed in catalogues for match in search(listed, words)]
-        for match in sorted(matches, key=lambda match: match.rank):
+        for match in search(catalogue, words):
             close[match.series.metric_id] = None
             if len(close) >= most:
                 break

@@ -5,7 +5,7 @@ and of people.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
 
 from attrs import Attribute, Converter, evolve, field, frozen
@@ -17,7 +17,6 @@ from asyncfin.model.period import (
     Period,
     fiscal_month,
     intended_period,
-    period_ending,
     period_hint,
     read_label,
 )
@@ -66,7 +65,7 @@ def _bound(
     # extractions contain.
     if not start or (whole_years and value.duration_months <= value.end_month):
         return Period(value.year, value.end_month, 0)
-    return period_ending(max(value.fiscal_start, _FIRST_MONTH))
+    return Period.ending(max(value.fiscal_start, _FIRST_MONTH))
 
 
 def _start(value: Bound | None, self_: Any) -> Period | None:
@@ -132,7 +131,7 @@ def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) 
 
 
 @checks.explained(_one_collection)
-@frozen
+@frozen(repr=False)
 class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
 
@@ -150,10 +149,12 @@ class Exact:
 
     periods: tuple[Period, ...] = field(converter=_distinct_periods)
 
-    def code(self) -> str:
-        """Return the Python of this selection."""
+    def __repr__(self) -> str:
         labels = [period.label for period in self.periods]
         return f"Exact({labels if len(labels) > 1 else repr(labels[0])})"
+
+    def __str__(self) -> str:
+        return f"exactly {listed([period.label for period in self.periods])}"
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
         """Return these periods, so that every selection but `Trailing` can be resolved.
@@ -184,7 +185,7 @@ def _start_and_end(name: str, args: checks.Arguments, kwargs: checks.Keywords) -
 
 
 @checks.explained(_start_and_end)
-@frozen
+@frozen(repr=False)
 class _Bounded:
     """Periods between two ends."""
 
@@ -203,8 +204,7 @@ class _Bounded:
         """Return whether a period is of the kind that is selected, whatever its end."""
         raise NotImplementedError
 
-    def code(self) -> str:
-        """Return the Python of this selection, such as ``Annual(last=2)``."""
+    def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._arguments())})"
 
     def _arguments(self) -> list[str]:
@@ -212,6 +212,16 @@ class _Bounded:
         return [
             each for each in (start, end if start or not end else f"end={end}") if each
         ]
+
+    def _ends(self) -> str:
+        """Return the ends as a clause for people; "" without any."""
+        first = self.start and fiscal_month(self.start)
+        last = self.end and fiscal_month(self.end)
+        if first and last:
+            return f" that end from {first} to {last}"
+        if first:
+            return f" that end in {first} or later"
+        return f" that end in {last} or earlier" if last else ""
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         """Return those of the periods that are selected, oldest first."""
@@ -273,7 +283,7 @@ def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
 
 def _unresolved(selection: Exact | _Bounded, union: Iterable[Period]) -> SelectionError:
     return nothing_selected(
-        f"periods: no catalogue has any of {describe(selection)}; there are",
+        f"periods: no catalogue has any of {selection}; there are",
         union,
         selection,
     )
@@ -302,6 +312,11 @@ class FiscalRange(_Bounded):
 
     def admits(self, period: Period) -> bool:
         return True
+
+    def __str__(self) -> str:
+        if self.start is None and self.end is None:
+            return "all periods"
+        return f"the periods{self._ends()}"
 
 
 _IN_MONTHS = {
@@ -361,7 +376,7 @@ def _check_window(_: object, attribute: Attribute[int], value: object) -> None:
 
 
 @checks.explained(_months)
-@frozen
+@frozen(repr=False)
 class Trailing:
     """The last months up to the latest period with a value in a selected series (spec
     4.3, ``trailing``).
@@ -380,9 +395,11 @@ class Trailing:
 
     months: int = field(validator=_check_window)
 
-    def code(self) -> str:
-        """Return the Python of this selection."""
+    def __repr__(self) -> str:
         return f"Trailing({self.months})"
+
+    def __str__(self) -> str:
+        return f"the last {counted(self.months, 'month')}"
 
     def contains(self, period: Period, anchor: Period) -> bool:
         """Return whether a period is in the window that ends at the anchor, whatever
@@ -405,13 +422,18 @@ class Trailing:
 _how_many = checks.whole_number(1, 9_999).as_selection_error()
 
 
-def _last_hint(value: object) -> str:
+def _check_last(rule: Rule, attribute: Attribute[int], value: object) -> None:
+    if value is None or _how_many.holds(value):
+        return
     count = intended_count(value)
-    return f"; write last={count}" if _how_many.holds(count) else ""
+    raise SelectionError(
+        f"last must be {_how_many.wanted} or None, not {checks.short_repr(value)}",
+        instead=evolve(rule, last=count) if _how_many.holds(count) else None,
+    )
 
 
 @checks.explained(_latest)
-@frozen
+@frozen(repr=False)
 class Rule(_Bounded):
     """Periods of one length, found in the catalogue at every planning: the base of the
     rules.
@@ -434,9 +456,7 @@ class Rule(_Bounded):
     kind: ClassVar[str]
     name: ClassVar[str]
 
-    last: int | None = field(
-        default=None, validator=evolve(_how_many.optional(), hint=_last_hint).field
-    )
+    last: int | None = field(default=None, validator=_check_last)
 
     @property
     def moves(self) -> bool:
@@ -455,6 +475,11 @@ class Rule(_Bounded):
 
     def _arguments(self) -> list[str]:
         return [*super()._arguments(), *([f"last={self.last}"] if self.last else [])]
+
+    def __str__(self) -> str:
+        if self.last:
+            return f"the last {counted(self.last, self.kind)}{self._ends()}"
+        return f"all {self.kind}s{self._ends()}"
 
 
 class Annual(Rule):
@@ -495,37 +520,20 @@ class HalfYearly(Rule):
     name = "half-yearly"
 
 
-RULES: tuple[type[Rule], ...] = (Annual, Quarterly, HalfYearly)
+# The rules by their names.
+RULES: Mapping[str, type[Rule]] = {
+    rule.name: rule for rule in (Annual, Quarterly, HalfYearly)
+}
 
 Resolved: TypeAlias = Exact | FiscalRange | Trailing
 PeriodSelection: TypeAlias = Resolved | Rule
-
-
-def rule_of(
-    name: str,
-    start: Bound | None = None,
-    end: Bound | None = None,
-    last: int | None = None,
-) -> Rule:
-    """Return the rule with a name, such as ``"annual"``.
-
-    Raises:
-        SelectionError: there is no such rule, or an argument is not as described there.
-    """
-    for rule in RULES:
-        if rule.name == name:
-            return rule(start, end, last)
-    names = either([repr(rule.name) for rule in RULES])
-    raise SelectionError(
-        f"the name of a rule must be {names}, not {checks.short_repr(name)}"
-    )
 
 
 def class_names(*kinds: type, word: str = "or") -> str:
     """Return selections and the rules as a list for messages: ``Exact, Annual,
     Quarterly or HalfYearly``.
     """
-    return either([kind.__name__ for kind in (*kinds, *RULES)], word)
+    return either([kind.__name__ for kind in (*kinds, *RULES.values())], word)
 
 
 def check_period_selection(selection: object) -> None:
@@ -570,7 +578,7 @@ def intended_selection(value: object) -> PeriodSelection | None:
     Values are labels or periods without a selection, words such as "last 4 quarters" or
     "5y", or the class in place of an object.
     """
-    kinds: tuple[type[FiscalRange | Rule], ...] = (*RULES, FiscalRange)
+    kinds: tuple[type[FiscalRange | Rule], ...] = (*RULES.values(), FiscalRange)
     if (kind := next((each for each in kinds if each is value), None)) is not None:
         return kind()
     given = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
@@ -602,15 +610,6 @@ def _in_words(text: str) -> PeriodSelection | None:
     return rule(last=count or (1 if latest else None))
 
 
-def without_last(selection: PeriodSelection) -> PeriodSelection:
-    """Return the selection of all periods of that kind, old ones too: it does not
-    move.
-    """
-    if isinstance(selection, Trailing):
-        return FiscalRange()
-    return evolve(selection, last=None) if isinstance(selection, Rule) else selection
-
-
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
     """Return what to request, given the periods of a catalogue; None where none of them
     is selected.
@@ -631,7 +630,7 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
             known = sorted(period.fiscal_end for period in periods)
             if not known:
                 return None
-            first, last = period_ending(known[0]), period_ending(known[-1])
+            first, last = Period.ending(known[0]), Period.ending(known[-1])
             start, end = start or first, end or last
             # A range outside the catalogue's periods would cost a request and contain
             # nothing.
@@ -720,34 +719,3 @@ def _other_kind(
         f" {spanned(others)}"
     )
     return clause, Exact(meant[-(selection.last or _FEW) :]) if meant else None
-
-
-def describe(selection: Any) -> str:
-    """Return a period selection as a short line for people."""
-    match selection:
-        case Exact(periods=periods):
-            return f"exactly {listed([period.label for period in periods])}"
-        case Trailing(months=months):
-            return f"the last {counted(months, 'month')}"
-        case FiscalRange(start=None, end=None):
-            return "all periods"
-        case FiscalRange(start=start, end=end):
-            return f"the periods{_that_end(start, end)}"
-        case Rule(start=start, end=end, last=last, kind=kind):
-            which = f"the last {counted(last, kind)}" if last else f"all {kind}s"
-            return f"{which}{_that_end(start, end)}"
-    return repr(selection)
-
-
-def _that_end(start: Period | None, end: Period | None) -> str:
-    """Return the fiscal ends between which periods lie as a clause; "" without any."""
-    first, last = (point and fiscal_month(point) for point in (start, end))
-    if first and last:
-        return f" that end from {first} to {last}"
-    return (
-        f" that end in {first} or later"
-        if first
-        else f" that end in {last} or earlier"
-        if last
-        else ""
-    )

@@ -1,6 +1,6 @@
 """The series of a catalogue (spec 2.3) and of a query result (spec 2.4)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import compress
 from operator import attrgetter, call
 from types import MappingProxyType
@@ -8,12 +8,13 @@ from types import MappingProxyType
 from attrs import field, frozen
 from msgspec import Struct
 
+from asyncfin import suggest
 from asyncfin.checks import short_repr
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.period import Period, period_hint
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.model.value import Value, shown_text
-from asyncfin.words import counted, spanned
+from asyncfin.words import counted, listed, spanned
 
 
 class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):
@@ -42,12 +43,25 @@ class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):
     number_format: str = ""
     period_meaning: str = ""
 
+    @property
+    def scope_path(self) -> str:
+        """The scope path in its text form."""
+        return format_path(self.scopes)
+
+    @property
+    def is_consolidated(self) -> bool:
+        """Whether it is of the whole entity, by its basis."""
+        return self.basis.casefold() == "consolidated"
+
+    @property
+    def further_description(self) -> str:
+        """The description; empty if it only repeats the label."""
+        return "" if self.description == self.label else self.description
+
     def __repr__(self) -> str:
-        path = format_path(self.scopes)
         return printable(
             f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), "
-            f"{path or 'no scopes'},"
-            f" {self.reporting_group_id}>"
+            f"{self.scope_path or 'no scopes'}, {self.reporting_group_id}>"
         )
 
 
@@ -107,14 +121,21 @@ def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
     return format_path(found) if name == "scopes" else found
 
 
-def is_consolidated(series: CatalogueSeries) -> bool:
-    """Return whether a series is of the whole entity, by its basis."""
-    return series.basis.casefold() == "consolidated"
-
-
-def further_description(series: CatalogueSeries) -> str:
-    """Return the description of a series; "" if it is only the label again."""
-    return "" if series.description == series.label else series.description
+def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
+    """Return the error for a key that is not a series_id; of a metric's id, it names
+    the metric's series.
+    """
+    if not isinstance(key, str):
+        return KeyError(f"no series {short_repr(key)}: the key is a series_id")
+    if of_metric := [each.series_id for each in series if each.metric_id == key]:
+        return KeyError(
+            f"no series {key!r}; of that metric there are {listed(of_metric, 5)}"
+        )
+    ids = [each.series_id for each in series]
+    named = suggest.quoted(key, ids)
+    return KeyError(
+        f"no series {named}{suggest.all_of(ids) if named == short_repr(key) else ''}"
+    )
 
 
 # Not slotted: `values` are kept in the dictionary of an object that is otherwise
@@ -161,6 +182,11 @@ class Series:
     _version: str = field(
         default="", repr=False, eq=False
     )  # of a panel, the requested value version
+
+    @property
+    def scope_path(self) -> str:
+        """The scope path in its text form."""
+        return format_path(self.scopes)
 
     @property
     def values(self) -> tuple[Value | None, ...]:

@@ -20,7 +20,7 @@ from attrs import field, frozen
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
-from asyncfin.model.selection import FiscalRange, Resolved, Trailing, describe, resolve
+from asyncfin.model.selection import FiscalRange, Resolved, Trailing, resolve
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.cells import Cells, CrossProduct, SeriesByCell, lower_bound
 from asyncfin.plan.grow import grow
@@ -126,7 +126,7 @@ class Plan:
 
     def __str__(self) -> str:
         foreign = sum(len(batch.matched) - len(batch.home) for batch in self.batches)
-        periods = describe(self.question.periods)
+        periods = str(self.question.periods)
         batches, requests = (
             counted(len(self.batches), "batch", "batches"),
             counted(self.requests, "request"),

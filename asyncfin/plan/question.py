@@ -18,7 +18,6 @@ from asyncfin.model.selection import (
     PeriodSelection,
     Resolved,
     check_period_selection,
-    describe,
     is_open,
     resolve,
 )
@@ -145,4 +144,4 @@ def _missing_periods(catalogue: Catalogue, periods: PeriodSelection) -> tuple[st
     if isinstance(periods, Exact):
         listed = set(catalogue.periods)
         return tuple(each.label for each in periods.periods if each not in listed)
-    return () if _has_periods(catalogue, periods) else (describe(periods),)
+    return () if _has_periods(catalogue, periods) else (str(periods),)

@@ -19,7 +19,6 @@ from asyncfin.model.selection import (
     FiscalRange,
     Resolved,
     Trailing,
-    describe,
     resolve,
 )
 from asyncfin.model.series import IDENTITY, CatalogueSeries, triple
@@ -149,7 +148,7 @@ class Stitch:
             raise MalformedAnswerError(
                 f"series {_first_at(wanted, period)} has a value at {period}, outside "
                 "of"
-                f" {describe(asked)} @ $.series"
+                f" {asked} @ $.series"
                 for period in sorted(outside)
             )
         self.publication.record_listed(self.plan.question.value_version, places, asked)

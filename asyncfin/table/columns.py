@@ -13,8 +13,9 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 import msgspec
 from attrs import frozen
 
+from asyncfin import suggest
 from asyncfin.errors import SelectionError
-from asyncfin.model import frame, suggest
+from asyncfin.model import frame
 from asyncfin.model.frame import SeriesColumn
 from asyncfin.model.period import Period
 from asyncfin.model.series import COLUMN_OF, CatalogueSeries

@@ -15,7 +15,6 @@ from attrs import evolve, frozen
 
 from asyncfin.errors import shorten
 from asyncfin.model.period import Period
-from asyncfin.model.series import is_consolidated
 from asyncfin.table import notes
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
@@ -94,7 +93,7 @@ class SeriesNames:
         for it.
         """
         label = "" if "series" in self.heads else self.shared.get("series", "")
-        is_part = not all(is_consolidated(row.series) for row in self.texts)
+        is_part = not all(row.series.is_consolidated for row in self.texts)
         scopes = (
             self.shared.get("scopes", "")
             if is_part and "scopes" not in self.heads

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, groupby, pairwise
 
-from asyncfin.model.period import Period, period_ending
+from asyncfin.model.period import Period
 from asyncfin.model.selection import unusual_years
 from asyncfin.words import counted, listed as listed_texts, spanned
 
@@ -89,7 +89,7 @@ def _runs(
     before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]
 ) -> Iterator[GapRun]:
     between = (
-        period_ending(end, before.duration_months)
+        Period.ending(end, before.duration_months)
         for end in range(before.fiscal_end + step, after.fiscal_end, step)
     )
     for is_missing, run in groupby(

@@ -11,7 +11,6 @@ from attrs import evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, shorten
-from asyncfin.model import suggest
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
@@ -23,7 +22,7 @@ from asyncfin.model.selection import (
     Trailing,
     class_names,
 )
-from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.model.series import CatalogueSeries, Series, no_series
 from asyncfin.table import document, frames
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
@@ -270,7 +269,7 @@ class Panel:
                 f"no series {key!r}: a period is the second key, "
                 f"panel[series_id][{hint}]"
             )
-        raise suggest.no_series(key, self._grid.series)
+        raise no_series(key, self._grid.series)
 
     def _ipython_key_completions_(self) -> list[str]:
         """Return the series ids, which notebooks offer for ``panel["``."""

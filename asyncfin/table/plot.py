@@ -20,7 +20,6 @@ from attrs import frozen
 from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten
 from asyncfin.model.period import Period
-from asyncfin.model.query import VERSION_WORDS
 from asyncfin.optional import library
 from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
@@ -28,7 +27,7 @@ from asyncfin.table.grid import Grid
 from asyncfin.table.notes import descriptions, shortened
 from asyncfin.table.rows import Line, Row, colours_of, rows_of, tick_text
 from asyncfin.table.why import Result
-from asyncfin.words import listed, spanned
+from asyncfin.words import VERSION_WORDS, listed, spanned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

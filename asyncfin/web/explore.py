@@ -21,7 +21,6 @@ from asyncfin.client import Client, publications_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
 from asyncfin.events import Event, RequestFinished
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import judge, without_periods
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.series import CatalogueSeries
@@ -509,12 +508,8 @@ class _Pages:
         series = sum(len(plan.series) for plan in plans)
         # Each company has what it has; of a single one that has nothing the error says
         # what is wrong.
-        if (
-            not series
-            and len(catalogues) == 1
-            and (error := judge(catalogues[0], select).error())
-        ):
-            raise error
+        if not series and len(catalogues) == 1:
+            catalogues[0].select(select)
         return {"series": series, "requests": sum(plan.requests for plan in plans)}
 
     async def _read(self, question: Question) -> "_Received":
@@ -602,11 +597,12 @@ class _Pages:
                     f"{name} could not be read when these values were requested."
                 )
             for one in received.comparisons:
-                missing = without_periods(one.missing.get(entity_id, {}))
+                missing = one.missing.get(entity_id, {})
                 lines += [
                     f"{name} does not have "
                     f"{listed([words.get(each, each) for each in ids])}."
-                    for ids in missing.values()
+                    for field, ids in missing.items()
+                    if field != "periods"
                 ]
         return list(dict.fromkeys(lines))
 

@@ -13,7 +13,6 @@ from attrs import field, frozen
 from asyncfin.errors import AsyncfinError, printable
 from asyncfin.extraction.as_of import feed_at
 from asyncfin.extraction.latest import LatestChanges, latest_changes
-from asyncfin.model.catalogue import is_same_publication, written_triple
 from asyncfin.model.period import Period
 from asyncfin.model.series import Series
 from asyncfin.table.notes import entity_names
@@ -121,7 +120,7 @@ def _marks(
         name, changes = names[entity_id], latest.get(entity_id)
         if changes is None:
             notes.append(f"{name} is not in the change feed.")
-        elif not is_same_publication(changes.dataset_id, own[0].dataset.dataset_id):
+        elif not own[0].dataset.is_publication(changes.dataset_id):
             notes.append(
                 f"{name}: the change feed ends with another publication, so changes "
                 "are not marked."
@@ -152,7 +151,8 @@ def _changed(
     """
     by_triple: dict[Triple, list[Series]] = {}
     for series in panel:
-        by_triple.setdefault(written_triple(series), []).append(series)
+        triple = series.metric_id, series.reporting_group_id, series.scope_path
+        by_triple.setdefault(triple, []).append(series)
     for row in rows:
         triple = row["metric_id"], row["reporting_group_id"], row["scope_path"]
         if triple not in wanted or row["asked_version"] != panel.value_version:

@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, quote, unquote
 
 from attrs import frozen
 
+from asyncfin import typing
 from asyncfin.errors import SelectionError
-from asyncfin.model import selection
-from asyncfin.model.catalogue import Catalogue, written_triple
+from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.model.selection import (
@@ -17,9 +17,8 @@ from asyncfin.model.selection import (
     FiscalRange,
     PeriodSelection,
     Trailing,
-    rule_of,
 )
-from asyncfin.model.series import CatalogueSeries, triple
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.panel import Panel
 from asyncfin.table.rows import POWERS
 from asyncfin.web.views import (
@@ -34,7 +33,7 @@ from asyncfin.web.views import (
 from asyncfin.words import Unit
 
 RULES = {
-    **{rule.name: f"the last {rule.kind}s" for rule in selection.RULES},
+    **{name: f"the last {rule.kind}s" for name, rule in typing.RULES.items()},
     "trailing": "the last months, all durations",
     "range": "fiscal years from ... to ...",
     "all": "all periods",
@@ -215,7 +214,8 @@ class Question:
         words: dict[str, str] = {}
         for wanted in self.select(catalogues[0]).picked or ():
             for catalogue in catalogues:
-                for series in catalogue.by_triple.get(triple(wanted), ()):
+                triple = wanted.metric_id, wanted.reporting_group_id, wanted.scopes
+                for series in catalogue.by_triple.get(triple, ()):
                     if wanted.series_id in (None, series.series_id):
                         scopes = catalogue.scope_names(series.scopes)
                         group = catalogue.by_group[series.reporting_group_id].name
@@ -346,8 +346,9 @@ class Question:
             raise SelectionError(
                 f"there is no period rule {self.rule[:80]!r}: choose one of {choose}"
             )
-        noun = rule_of(self.rule).kind.split()[-1]
-        return rule_of(self.rule, last=_whole(f"how many {noun}s", self.last))
+        rule = typing.RULES[self.rule]
+        noun = rule.kind.split()[-1]
+        return rule(last=_whole(f"how many {noun}s", self.last))
 
     def python(self, catalogue: Catalogue) -> str:
         """Return a program that requests the same and prints the same texts. It
@@ -356,7 +357,7 @@ class Question:
         Args:
             catalogue: of the first company.
         """
-        rule = self.periods.code()
+        rule = repr(self.periods)
         names = ", ".join(sorted(["Client", "Select", type(self.periods).__name__]))
         select = f"select = Select.from_json(\n    {self._json(catalogue)!r}\n)"
         if len(self.companies) == 1:
@@ -406,9 +407,9 @@ asyncio.run(main())
 def problem_of(error: SelectionError) -> str:
     """Return an error's text with what to choose on the page, instead of Python."""
     match error.instead:
-        case selection.FiscalRange(start=None, end=None):
+        case FiscalRange(start=None, end=None):
             return f'{error.problem}; choose "{RULES["all"]}"'
-        case selection.Rule(start=None, end=None, name=name, last=int(last)):
+        case typing.Rule(start=None, end=None, name=name, last=int(last)):
             return f'{error.problem}; choose "{RULES[name]}", {last}'
         case Trailing(months=months):
             return f'{error.problem}; choose "{RULES["trailing"]}", {months}'
@@ -420,8 +421,9 @@ def row_text(catalogue: Catalogue, series: CatalogueSeries) -> str:
 
     The series id follows where the catalogue has several series of that triple.
     """
-    parts = list(written_triple(series))
-    if len(catalogue.by_triple[triple(series)]) > 1:
+    parts = [series.metric_id, series.reporting_group_id, series.scope_path]
+    triple = series.metric_id, series.reporting_group_id, series.scopes
+    if len(catalogue.by_triple[triple]) > 1:
         parts.append(series.series_id)
     return "/".join(quote(each, safe="=|, ") for each in parts)
 

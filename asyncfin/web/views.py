@@ -18,9 +18,8 @@ from attrs import field, frozen
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
-from asyncfin.model.query import VERSION_WORDS
 from asyncfin.model.scope import parse_path
-from asyncfin.model.series import CatalogueSeries, further_description
+from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
 from asyncfin.table.panel import Panel
@@ -30,7 +29,7 @@ from asyncfin.table.rows import (
     Row as ShownRow,
     colours_of,
 )
-from asyncfin.words import Unit, counted, listed
+from asyncfin.words import VERSION_WORDS, Unit, counted, listed
 
 VIEWS = {
     "values": "values",
@@ -280,7 +279,7 @@ def row_of(
         " / ".join(catalogue.scope_names(series.scopes)),
         catalogue.by_group[series.reporting_group_id].name,
         VERSION_WORDS[panel.value_version],
-        further_description(series),
+        series.further_description,
     )
     return Row(panel, read or panel, shown, *map(printable, words))
 

@@ -41,7 +41,7 @@ MISTAKES = [
     ("query E --trailing 12M", "write --trailing 12"),
     ("query E --trailing 2y", "write --trailing 24"),
     ("query E --trailing 1.5", "--trailing must be a whole number"),
-    ("query E --trailing TTM", "adds nothing up (--ttm does): write --trailing 12"),
+    ("query E --trailing TTM", "adds nothing up (`last_twelve_months`, --ttm, does): write --trailing 12"),
     ("query E --ltm", "--ttm"),
     ("query E --ttm --annual", "--ttm requests all periods: leave out"),
     ("query E --ttm --plot x.png", "--ttm and --plot exclude each other"),

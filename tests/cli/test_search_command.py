@@ -121,7 +121,11 @@ def test_catalogue_of_several_entities_as_csv_and_json(command: Command) -> None
     ("arguments", "code", "said"),
     [
         ([ENTITY, RATIOS_ENTITY, "--metric", "Debt"], 0, ""),
-        ([ENTITY, RATIOS_ENTITY, "--metric", "Gold"], 2, "none of the 2 entities has metric_ids 'Gold'"),
+        (
+            [ENTITY, RATIOS_ENTITY, "--metric", "Gold"],
+            2,
+            "none of the 2 entities has anything of the selection",
+        ),
         ([ENTITY, UNKNOWN_ID, "--metric", "Debt"], 1, "1 of 2 entities failed"),
         ([ENTITY, RATIOS_ENTITY, "--descriptions"], 2, "--descriptions is for one entity"),
         ([], 2, "no entity is given"),

@@ -20,7 +20,6 @@ from asyncfin.model.selection import (
     Rule,
     Trailing,
     check_period_selection,
-    describe,
     resolve,
 )
 
@@ -153,7 +152,7 @@ def test_a_field_that_is_no_whole_number_in_range_is_refused(field: str, value: 
 def test_the_repr_of_a_period_is_short_and_can_be_pasted() -> None:
     """Printed lists contain it many times."""
     assert repr(Period(2024, 9, 3)) == "Period(2024, 9, 3)"
-    assert repr(Exact("FY2024")) == "Exact(periods=(Period(2024, 12, 12),))"
+    assert repr(Exact("FY2024")) == "Exact('FY2024')"
 
 
 @pytest.mark.parametrize(
@@ -380,7 +379,7 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
 )
 def test_a_selection_can_be_described_in_a_line(asked: object, line: str) -> None:
     """Plans show it."""
-    assert describe(asked) == line
+    assert str(asked) == line
 
 
 def catalogue(*labels: str) -> Catalogue:
@@ -488,7 +487,7 @@ def test_a_mistaken_period_is_read_and_its_label_proposed(mistaken: object, labe
     assert period_hint(mistaken) == f'; write "{label}"'
     if not isinstance(mistaken, Period):
         for refused in (lambda: Exact([mistaken]), lambda: Period.parse(mistaken)):  # type: ignore[list-item,arg-type]
-            with pytest.raises(SelectionError, match=f'; write "{label}"$'):
+            with pytest.raises(SelectionError, match=f"; write ['\"]{label}['\"]$"):
                 refused()
         with pytest.raises(SelectionError, match=rf"; write Exact\('{label}'\)$"):
             check_period_selection(mistaken)
@@ -570,8 +569,8 @@ def test_many_periods_do_not_make_a_long_error() -> None:
         (lambda: Trailing("2 quarters"), "; write Trailing(6)"),  # type: ignore[arg-type]
         (lambda: Trailing("TTM"), "; write Trailing(12)"),  # type: ignore[arg-type]
         (lambda: Trailing(12.0), "; write Trailing(12)"),  # type: ignore[arg-type]
-        (lambda: Annual(last="5"), "; write last=5"),  # type: ignore[arg-type]
-        (lambda: Quarterly(last="8q"), "; write last=8"),  # type: ignore[arg-type]
+        (lambda: Annual(last="5"), "; write Annual(last=5)"),  # type: ignore[arg-type]
+        (lambda: Quarterly(last="8q"), "; write Quarterly(last=8)"),  # type: ignore[arg-type]
         (lambda: Trailing(1.5), "not 1.5"),  # type: ignore[arg-type]
         (lambda: Trailing("20000y"), "not '20000y'"),  # type: ignore[arg-type]
         (lambda: Trailing(float("nan")), "not nan"),  # type: ignore[arg-type]

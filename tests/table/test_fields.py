@@ -139,7 +139,7 @@ print(json.dumps({
     "wide": [(wide.field(each).metadata or {}).get(b"currency", b"-").decode() for each in panel.series_ids],
     "json": [each["currency"] for each in json.loads(panel.to_json())["series"]],
     "csv": [each["currency"] for each in csv.DictReader(io.StringIO(to_csv(panel)))],
-    "rows": [row[-1] for row in panel.catalogue.rows()],
+    "rows": [list(row.values())[-1] for row in panel.catalogue.rows()],
 }))
 """
 

@@ -116,6 +116,7 @@ from asyncfin.events import (
 )
 from asyncfin.sandbox import Sandbox
 from asyncfin.typing import (
+    RULES,
     AnyPath,
     AnyPaths,
     AskedVersion,
@@ -134,6 +135,7 @@ from asyncfin.typing import (
     Listing,
     MakeClient,
     MakeExecutor,
+    Match,
     Missing,
     Moment,
     Names,
@@ -144,12 +146,14 @@ from asyncfin.typing import (
     Outcome,
     Partition,
     PeriodSelection,
+    Rank,
     Resolved,
     Response,
     Row,
     Rule,
     Scale,
     ScopePath,
+    SearchGroup,
     SearchResult,
     Shown,
     TokenSource,
@@ -358,7 +362,13 @@ async def reads(client: Client) -> None:
         assert_type(series.scopes, tuple[ScopeRef, ...])
     assert_type(catalogue.scope_groups, tuple[ScopeGroup, ...])
     assert_type(catalogue.scope_groups[0].scopes, tuple[Scope, ...])
-    assert_type(catalogue.select(Select()), tuple[CatalogueSeries, ...])
+    assert_type(catalogue.select(Select(), allow_missing=True), tuple[CatalogueSeries, ...])
+    assert_type(catalogue.explain(catalogue.missing(Select("a"))), str)
+    groups = SearchResult.group([catalogue.search("revenue")])
+    assert_type(groups, list[SearchGroup])
+    assert_type(groups[0].rank, Rank)
+    assert_type(catalogue.search("revenue").matches, tuple[Match, ...])
+    assert_type(RULES["annual"](last=1), Rule)
     assert_type(catalogue["a"], CatalogueSeries)
     assert_type(catalogue.missing(Select("a")), Mapping[str, tuple[str, ...]])
     print(catalogue.to_arrow(Select("a")).num_rows)
@@ -367,7 +377,6 @@ async def reads(client: Client) -> None:
     assert_type(Annual(last=2).resolve(catalogue), Exact)
     rule: Rule = HalfYearly(last=2)
     assert_type(rule.moves, bool)
-    assert_type(rule.code(), str)
     assert_type(FiscalRange().resolve([catalogue, catalogue]), Exact)
     query = Query(["Revenue"], ["segment=cloud"], Trailing(12))
     async for found in client.query_pages(ENTITY, query, prefetch=True):

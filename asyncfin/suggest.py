@@ -7,8 +7,6 @@ from heapq import nlargest
 
 from asyncfin.checks import short_repr
 from asyncfin.errors import printable, shorten
-from asyncfin.model.series import CatalogueSeries
-from asyncfin.words import listed
 
 _FEW = 12
 # A longer name is not a mistyped one, and comparing it would take the event loop's
@@ -103,21 +101,4 @@ def all_of(known: Collection[str]) -> str:
         f"; it has: {', '.join(map(_shown, sorted(known)))}"
         if 0 < len(known) <= _FEW
         else ""
-    )
-
-
-def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
-    """Return the error for a key that is not a series_id; of a metric's id, it names
-    the metric's series.
-    """
-    if not isinstance(key, str):
-        return KeyError(f"no series {short_repr(key)}: the key is a series_id")
-    if of_metric := [each.series_id for each in series if each.metric_id == key]:
-        return KeyError(
-            f"no series {key!r}; of that metric there are {listed(of_metric, 5)}"
-        )
-    ids = [each.series_id for each in series]
-    named = quoted(key, ids)
-    return KeyError(
-        f"no series {named}{all_of(ids) if named == short_repr(key) else ''}"
     )

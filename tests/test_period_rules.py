@@ -200,25 +200,6 @@ async def test_the_words_of_an_assistant_mean_a_rule(
 POINTS = dataset({("Revenue", "all"): {"FY2023-12-00M": 1.0, "FY2024-12-00M": 2.0}}, entity_id=ONE)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
-@pytest.mark.parametrize(
-    ("periods", "write"),
-    [
-        ("latest year", '(points in time); write "all periods"'),
-        ("FY23", ", not 'FY23'; write \"FY2023\""),
-        ("FY23, 1Q24", '; write "FY2023, FY2024-Q1"'),
-        ("last 3 years", ", not 'last 3 years'"),
-    ],
-)
-async def test_an_assistant_is_proposed_periods_in_its_words(periods: str, write: str) -> None:
-    """What no word means is not proposed."""
-    from tests.mcp.assistant import assistant
-
-    async with Sandbox(POINTS) as sandbox, assistant(sandbox, offered={ONE: "One"}) as call:
-        answer = await call("query", entities="One", series="Revenue", periods=periods)
-    assert answer.structured_content["message"].endswith(write)
-
-
 async def test_the_explorer_proposes_what_to_choose_on_the_page() -> None:
     httpx = pytest.importorskip("httpx")
     from asyncfin.web import explorer

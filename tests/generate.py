@@ -91,14 +91,7 @@ def generate(
             The dense shape for measuring is `generate(1, series=100, periods=120, fill=0.6)`.
         one_version: the share of values that exist only restated, or were withdrawn by a restatement, at
             random.
-
-    Raises ValueError for a number out of range.
     """
-    require("series", series >= 1, series, "1 or more")
-    require("publications", publications >= 1, publications, "1 or more")
-    require("periods", periods is None or periods >= 1, periods, "1 or more, or None")
-    require("fill", fill is None or 0 <= fill <= 1, fill, "0 to 1, or None")
-    require("one_version", 0 <= one_version <= 1, one_version, "0 to 1")
     rng = Random(seed)
     # All chance comes from this one source, in this order: a call more would change every dataset.
     slots = _slots(rng, periods or _USUAL_PERIODS, publications)
@@ -116,12 +109,7 @@ def generate_table(
     density: the share of the cells that exist, at random; at least one does.
     blocks: how many blocks the table is cut into; only cells within a block exist.
     groups: how many reporting groups have the table, 1 to 3, each with separate cells.
-
-    Raises ValueError for a number out of range.
     """
-    require("groups", 1 <= groups <= len(_CADENCES), groups, f"1 to {len(_CADENCES)}")
-    require("density", 0 < density <= 1, density, "above 0, to 1")
-    require("blocks", 1 <= blocks <= min(metrics, paths), blocks, "1 to the fewer of metrics and paths")
     rng = Random(seed)
     sides = [_metric_id(number) for number in range(metrics)], _paths(rng, paths)
     possible = [
@@ -142,11 +130,6 @@ def _dataset(rng: Random, seed: int, drafts: list[_Draft], publications: int) ->
         name,
         tuple(_publication(rng, number, entity_id, name, drafts) for number in range(publications)),
     )
-
-
-def require(name: str, right: bool, value: object, wanted: str) -> None:
-    if not right:
-        raise ValueError(f"{name} is {value!r}; it must be {wanted}")
 
 
 def _slots(rng: Random, count: int, publications: int) -> list[_Slot]:

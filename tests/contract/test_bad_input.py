@@ -59,14 +59,6 @@ def test_credentials_in_the_address_are_refused_and_not_shown() -> None:
     assert "s3cret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "base_url", ["http://localhost:1", "http://127.0.0.1", "http://[::1]:8", "https://example.org/api/"]
-)
-def test_https_and_this_machine_are_taken(base_url: str) -> None:
-    """A path may follow the host."""
-    assert repr(Client(base_url, "token")) == f"Client({base_url.rstrip('/')!r})"
-
-
 @pytest.mark.parametrize("token", ["", "two words", "new\nline", "é", None, 5, b"bytes"])
 def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
     """A header can't carry it."""
@@ -95,13 +87,6 @@ def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, An
     """When it is made, not at its first request."""
     with pytest.raises(SelectionError, match=message):
         Client(LOCAL, "token", **options)
-
-
-@pytest.mark.parametrize("name", ["bucket", "max_in_flight"])
-def test_what_a_client_was_made_with_cannot_be_replaced(name: str) -> None:
-    """An attribute that could be replaced would be obeyed in some places and not in others."""
-    with pytest.raises(AttributeError):
-        setattr(Client(LOCAL, "token"), name, 5)
 
 
 @pytest.mark.parametrize(
@@ -158,20 +143,6 @@ async def test_what_is_no_entity_id_is_refused_by_every_operation(client: Client
         await anext(client.query_pages(entity_id, query()))
 
 
-@pytest.mark.parametrize("asked", [None, {"metric_ids": ["sales"]}, "sales"])
-async def test_what_is_no_query_is_refused(client: Client, asked: Any) -> None:
-    """A mapping is not taken for one."""
-    with pytest.raises(SelectionError, match="query must be a Query, not"):
-        await anext(client.query_pages(ENTITY, asked))
-
-
-@pytest.mark.parametrize("pin", [5, b"x", ["x"]])
-async def test_what_is_no_dataset_id_is_refused(client: Client, pin: Any) -> None:
-    """A wrong dataset id is refused by name and value."""
-    with pytest.raises(SelectionError, match="expected_dataset_id must be"):
-        await anext(client.catalogue_pages(ENTITY, expected_dataset_id=pin))
-
-
 WRONG_DAYS = [
     "",
     "2024-1-1",
@@ -201,12 +172,6 @@ async def test_a_usage_day_in_a_wrong_form_is_refused_by_name(client: Client, fi
     ) as caught:
         await client.usage(**days)
     assert repr(day) in str(caught.value)
-
-
-async def test_a_huge_usage_day_is_shown_in_part(client: Client) -> None:
-    """As every wrong argument is: errors are logged."""
-    with pytest.raises(SelectionError, match=r"^start_date must be a date, .*, not 'x{198}.$"):
-        await client.usage("x" * 100_000, "2024-01-01")
 
 
 async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Client) -> None:
@@ -268,10 +233,3 @@ async def test_another_value_version_is_refused_before_the_catalogue_is_read(
     """The error names the two there are."""
     with pytest.raises(SelectionError, match="value_version must be 'original' or 'latest_restated', not"):
         await client.query(ENTITY, Select(), Annual(), value_version=version)
-
-
-@pytest.mark.parametrize("plan", [None, ENTITY, Select()])
-async def test_what_is_no_plan_is_not_run(client: Client, plan: Any) -> None:
-    """Only a Plan, which `plan` returns, can be run."""
-    with pytest.raises(SelectionError, match="plan must be a Plan, not"):
-        await client.run(plan)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from asyncfin import Catalogue, Client, DatasetChangedError, PermissionDeniedError, Select
+from asyncfin import Client, Select
 from asyncfin.sandbox import Sandbox, Switch
 from tests.contract.conftest import (
     EMEA,
@@ -11,7 +11,6 @@ from tests.contract.conftest import (
     LATER,
     SECOND,
     SERIES,
-    asking,
     each_dialect,
     numbers,
     query,
@@ -33,28 +32,6 @@ async def test_the_request_is_a_get_without_body(client: Client, sandbox: Sandbo
     assert (sent.method, sent.path, sent.body) == ("GET", f"/v1/entities/{ENTITY}/dataset/catalogue", None)
 
 
-async def test_permission_datasets_read(sandbox: Sandbox) -> None:
-    """A token without it is refused."""
-    async with asking(sandbox, sandbox.issue_token(permissions=["usage:read"])) as client:
-        with pytest.raises(PermissionDeniedError):
-            await anext(client.catalogue_pages(ENTITY))
-
-
-async def test_parameter_expected_dataset_id_is_sent_when_given(client: Client, sandbox: Sandbox) -> None:
-    """expected_dataset_id is sent when it is given, and only then."""
-    await pages_of(client)
-    await pages_of(client, expected_dataset_id=FIRST)
-    assert [sent.params.get("expected_dataset_id") for sent in sandbox.log] == [None, FIRST]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
-async def test_parameter_limit_is_the_number_of_series_a_page(client: Client, size: int) -> None:
-    """Pages are full but for the last."""
-    sizes = [len(page) for page in await pages_of(client, page_size=size)]
-    assert sum(sizes) == len(SERIES)
-    assert all(each == size for each in sizes[:-1])
-
-
 async def test_parameter_limit_is_100_unless_given(client: Client, sandbox: Sandbox) -> None:
     """The service's default of 25 would cost four times the allowance."""
     await pages_of(client)
@@ -68,14 +45,6 @@ async def test_parameter_cursor_is_the_next_cursor_of_the_page_before(
     """The cursor is sent as it came; the first page has none."""
     given = [page.next_cursor async for page in client.catalogue_pages(ENTITY, page_size=3)]
     assert [sent.params.get("cursor") for sent in sandbox.log] == [None, *given[:-1]]
-
-
-@each_dialect
-async def test_response_200_is_the_catalogue(client: Client) -> None:
-    """Every series once, whatever the pages look like."""
-    catalogue = await client.catalogue(ENTITY)
-    assert isinstance(catalogue, Catalogue)
-    assert sorted(series.series_id for series in catalogue) == sorted(SERIES)
 
 
 @each_dialect
@@ -108,22 +77,6 @@ async def test_rule_2_a_whole_read_is_pinned_if_it_has_begun_with_the_metadata(
         ("dataset", None),
         ("catalogue", later.dataset_id),
     ]
-
-
-async def test_rule_3_409_dataset_changed_for_another_publication(client: Client) -> None:
-    """When the pin is not the current publication."""
-    with pytest.raises(DatasetChangedError) as caught:
-        await anext(client.catalogue_pages(ENTITY, expected_dataset_id=SECOND))
-    assert (caught.value.status, caught.value.code) == (409, "dataset_changed")
-
-
-async def test_rule_3_a_change_between_two_pages(client: Client, sandbox: Sandbox) -> None:
-    """The cursor belongs to the publication before, so it ends the reading."""
-    pages = client.catalogue_pages(ENTITY, expected_dataset_id=FIRST, page_size=2)
-    await anext(pages)
-    sandbox.publish(LATER)
-    with pytest.raises(DatasetChangedError):
-        await anext(pages)
 
 
 async def test_rule_3_a_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:

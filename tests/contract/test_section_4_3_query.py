@@ -9,10 +9,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from asyncfin import (
     Client,
-    DatasetChangedError,
     Exact,
     FiscalRange,
-    PermissionDeniedError,
     Query,
     Select,
     Trailing,
@@ -35,7 +33,6 @@ from tests.contract.conftest import (
     SERIES,
     TOTAL,
     asking,
-    cells,
     each_dialect,
     meant,
     numbers,
@@ -59,13 +56,6 @@ async def test_the_request_is_a_post(client: Client, sandbox: Sandbox) -> None:
     assert (sent.method, sent.path, sent.params) == ("POST", f"/v1/entities/{ENTITY}/dataset/query", {})
 
 
-async def test_permission_datasets_read(sandbox: Sandbox) -> None:
-    """A token without it is refused."""
-    async with asking(sandbox, sandbox.issue_token(permissions=["usage:read"])) as client:
-        with pytest.raises(PermissionDeniedError):
-            await anext(client.query_pages(ENTITY, query()))
-
-
 async def test_body_metric_ids(client: Client, sandbox: Sandbox) -> None:
     """metric_ids narrow the result, and are sent in the order given."""
     asked = query(metric_ids=["staff", "profit"])
@@ -85,25 +75,12 @@ async def test_body_scope_combinations(client: Client, sandbox: Sandbox) -> None
     }
 
 
-async def test_body_scope_combinations_in_another_order_are_unknown(client: Client) -> None:
-    """Each must match a complete catalogue path in the same order."""
-    with pytest.raises(ValidationFailedError):
-        await anext(client.query_pages(ENTITY, query(scope_combinations=[EMEA[::-1]])))
-
-
 async def test_body_reporting_group_ids(client: Client, sandbox: Sandbox) -> None:
     """reporting_group_ids narrow the result; without them all matching groups are included."""
     assert "reporting_group_ids" not in await body_of(client, sandbox, query())
     asked = query(reporting_group_ids="annual")
     assert (await body_of(client, sandbox, asked))["reporting_group_ids"] == ["annual"]
     assert {series_id for series_id, _ in await numbers(client, asked)} == {"A-sales", "A-profit"}
-
-
-async def test_body_expected_dataset_id(client: Client, sandbox: Sandbox) -> None:
-    """expected_dataset_id is sent when it is given, and the current one is no error."""
-    assert "expected_dataset_id" not in await body_of(client, sandbox, query())
-    asked = query(expected_dataset_id=FIRST)
-    assert (await body_of(client, sandbox, asked))["expected_dataset_id"] == FIRST
 
 
 @each_dialect
@@ -202,16 +179,6 @@ async def test_rule_1_the_result_is_what_matches(client: Client, data: st.DataOb
     assert await numbers(client, asked, page_size=data.draw(st.integers(1, 8))) == meant(asked)
 
 
-@each_dialect
-async def test_rule_2_each_value_stands_at_its_period(client: Client) -> None:
-    """The text of a value and the period it was reported in agree with its number."""
-    found = await cells(client, query(), page_size=2)
-    assert len(found) == 10
-    for (_, label), value in found.items():
-        assert value.text == f"{value.number:,}"
-        assert value.sources[0].item_id == f"item {label}"
-
-
 async def test_rule_3_another_page_is_the_same_body_with_the_cursor(client: Client, sandbox: Sandbox) -> None:
     """Selections and pin unchanged; nothing is asked after the last page."""
     asked = query(expected_dataset_id=FIRST, reporting_group_ids="quarterly", periods=Trailing(24))
@@ -261,23 +228,6 @@ async def test_rule_5_what_is_unknown_is_validation_failed(
         await anext(client.query_pages(ENTITY, query(**fields)))
     assert (caught.value.status, caught.value.code) == (400, "validation_failed")
     assert place in str(caught.value)
-
-
-async def test_rule_6_409_dataset_changed_for_another_publication(client: Client) -> None:
-    """When the pin is not the current publication."""
-    with pytest.raises(DatasetChangedError) as caught:
-        await anext(client.query_pages(ENTITY, query(expected_dataset_id=SECOND)))
-    assert (caught.value.status, caught.value.code) == (409, "dataset_changed")
-
-
-@pytest.mark.parametrize("pin", [FIRST, None])
-async def test_rule_6_a_change_between_two_pages(client: Client, sandbox: Sandbox, pin: str | None) -> None:
-    """Old cursors end with the publication, pinned or not."""
-    pages = client.query_pages(ENTITY, query(expected_dataset_id=pin), page_size=2)
-    await anext(pages)
-    sandbox.publish(LATER)
-    with pytest.raises(DatasetChangedError):
-        await anext(pages)
 
 
 @each_dialect

@@ -1,15 +1,15 @@
 """Section 4.4: read usage."""
 
 import asyncio
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from asyncfin import Client, PermissionDeniedError
+from asyncfin import Client
 from asyncfin.sandbox import Latency, Sandbox
 from tests import examples
-from tests.contract.conftest import ENTITY, asking
+from tests.contract.conftest import asking
 
 
 async def test_the_request_is_a_get_of_both_days(client: Client, sandbox: Sandbox) -> None:
@@ -18,13 +18,6 @@ async def test_the_request_is_a_get_of_both_days(client: Client, sandbox: Sandbo
     (sent,) = sandbox.log
     assert (sent.method, sent.path, sent.body) == ("GET", "/v1/usage", None)
     assert sent.params == {"start_date": "2024-01-05", "end_date": "2024-02-01"}
-
-
-async def test_permission_usage_read(sandbox: Sandbox) -> None:
-    """A token that only reads datasets is refused."""
-    async with asking(sandbox, sandbox.issue_token(permissions=["datasets:read"])) as client:
-        with pytest.raises(PermissionDeniedError):
-            await client.usage("2024-01-01", "2024-01-02")
 
 
 async def test_permission_by_its_full_identifier(sandbox: Sandbox) -> None:
@@ -72,12 +65,3 @@ async def test_windows_are_read_at_the_same_time_and_come_in_order(sandbox: Sand
         assert asyncio.get_running_loop().time() == pytest.approx(9, abs=1)
     assert [window.start_date for window in windows] == sorted(window.start_date for window in windows)
     assert len(windows) == 3
-
-
-async def test_usage_reports_the_requests_made(client: Client) -> None:
-    """Dataset reads of today are in it."""
-    for _ in range(3):
-        await client.dataset(ENTITY)
-    today = datetime.now(UTC).date()
-    windows = await client.usage(today - timedelta(days=1), today + timedelta(days=1))
-    assert sum(day["data_requests"] for window in windows for day in window.body["days"]) == 3

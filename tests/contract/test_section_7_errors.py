@@ -13,10 +13,9 @@ from asyncfin import (
     Retry,
     ServerFailureError,
     ServiceError,
-    ValidationFailedError,
 )
 from asyncfin.events import Retrying
-from asyncfin.sandbox import Account, Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status
 from tests.contract.conftest import ENTITY, SECOND, asking, query
 
 pytestmark = pytest.mark.virtual
@@ -36,15 +35,6 @@ async def test_an_error_carries_code_message_and_request_id(client: Client, sand
     assert before <= error.at <= datetime.now(UTC)
 
 
-async def test_row_400_validation_failed_is_not_tried_again(sandbox: Sandbox) -> None:
-    """Correct the request; it fails unchanged."""
-    async with asking(sandbox, retry=Retry()) as client:
-        with pytest.raises(ValidationFailedError) as caught:
-            await anext(client.query_pages(ENTITY, query(metric_ids="nonsense")))
-    assert (caught.value.status, caught.value.code) == (400, "validation_failed")
-    assert len(sandbox.log) == 1
-
-
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 418])
 async def test_rows_401_403_404_are_not_tried_again(sandbox: Sandbox, status: int) -> None:
     """No 4xx is tried again but 429, and no 409 with an unknown code."""
@@ -54,12 +44,6 @@ async def test_rows_401_403_404_are_not_tried_again(sandbox: Sandbox, status: in
             await client.dataset(ENTITY)
     assert caught.value.status == status
     assert len(sandbox.log) == 1
-
-
-async def test_row_404_the_item_is_missing(client: Client) -> None:
-    """Check the id."""
-    with pytest.raises(NotFoundError):
-        await client.catalogue("O-" + "0" * 32)
 
 
 @pytest.mark.parametrize("operation", ["catalogue", "query"])
@@ -85,17 +69,6 @@ async def test_row_429_waits_the_seconds_of_retry_after(sandbox: Sandbox, second
         await client.dataset(ENTITY)
     assert [sent.status for sent in sandbox.log] == [429, 200]
     assert seconds <= asyncio.get_running_loop().time() <= seconds + 2
-
-
-async def test_row_429_tells_the_seconds(sandbox: Sandbox) -> None:
-    """When it is not tried again."""
-    sandbox.put_account(Account("sandbox", rate=0.1))
-    async with asking(sandbox) as client:
-        await client.dataset(ENTITY)
-        with pytest.raises(RateLimitedError) as caught:
-            await client.dataset(ENTITY)
-    assert caught.value.status == 429
-    assert caught.value.retry_after == pytest.approx(10, abs=1)
 
 
 @pytest.mark.parametrize("operation", ["dataset", "query"])
@@ -128,16 +101,6 @@ async def test_rows_500_503_504_lengthen_the_delay_while_failures_continue(sandb
     for attempt, span in ((1, 1), (2, 2), (3, 4), (4, 8)):
         assert span / 2 < max(waits[attempt]) <= span
     assert asyncio.get_running_loop().time() >= sum(map(sum, waits.values()))
-
-
-async def test_rows_500_503_504_that_persist_are_an_error(sandbox: Sandbox) -> None:
-    """After the attempts of `Retry`, all counted."""
-    sandbox.inject(Status(status=503))
-    async with asking(sandbox, retry=Retry(attempts=3)) as client:
-        with pytest.raises(ServerFailureError) as caught:
-            await client.dataset(ENTITY)
-    assert (caught.value.status, caught.value.attempts) == (503, 3)
-    assert len(sandbox.log) == 3
 
 
 @pytest.mark.parametrize(

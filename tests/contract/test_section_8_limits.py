@@ -9,7 +9,7 @@ import pytest
 
 from asyncfin import AllowanceExhaustedError, Client, Query, Retry, SelectionError, Trailing
 from asyncfin.sandbox import Account, Sandbox
-from tests.contract.conftest import ENTITY, FIRST, PUBLICATION, TOTAL, asking, query
+from tests.contract.conftest import ENTITY, FIRST, PUBLICATION, asking, query
 
 IDS = [f"id{number}" for number in range(51)]
 MONDAY = datetime(2024, 5, 6, 23, 59, 30, tzinfo=UTC)
@@ -59,26 +59,6 @@ async def test_the_largest_query_that_is_allowed_is_taken(client: Client, sandbo
     assert len(sandbox.log) == 1
 
 
-async def test_row_usage_range_is_92_days_of_both_dates(client: Client, sandbox: Sandbox) -> None:
-    """92 days are one request, 93 are two; see section 4.4 for all lengths."""
-    await client.usage("2024-01-01", "2024-04-01")
-    assert len(sandbox.log) == 1
-    await client.usage("2024-01-01", "2024-04-02")
-    assert len(sandbox.log) == 1 + 2
-
-
-async def test_allowance_1_is_shared_by_all_tokens_of_the_account(sandbox: Sandbox) -> None:
-    """One client's requests are missing from the other's."""
-    sandbox.put_account(Account("small", allowance=1))
-    async with (
-        asking(sandbox, sandbox.issue_token("small")) as one,
-        asking(sandbox, sandbox.issue_token("small")) as other,
-    ):
-        await one.dataset(ENTITY)
-        with pytest.raises(AllowanceExhaustedError):
-            await other.dataset(ENTITY)
-
-
 async def test_allowance_2_dataset_reads_count_and_usage_and_limits_do_not(sandbox: Sandbox) -> None:
     """Each of the three dataset operations is one data request."""
     sandbox.put_account(Account("small", allowance=3))
@@ -122,9 +102,3 @@ async def test_allowance_4_a_long_wait_is_an_error_at_once() -> None:
         assert caught.value.at
         assert (caught.value.resume_at - caught.value.at).total_seconds() == caught.value.retry_after
         assert asyncio.get_running_loop().time() < 1
-
-
-async def test_a_path_of_the_largest_depth_is_asked_for(client: Client) -> None:
-    """Twenty entries pass the client's own check."""
-    deep = [("g", name) for name in IDS[:20]]
-    assert len(query(scope_combinations=[deep, TOTAL]).scope_combinations[0]) == 20

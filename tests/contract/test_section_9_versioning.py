@@ -40,22 +40,6 @@ async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, san
         sandbox.publish(LATER)
 
 
-async def test_rule_2_every_request_of_a_whole_read_is_pinned(client: Client, sandbox: Sandbox) -> None:
-    """Every request of a whole read is pinned but the first, which shows what to pin."""
-    await client.query(ENTITY, Select(), EVERYTHING)
-    first, *later = sandbox.log
-    assert first.operation == "catalogue"
-    assert {(sent.body or sent.params)["expected_dataset_id"] for sent in later} == {FIRST}
-
-
-@each_dialect
-async def test_rule_3_the_default_is_original(client: Client) -> None:
-    """Numbers as they were first reported, and so they are labelled."""
-    found = await cells(client, query())
-    assert {place: value.number for place, value in found.items()} == meant(query(value_version="original"))
-    assert {value.value_version for value in found.values()} == {"original"}
-
-
 @each_dialect
 async def test_rule_3_one_query_selects_one_of_them(client: Client) -> None:
     """The restated value where there is one."""

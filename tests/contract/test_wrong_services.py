@@ -49,15 +49,6 @@ async def read_catalogue(*bodies: Any, **options: Any) -> list[str]:
         return [series.series_id for page in pages for group in page.groups for series in group.series]
 
 
-async def test_right_answers_pass() -> None:
-    """Right answers pass, so the errors of the other tests come from what is wrong in theirs."""
-    assert await read_query(query_body(SALES, next_cursor="a"), query_body(PROFIT)) == ["A-sales", "A-profit"]
-    assert await read_catalogue(catalogue_body(LISTED, next_cursor="a"), catalogue_body(LISTED_TOO)) == [
-        "A-sales",
-        "A-profit",
-    ]
-
-
 async def test_an_empty_page_with_a_cursor_is_followed() -> None:
     """An empty page with a cursor is followed: only the absence of a cursor is the end."""
     assert await read_query(query_body(next_cursor="a"), query_body(next_cursor="b"), query_body(SALES)) == [
@@ -131,14 +122,6 @@ async def test_a_silent_change_of_the_publication(pin: str | None) -> None:
         )
 
 
-async def test_a_first_page_of_another_publication_than_pinned() -> None:
-    """The service ignored the pin."""
-    with pytest.raises(DatasetChangedError, match="not of 2222"):
-        await read_query(query_body(SALES), expected_dataset_id=SECOND)
-    with pytest.raises(DatasetChangedError, match="not of 2222"):
-        await read_catalogue(catalogue_body(LISTED), expected_dataset_id=SECOND)
-
-
 async def test_a_page_of_another_entity() -> None:
     """In each of the three reads."""
     with pytest.raises(MalformedAnswerError, match=r"@ \$\.entity_id"):
@@ -207,12 +190,6 @@ async def test_values_of_another_length_than_the_periods(count: int) -> None:
             _ = page.series[0].values
 
 
-async def test_a_period_twice_on_one_page() -> None:
-    """There would be two values at one period."""
-    with pytest.raises(MalformedAnswerError, match=r"FY2023 is also at \$\.periods\[0\] @ \$\.periods\[1\]"):
-        await read_query(query_body(periods=["FY2023", "FY2023"]))
-
-
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 async def test_a_number_that_json_has_not(number: str) -> None:
     """No table ever holds a NaN that was sent."""
@@ -246,43 +223,3 @@ async def test_a_series_under_another_group_than_its_own() -> None:
         MalformedAnswerError, match=r"'A-sales' names the group 'quarterly' @ \$\.groups\[0\]"
     ):
         await read_catalogue(catalogue_body(stray))
-
-
-async def test_a_group_that_two_pages_describe_differently() -> None:
-    """The first page counts."""
-    other = catalogue_body(LISTED_TOO)
-    other["groups"][0]["basis"] = "other"
-    bodies = catalogue_body(LISTED, next_cursor="a"), other
-    async with wrong_service(*bodies) as (client, _):
-        catalogue = await client.catalogue(ENTITY)
-    assert [group.basis for group in catalogue.groups] == [catalogue_body(LISTED)["groups"][0]["basis"]]
-
-
-@pytest.mark.parametrize("first", [True, False])
-async def test_a_text_that_one_of_two_pages_does_not_have_is_taken_from_the_other(first: bool) -> None:
-    """A group and a scope whose texts are null on one page are read."""
-    scope = {"scope_id": "total", "name": "Total", "description": "All", "role": "r", "aliases": ["all"]}
-    both = [catalogue_body(LISTED, next_cursor="a"), catalogue_body(LISTED_TOO)]
-    for body in both:
-        body["scope_groups"] = [
-            {"scope_group_id": "s", "name": "Scopes", "description": "", "scopes": [dict(scope)]}
-        ]
-    without = both[0 if first else 1]
-    expected = both[1 if first else 0]["groups"][0]["cadence"]
-    without["groups"][0]["cadence"] = None
-    without["scope_groups"][0]["scopes"][0] |= {"description": None, "aliases": None}
-    async with wrong_service(*both) as (client, _):
-        catalogue = await client.catalogue(ENTITY)
-    assert [series.series_id for series in catalogue.series] == ["A-sales", "A-profit"]
-    assert [group.cadence for group in catalogue.groups] == [expected]
-    (read,) = catalogue.scope_groups[0].scopes
-    assert (read.description, read.aliases) == ("All", ("all",))
-
-
-async def test_the_error_tells_operation_and_time() -> None:
-    """The error of a malformed answer has the operation and the time, for a report."""
-    with pytest.raises(MalformedAnswerError) as caught:
-        await read_query(query_body(SALES, entity_id=OTHER))
-    assert caught.value.operation == "query"
-    assert caught.value.at
-    assert "operation: query" in caught.value.report()

@@ -41,26 +41,6 @@ async def refused(
     return issues
 
 
-@pytest.mark.parametrize(
-    ("fields", "place"),
-    [
-        ({"\ud800": 1}, r"\ud800"),
-        ({"periods": {"mode": "trailing", "months": 1, "\udfff": 1}}, r"periods.\udfff"),
-        (
-            {"scope_combinations": [[{**COMPANY[0], "half \udc00": 1}]]},
-            r"scope_combinations[0][0].half \udc00",
-        ),
-    ],
-    ids=["body", "periods", "scope reference"],
-)
-async def test_a_key_with_half_a_character_is_named_with_it_escaped(
-    sandbox: Sandbox, session: aiohttp.ClientSession, fields: dict[str, Any], place: str
-) -> None:
-    """JSON can spell such a key, UTF-8 cannot, and the answer is UTF-8."""
-    issues = await refused(session, sandbox, json.dumps({**SELECTION, **fields}).encode())
-    assert [issue["field"] for issue in issues] == [place]
-
-
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd", "none"])
 async def test_a_content_coding_is_refused_by_its_header(
     sandbox: Sandbox, session: aiohttp.ClientSession, coding: str
@@ -102,25 +82,3 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(sandbox: S
             assert json.loads(await reader.readexactly(int(length)))["series"]
     writer.close()
     await writer.wait_closed()
-
-
-async def test_no_leave_is_given_over_http_1_0(sandbox: Sandbox) -> None:
-    """That version has no interim answers: the first and only one is the final one."""
-    host, port = sandbox.base_url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(f"POST {QUERY} HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{{}}".encode())
-    async with asyncio.timeout(60):
-        assert (await reader.read()).startswith(b"HTTP/1.0 401 ")
-    writer.close()
-    await writer.wait_closed()
-
-
-async def test_aiohttp_can_wait_for_leave_to_send(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """A query sent so is answered like any other."""
-    headers = {"Authorization": f"Bearer {sandbox.token}"}
-    url = sandbox.base_url + QUERY
-    async with (
-        asyncio.timeout(60),
-        session.post(url, json=SELECTION, headers=headers, expect100=True) as response,
-    ):
-        assert response.status == 200

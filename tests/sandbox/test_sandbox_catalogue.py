@@ -78,19 +78,6 @@ def test_a_wrong_parameter_is_400_and_named(desk: Desk, field: str, text: str) -
     assert [issue["field"] for issue in body["error"]["issues"]] == [field]
 
 
-def test_a_repeated_parameter_is_400(desk: Desk) -> None:
-    """Which of two limits would hold cannot be said."""
-    path = f"/v1/entities/{desk.dataset()[1]['entity_id']}/dataset/catalogue"
-    assert desk.reply("GET", path, "limit=1&limit=2").status == 400
-    assert desk.reply("GET", path, "cursor=%FF").status == 400
-
-
-def test_the_dataset_endpoint_takes_no_parameters(desk: Desk) -> None:
-    """Spec 4.1."""
-    path = f"/v1/entities/{desk.dataset()[1]['entity_id']}/dataset"
-    assert desk.reply("GET", path, "limit=1").status == 400
-
-
 def test_a_cursor_of_a_query_does_not_fit_the_catalogue(desk: Desk) -> None:
     """A cursor is bound to what it was made for."""
     cursor = desk.query(scope_combinations=[CLOUD[:1]], limit=1)[1]["next_cursor"]

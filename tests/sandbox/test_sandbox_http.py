@@ -47,11 +47,6 @@ async def test_a_target_may_be_in_absolute_form(sandbox: Sandbox, scheme: str, a
     ]
 
 
-async def test_an_absolute_target_without_a_path_is_404(sandbox: Sandbox) -> None:
-    """A target without a path gets 404."""
-    assert (await sent(sandbox, "GET http://service.example HTTP/1.1\r\n\r\n"))[0] == 404
-
-
 MALFORMED = {
     "method": "G@T {path} HTTP/1.1\r\n\r\n",
     "version": "GET {path} HTTP/9.9\r\n\r\n",

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from asyncfin.sandbox import Dialect, Publication
 
-from .conftest import CLOUD, COMPANY, FIRST, SECOND, VALUES, Desk, value
+from .conftest import CLOUD, COMPANY, FIRST, SECOND, Desk
 from .test_sandbox_query import numbers, period
 
 ALL = {"metric_ids": ["sales", "profit", "staff"], "scope_combinations": [COMPANY, CLOUD]}
@@ -76,12 +76,6 @@ def test_a_cursor_with_another_selection_is_400(desk: Desk, changed: dict[str, A
     assert [issue["field"] for issue in body["error"]["issues"]] == ["cursor"]
 
 
-def test_the_size_of_a_page_is_no_part_of_the_selection(desk: Desk) -> None:
-    """A cursor says where to go on; how far is free."""
-    cursor = next(pages(desk, limit=2))["next_cursor"]
-    assert ids(desk.query(**ALL, limit=100, cursor=cursor)[1]) == ["A-empty", "Q-sales", "Q-cloud"]
-
-
 def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
     """A cursor is sealed, so any other text is refused."""
     cursor = next(pages(desk, limit=2))["next_cursor"]
@@ -108,15 +102,6 @@ def test_a_cursor_of_another_entity_is_400(desk: Desk, later: Publication, pin: 
         assert (reply.status, json.loads(reply.body)["error"]["code"]) == (400, "validation_failed")
 
 
-def test_a_cursor_of_the_old_publication_is_409(desk: Desk, later: Publication) -> None:
-    """Spec 7: with or without a pin."""
-    cursor = next(pages(desk, limit=2))["next_cursor"]
-    desk.store.publish(later)
-    for pin in (None, FIRST, SECOND):
-        status, body = desk.query(**ALL, limit=2, cursor=cursor, expected_dataset_id=pin)
-        assert (status, body["error"]["code"]) == (409, "dataset_changed")
-
-
 EXACT = {"mode": "exact", "exact": [period(2024, 6, 3), period(2023, 12, 12), period(1999, 1, 1)]}
 
 
@@ -140,57 +125,11 @@ def test_which_periods_a_page_lists(desk: Desk, choice: Any, listed: Any) -> Non
     ]
 
 
-def test_all_asked_for_by_a_range_are_the_periods_of_the_dataset(desk: Desk) -> None:
-    """A range with dialect "asked" has every period that the catalogue lists in it."""
-    desk.dialect = Dialect(periods="asked")
-    choice = {"mode": "fiscal_range", "from": period(2024, 1, 0), "to": period(2024, 6, 0)}
-    _, page = desk.query(metric_ids=["profit"], periods=choice)
-    assert page["periods"] == [period(2024, 3, 3), period(2024, 6, 3), period(2024, 6, 6)]
-    assert page["series"][0]["values"] == [None, None, None]
-
-
-def test_the_order_of_periods(desk: Desk) -> None:
-    """Newest first, or shuffled: the same again for the same request, and another on another page."""
-    oldest = list(pages(desk, limit=1))
-    desk.dialect = Dialect(order="newest")
-    newest = list(pages(desk, limit=1))
-    desk.dialect = Dialect(order="shuffled")
-    shuffled = list(pages(desk, limit=1))
-    assert [page["periods"] for page in newest] == [page["periods"][::-1] for page in oldest]
-    assert (
-        [numbers(page) for page in shuffled] == [numbers(page) for page in newest] == [*map(numbers, oldest)]
-    )
-    assert [page["periods"] for page in shuffled] == [page["periods"] for page in pages(desk, limit=1)]
-    assert len({json.dumps(page["periods"]) for page in shuffled}) > 1
-
-
 def test_series_without_observations_can_be_left_out(desk: Desk) -> None:
     """With series left out, pages count only those with a value in the selected periods."""
     desk.dialect = Dialect(empty_series=False)
     assert [ids(page) for page in pages(desk, limit=3)] == [["A-sales", "A-profit", "Q-sales"], ["Q-cloud"]]
     assert [ids(page) for page in pages(desk, limit=3, periods=EXACT)] == [["A-sales", "A-profit", "Q-cloud"]]
-
-
-def test_series_that_never_had_a_value_can_be_left_out_alone(desk: Desk, publication: Publication) -> None:
-    """Those that are only empty in the selected periods are listed; what counts is the version asked for."""
-    restated_only = {"Q-cloud": [(3, None, value(5))]}
-    desk.store.publish(evolve(publication, dataset_id=SECOND, values={**VALUES, **restated_only}))
-    desk.dialect = Dialect(never_valued=False)
-    (original,) = pages(desk, limit=9, periods=EXACT)
-    (restated,) = pages(desk, limit=9, periods=EXACT, value_version="latest_restated")
-    assert ids(original) == ["A-sales", "A-profit", "Q-sales"]
-    assert ids(restated) == ["A-sales", "A-profit", "Q-sales", "Q-cloud"]
-
-
-@pytest.mark.parametrize("switch", [{"empty_series": False}, {"never_valued": False}])
-def test_empty_series_can_be_left_out_on_some_pages_only(desk: Desk, switch: Any) -> None:
-    """The page of an empty series comes with it or without it, the same for the same request."""
-    desk.dialect = Dialect(left_out_on="some", **switch)
-    requests = [{"mode": "trailing", "months": months} for months in range(1, 30)]
-    got = [[ids(page) for page in pages(desk, limit=2, periods=periods)] for periods in requests]
-    assert {tuple(page[1]) for page in got} >= {("A-empty", "Q-sales"), ("Q-sales",)}
-    assert all(page[0][0] == "A-sales" for page in got)
-    assert [[ids(page) for page in pages(desk, limit=2, periods=each)] for each in requests] == got
 
 
 @pytest.mark.parametrize("ids_first", [False, True])
@@ -239,21 +178,6 @@ def test_trailing_can_hold_only_what_lies_within_the_window(desk: Desk) -> None:
     for months, listed in {5: [], 6: [(2024, 3, 3), (2024, 6, 6)]}.items():
         _, page = desk.query(**asked, periods={"mode": "trailing", "months": months})
         assert list(numbers(page)["Q-sales"]) == listed
-
-
-def test_the_last_cursor_can_be_null(desk: Desk) -> None:
-    """In the catalogue as in a query."""
-    desk.dialect = Dialect(last_cursor="null")
-    assert desk.query()[1]["next_cursor"] is None
-    assert desk.catalogue()[1]["next_cursor"] is None
-
-
-def test_pages_can_be_short(desk: Desk) -> None:
-    """Half of what was asked for, and a cursor."""
-    desk.dialect = Dialect(pages="short")
-    assert [len(ids(page)) for page in pages(desk, limit=4)] == [2, 2, 1]
-    assert [len(ids(page)) for page in pages(desk, limit=1)] == [1] * 5
-    assert len(list(catalogue_pages(desk, 4))) == 3
 
 
 def test_pages_can_be_empty_with_a_cursor(desk: Desk) -> None:
@@ -341,9 +265,3 @@ def test_a_wrong_dialect_is_refused_when_it_is_made(wrong: dict[str, Any]) -> No
     """A wrong dialect is refused by the name of the switch when it is made."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Dialect(**wrong)
-
-
-def test_a_switch_is_true_or_false() -> None:
-    """A text would be true by accident."""
-    with pytest.raises(TypeError, match="gzip"):
-        Dialect(gzip="no")

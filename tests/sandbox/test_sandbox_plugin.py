@@ -1,8 +1,6 @@
 """The users' fixture, in a synchronous test, an asynchronous one, and a separate project."""
 
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -53,16 +51,6 @@ def test_each_test_has_its_own_service(asyncfin_sandbox: Sandbox, number: int) -
     asyncfin_sandbox.publish(generate(1, series=1, publications=1))
     asyncfin_sandbox.inject(Status(status=503))
     assert len(asyncfin_sandbox.entities) == len(before) + 1 == 4
-
-
-def test_loading_the_plugin_imports_nothing_but_itself() -> None:
-    """Every run of pytest loads it where the package is installed, and few runs need a service."""
-    code = (
-        "import sys, pytest; known = {*sys.modules}; import asyncfin.pytest_plugin;"
-        " print(*{*sys.modules} - known)"
-    )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(child.stdout.split()) == {"asyncfin", "asyncfin.pytest_plugin"}
 
 
 def test_fixture_is_imported_where_named(pytester: pytest.Pytester) -> None:

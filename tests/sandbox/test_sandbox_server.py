@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,7 +24,7 @@ from asyncfin.sandbox import (
 )
 from tests.generate import generate
 
-from .conftest import COMPANY, ENTITY, FIRST, SECOND, Caller
+from .conftest import ENTITY, FIRST, SECOND, Caller
 
 
 @pytest.mark.parametrize(
@@ -62,47 +61,12 @@ async def test_a_sandbox_can_be_started_again(
             assert await Caller(session, sandbox).statuses(1) == [200]
 
 
-async def test_a_sandbox_shows_where_it_listens() -> None:
-    """The repr shows where the sandbox listens, or that it does not run, and no token."""
-    sandbox = Sandbox()
-    assert repr(sandbox) == "<Sandbox, not running>"
-    async with sandbox:
-        assert repr(sandbox) == f"<Sandbox at {sandbox.base_url}>"
-    assert repr(sandbox) == "<Sandbox, not running>"
-
-
 async def test_it_serves_at_its_base_url(sandbox: Sandbox, caller: Caller) -> None:
     """On this machine only, with the headers of JSON."""
     assert sandbox.base_url.startswith("http://127.0.0.1:")
     assert sandbox.entities == (ENTITY,)
     status, body = await caller.get()
     assert (status, json.loads(body)["dataset_id"]) == (200, FIRST)
-
-
-async def test_a_query_goes_through_http(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
-    """Body and content type arrive as they were sent."""
-    url = f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset/query"
-    query = {
-        "metric_ids": ["sales"],
-        "scope_combinations": [COMPANY],
-        "periods": {"mode": "trailing", "months": 1},
-    }
-    headers = {"Authorization": f"Bearer {sandbox.token}"}
-    async with session.post(url, json=query, headers=headers) as response:
-        assert response.content_type == "application/json"
-        assert (await response.json())["series"][0]["series_id"] == "A-sales"
-    served = sandbox.log[-1]
-    assert (served.operation, served.status, served.body, served.account) == ("query", 200, query, "sandbox")
-
-
-async def test_a_cursor_survives_the_url(sandbox: Sandbox, caller: Caller) -> None:
-    """Cursors need percent-encoding, and come out as they went in."""
-    firsts = [await caller.get("/dataset/catalogue", limit=limit) for limit in "1234"]
-    cursors = [json.loads(body)["next_cursor"] for _, body in firsts]
-    assert set("/=") <= set("".join(cursors))
-    answers = [await caller.get("/dataset/catalogue", cursor=cursor) for cursor in cursors]
-    assert [status for status, _ in answers] == [200] * 4
-    assert [entry.params["cursor"] for entry in sandbox.log[4:]] == cursors
 
 
 async def test_the_log_tells_what_was_asked_and_never_the_token(sandbox: Sandbox, caller: Caller) -> None:
@@ -113,24 +77,6 @@ async def test_the_log_tells_what_was_asked_and_never_the_token(sandbox: Sandbox
     assert sandbox.log[0].params == {"limit": "2"}
     assert sandbox.token not in repr(sandbox.log)
     assert sandbox.token not in repr(vars(sandbox._store))
-
-
-async def test_a_body_that_is_no_json_is_logged_as_it_came(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    """The log is of requests, right or wrong."""
-    async with session.post(f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset/query", data=b"{"):
-        assert sandbox.log[-1].body == b"{"
-
-
-async def test_a_body_over_a_megabyte_is_refused_in_json(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    """A body over a megabyte is refused with an error object, as everything else."""
-    url = f"{sandbox.base_url}/v1/entities/{ENTITY}/dataset/query"
-    async with session.post(url, data=BytesIO(b" " * 1_100_000)) as response:
-        assert response.status == 413
-        assert (await response.json())["error"]["code"] == "request_too_large"
 
 
 async def test_the_openapi_document_needs_no_token(sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
@@ -183,14 +129,6 @@ async def test_a_file_store_remembers(
     assert not any(token.encode() in file for file in files)
 
 
-async def test_a_store_of_something_else_is_one_clear_error(tmp_path: Path) -> None:
-    """A store of something else is one error that names the file and says what to do."""
-    store = tmp_path / "notes.txt"
-    await asyncio.to_thread(store.write_text, "not a database, and longer than the header of one " * 20)
-    with pytest.raises(SandboxError, match=r"notes\.txt.*new file"):
-        await Sandbox(store=store).start()
-
-
 async def test_datasets_are_served_all_or_none(tmp_path: Path, publication: Publication) -> None:
     """A broken one among them leaves a file store as it was."""
     store = tmp_path / "service.db"
@@ -205,22 +143,6 @@ async def test_a_port_in_use_is_one_clear_error(sandbox: Sandbox, publication: P
     port = int(sandbox.base_url.rpartition(":")[2])
     with pytest.raises(PortInUseError, match=f"{port}.*another"):
         await Sandbox(publication, port=port).start()
-
-
-async def test_a_foreign_address_is_one_clear_error() -> None:
-    """Nothing of this machine has it."""
-    with pytest.raises(SandboxError, match=r"192\.0\.2\.1.*choose"):
-        await Sandbox(host="192.0.2.1").start()
-
-
-@pytest.mark.parametrize("wrong", [{"port": 70_000}, {"port": -1}, {"host": "a" * 70}, {"host": "a..b"}])
-async def test_an_address_that_cannot_be_is_one_clear_error(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    """An address that cannot be is one error, and the store is free again for the next try."""
-    store = tmp_path / "service.db"
-    with pytest.raises(SandboxError, match=f"{next(iter(wrong.values()))}.*choose"):
-        await Sandbox(store=store, **wrong).start()
-    async with Sandbox(store=store) as sandbox:
-        assert sandbox.base_url
 
 
 async def test_a_store_that_another_program_holds_is_one_clear_error(
@@ -264,25 +186,6 @@ async def test_a_public_url_is_where_clients_are_told_to_go(
             assert (await response.json())["servers"] == [{"url": "https://service.example"}]
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "service.example",
-        "ftp://a",
-        "http://",
-        "http://a:x",
-        "http://a/b",
-        "http://a?b",
-        "http://u@a",
-        "http://a#b",
-    ],
-)
-def test_a_public_url_that_no_request_can_be_sent_to_is_refused(wrong: str) -> None:
-    """Before anything listens."""
-    with pytest.raises(SandboxError, match="public_url is"):
-        Sandbox(public_url=wrong)
-
-
 async def test_nothing_that_is_served_changes_the_service(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
@@ -296,20 +199,6 @@ async def test_nothing_that_is_served_changes_the_service(
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             async with session.request(method, sandbox.base_url + path, headers=headers) as response:
                 assert response.status == 405
-
-
-async def test_a_token_needs_an_account(sandbox: Sandbox) -> None:
-    """The error names the account."""
-    with pytest.raises(SandboxError, match="nobody"):
-        sandbox.issue_token("nobody")
-
-
-async def test_a_single_permission_may_be_given_as_text(sandbox: Sandbox, caller: Caller) -> None:
-    """A single permission may be given as text, by its short name or with the base URL before it."""
-    for permission in ("datasets:read", f"{sandbox.base_url}/datasets:read", "usage:read"):
-        sandbox.token = sandbox.issue_token(permissions=permission)
-        await caller.get()
-    assert [entry.status for entry in sandbox.log] == [200, 200, 403]
 
 
 async def test_starting_twice_is_refused_and_closing_twice_is_not(sandbox: Sandbox) -> None:
@@ -343,13 +232,3 @@ async def test_the_rate_goes_by_the_clock_of_the_loop(
         assert await caller.statuses(3) == [200, 200, 429]
         await asyncio.sleep(101)
         assert await caller.statuses(2) == [200, 429]
-
-
-async def test_the_demo_has_entities_and_figures(session: aiohttp.ClientSession) -> None:
-    """Every entity answers."""
-    async with Sandbox.demo() as sandbox:
-        assert sandbox.entities
-        for entity_id in sandbox.entities:
-            url = f"{sandbox.base_url}/v1/entities/{entity_id}/dataset/catalogue"
-            async with session.get(url, headers={"Authorization": f"Bearer {sandbox.token}"}) as response:
-                assert len((await response.json())["groups"][0]["series"]) == 25

@@ -76,19 +76,6 @@ def test_an_earlier_publication_can_become_current_again(
         assert desk.dataset()[1]["dataset_id"] == current.dataset_id
 
 
-def test_a_publication_that_fails_half_way_changes_nothing(desk: Desk, later: Publication) -> None:
-    """A publication that fails half way leaves every page of the old one as it was."""
-    annual, quarterly = later.groups
-    broken = {name: text for name, text in quarterly["series"][1].items() if name != "metric_id"}
-    groups = (annual, {**quarterly, "series": [quarterly["series"][0], broken]})
-    before = desk.dataset(), desk.catalogue(), desk.query()
-    with pytest.raises(KeyError, match="metric_id"):
-        desk.store.publish(evolve(later, groups=groups))
-    assert (desk.dataset(), desk.catalogue(), desk.query()) == before
-    desk.store.publish(later)
-    assert desk.dataset()[1]["dataset_id"] == SECOND
-
-
 def test_pages_of_a_new_publication_have_nothing_of_the_old_one(desk: Desk, edited: Publication) -> None:
     """Pieces of the last pages are kept by the number of their publication, which SQLite gives again."""
     before = desk.query(metric_ids=["profit"])
@@ -162,18 +149,6 @@ def test_of_a_transaction_that_fails_nothing_stays(
     assert desk.query(expected_dataset_id=FIRST)[0] == 200
     desk.store.publish(later)
     assert [desk.dataset()[1]["dataset_id"] for _ in range(2)] == [FIRST, SECOND]
-
-
-def test_the_order_of_entities_outlasts_a_restart(
-    reopened: Any, publication: Publication, later: Publication
-) -> None:
-    """In the order of their publishing: one published again is the last."""
-    store = reopened()
-    store.publish(publication)
-    store.publish(evolve(publication, entity_id=OTHER))
-    store.publish(later)
-    assert store.entities() == (OTHER, ENTITY)
-    assert reopened().entities() == (OTHER, ENTITY)
 
 
 def test_a_store_of_another_version_is_refused_and_left_alone(file: str) -> None:

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from asyncfin.sandbox import Account
-
 from .conftest import Desk
 
 
@@ -30,17 +28,6 @@ def test_usage_tells_the_real_counts_of_every_day(desk: Desk) -> None:
             },
         ],
     }
-
-
-def test_usage_is_the_account_s_whichever_token_asks(desk: Desk) -> None:
-    """Spec 5.5; another account's requests are not in it."""
-    desk.dataset()
-    desk.token = desk.issue("second", "main")
-    desk.dataset()
-    assert desk.get("/v1/usage")[1]["days"][0]["data_requests"] == 2
-    desk.account(Account("other"))
-    desk.token = desk.issue("third", "other")
-    assert desk.get("/v1/usage")[1]["days"][0]["data_requests"] == 0
 
 
 def test_a_range_left_open_ends_today_and_starts_where_it_ends(desk: Desk) -> None:
@@ -77,8 +64,3 @@ def test_a_wrong_range_is_400_and_named(desk: Desk, given: dict[str, Any], named
     status, body = desk.get("/v1/usage", **given)
     assert (status, body["error"]["code"]) == (400, "validation_failed")
     assert [issue["field"] for issue in body["error"]["issues"]] == [named]
-
-
-def test_limits_take_no_parameters(desk: Desk) -> None:
-    """Limits take no parameters, which the spec does not show."""
-    assert desk.get("/v1/limits", day="today")[0] == 400

@@ -1,6 +1,7 @@
 """Counts, spans and durations as people write them."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, Protocol, TypeAlias
 
@@ -51,6 +52,20 @@ def named_entity(entity: _Entity) -> str:
     ellipsis.
     """
     return printable(f"{shorten(entity.name, _LONGEST_NAME)} ({entity.entity_id})")
+
+
+def entity_names(entities: Iterable[_Entity]) -> dict[str, str]:
+    """Return names of entities by id. The id is added where two have one name, or one
+    has none.
+    """
+    names = {entity.entity_id: entity.name for entity in entities}
+    counts = Counter(names.values())
+    return {
+        entity_id: name
+        if name and counts[name] == 1
+        else f"{name} ({entity_id})".lstrip()
+        for entity_id, name in names.items()
+    }
 
 
 def either(names: Sequence[str], word: str = "or") -> str:

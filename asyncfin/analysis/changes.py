@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from asyncfin import checks
+from asyncfin import Panel, checks, concat
 from asyncfin.analysis.cells import (
     SERIES,
     TRIPLE,
@@ -21,13 +21,10 @@ from asyncfin.analysis.cells import (
     plain,
     stacked,
 )
+from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
-from asyncfin.table.arrow import empty_table, schema_metadata
-from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.notes import about
-from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
     import pyarrow
@@ -81,7 +78,7 @@ class Snapshot:
     @cache
     def empty(cls, dataset_id: str = "") -> Snapshot:
         """Return the snapshot of an entity without rows."""
-        return cls(empty_table().replace_schema_metadata(None), dataset_id)
+        return cls(concat([]).replace_schema_metadata(None), dataset_id)
 
     @classmethod
     def of(cls, panels: Sequence[Panel], table: Any) -> Snapshot:
@@ -305,7 +302,7 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
     table = found.append_column(KNOWN_FROM, known_from_column(len(found), known_from))
-    return table.replace_schema_metadata(schema_metadata([about(old), about(new)]))
+    return table.replace_schema_metadata(table_metadata([old, new]))
 
 
 def refuse_differing(panels: str, *facts: tuple[str, object, object]) -> None:

@@ -8,15 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from asyncfin import checks
-from asyncfin.analysis.lines import by_publication
+from asyncfin import Panel, checks, concat
+from asyncfin.analysis.lines import by_publication, panels_of, table_metadata
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath
 from asyncfin.optional import pa
-from asyncfin.table.arrow import empty_table, schema_metadata
-from asyncfin.table.notes import about
-from asyncfin.table.panel import Panel, numbers_of, panels_of
 from asyncfin.words import listed
 
 if TYPE_CHECKING:
@@ -99,16 +96,14 @@ def first_of(
         for each in panels
         if each.dataset.entity_id not in having
     )
-    table = pa.concat_tables([empty_table().replace_schema_metadata(None), *tables])
+    table = pa.concat_tables([concat([]).replace_schema_metadata(None), *tables])
     found = table.unify_dictionaries().take(
         pa.array([row for row, _ in chosen], pa.int64())
     )
     found = found.append_column(
         "conflict", pa.array([text for _, text in chosen], pa.string())
     )
-    metadata = schema_metadata(
-        [about(panel) for panel in panels], without=list(without)
-    )
+    metadata = table_metadata(panels, without=list(without))
     result: pyarrow.Table = found.replace_schema_metadata(metadata)
     return result
 
@@ -123,7 +118,7 @@ def _cells(
     first: dict[tuple[str, ScopePath], int] = {}  # the place in the catalogue
     for panel in panels:
         row = starts[panel]
-        for series_id, numbers in numbers_of(panel).items():
+        for series_id, numbers in panel.numbers().items():
             series, listed_at = (
                 panel.catalogue[series_id],
                 panel.catalogue.places[series_id],

@@ -7,17 +7,14 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from asyncfin import checks
+from asyncfin import Panel, checks
 from asyncfin.analysis.cells import numbered, plain, stacked
 from asyncfin.analysis.changes import refuse_differing
+from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
-from asyncfin.table.arrow import schema_metadata
-from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.notes import about
-from asyncfin.table.panel import Panel
 
 if TYPE_CHECKING:
     import pyarrow
@@ -94,9 +91,7 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     unreported = compute.sum(undecided).as_py() or 0
     unreported += compute.sum(compute.is_null(known[1])).as_py() or 0
     table = _ordered(rows.unify_dictionaries(), original)
-    metadata = schema_metadata(
-        [about(original), about(restated)], unreported=unreported
-    )
+    metadata = table_metadata([original, restated], unreported=unreported)
     return table.replace_schema_metadata(metadata)
 
 

@@ -4,18 +4,20 @@ they are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
+from typing import Any
 
 from attrs import frozen
 
+from asyncfin import Panel, checks
 from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.series import SERIES_FIELDS, CatalogueSeries
-from asyncfin.table.panel import Panel, numbers_of
-from asyncfin.table.why import why
 
+PERIOD_FIELDS = Period.__struct_fields__
 # What a series is, apart from its own id and the group that it is reported in.
 _meaning = attrgetter(
     *(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id"))
@@ -60,7 +62,7 @@ class Line:
         panel = next(
             (each for each in by_panel if each.covers(period)), next(iter(by_panel))
         )
-        return why(panel, by_panel[panel], period) or "no value"
+        return panel.why(by_panel[panel], period) or "no value"
 
 
 def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
@@ -86,7 +88,7 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
     numbers: dict[str, dict[Period, float]] = {}
     having: dict[str, list[Panel]] = {}
     for panel in panels:
-        for series_id, found in numbers_of(panel).items():
+        for series_id, found in panel.numbers().items():
             numbers.setdefault(series_id, {}).update(found)
             having.setdefault(series_id, []).append(panel)
     place = catalogue.places.__getitem__
@@ -120,3 +122,24 @@ def joined(
             yield tuple(several)
         else:
             yield from ((each,) for each in several)
+
+
+def panels_of(panels: Any) -> tuple[Panel, ...]:
+    """Return a panel, or an iterable of panels, as a tuple.
+
+    Raises:
+        ArgumentError: something else is among them.
+    """
+    # A panel is an iterable too, of Series.
+    is_single = isinstance(panels, Panel) or not isinstance(panels, Iterable)
+    checked = []
+    for panel in (panels,) if is_single else panels:
+        checks.instance_of(Panel)("each of panels", panel)
+        checked.append(panel)
+    return tuple(checked)
+
+
+def table_metadata(panels: Iterable[Panel], **more: Any) -> dict[bytes, bytes]:
+    """Return the metadata of a table that was made of panels (docs/schema.md)."""
+    facts = {"panels": [panel.about for panel in panels], **more}
+    return {b"asyncfin": json.dumps(facts).encode()}

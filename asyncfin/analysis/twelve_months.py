@@ -9,16 +9,19 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from asyncfin import checks
-from asyncfin.analysis.lines import Line, by_publication, lines_of
+from asyncfin import Panel, checks
+from asyncfin.analysis.lines import (
+    Line,
+    by_publication,
+    lines_of,
+    panels_of,
+    table_metadata,
+)
 from asyncfin.errors import SelectionError
 from asyncfin.model.frame import arrow_type
 from asyncfin.model.period import Period
 from asyncfin.model.scope import format_path
 from asyncfin.optional import pa
-from asyncfin.table.arrow import schema_metadata
-from asyncfin.table.notes import about
-from asyncfin.table.panel import Panel, panels_of
 from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
@@ -170,9 +173,7 @@ def last_twelve_months(
     if unproven_lines:
         lines = counted(unproven_lines, "line is", "lines are")
         notes.append(f"{lines} not added up: {_UNPROVEN}; unproven=True adds anyway")
-    metadata = schema_metadata(
-        [about(panel) for panel in panels], left_out=sum(left_out.values()), notes=notes
-    )
+    metadata = table_metadata(panels, left_out=sum(left_out.values()), notes=notes)
     columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
     schema = pa.schema(
         [(name, arrow_type(kind)) for name, kind in _COLUMNS.items()], metadata

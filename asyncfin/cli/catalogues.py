@@ -10,7 +10,7 @@ from rich.console import Console
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.form import Form
-from asyncfin.cli.output import print_csv, print_json, print_table, print_text, screen
+from asyncfin.cli.output import print_csv, print_json, print_table, screen
 from asyncfin.cli.service import Service
 from asyncfin.cli.session import connected
 from asyncfin.cli.several import check_failed
@@ -22,11 +22,9 @@ from asyncfin.model.scope import format_path
 from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.read.several import Each, catalogues_of
-from asyncfin.table.document import to_json
-from asyncfin.table.notes import GAP, entity_names
-from asyncfin.table.text import columns
+from asyncfin.text import GAP, table_lines
 from asyncfin.typing import Rank, SearchGroup, SearchResult
-from asyncfin.words import counted, listed, named_entity
+from asyncfin.words import counted, entity_names, listed, named_entity
 
 # How many metrics of several entities are printed.
 _MOST_METRICS = 200
@@ -54,7 +52,7 @@ async def show_publication(
         print_csv(("field", "value"), fields, raw=form.csv_raw)
     else:
         console = screen()
-        print_table(console, columns(("field", "value"), fields, console.width))
+        print_table(console, table_lines(("field", "value"), fields, console.width))
 
 
 async def show_series(
@@ -121,7 +119,7 @@ def print_selected(
     """
     shown = _part(whole, whole.select(select))
     if form.json:
-        print_json(shown)
+        print_json(asdict(shown, recurse=False))
     elif form.is_csv:
         # One row a series: a spreadsheet filters by the columns that the options are
         # named after.
@@ -175,7 +173,7 @@ def _print_catalogue(
             "scope path",
             *(["description"] if descriptions else []),
         )
-        print_table(console, columns(heads, rows, console.width))
+        print_table(console, table_lines(heads, rows, console.width))
     console.print()
     first, last = (
         (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
@@ -213,7 +211,7 @@ def print_selected_of_several(
         )
     rows = _metrics(parts)
     if form.json:
-        print_text(f"[{','.join(to_json(part, indent=2) for part in parts)}]")
+        print_json([asdict(part, recurse=False) for part in parts])
     elif form.is_csv:
         heads = ("metric_id", "series_label", *each.found)
         print_csv(
@@ -228,7 +226,7 @@ def print_selected_of_several(
             for metric, label, counts in rows[:_MOST_METRICS]
         ]
         heads = ("metric", "label", *entity_names(parts).values())
-        print_table(console, columns(heads, texts, console.width))
+        print_table(console, table_lines(heads, texts, console.width))
         if (more := len(rows) - _MOST_METRICS) > 0:
             console.print(f"and {counted(more, 'more metric')}", style="dim")
     check_failed(each.failed, each.ended, count, names)
@@ -296,7 +294,7 @@ def print_found(
             "entities",
         )
         texts = [_texts(group, catalogues, called, ids=ids) for group in shown]
-        print_table(console, columns(heads, texts, console.width))
+        print_table(console, table_lines(heads, texts, console.width))
         if more > 0:
             console.print(f"and {more:,} more", style="dim")
 

@@ -18,8 +18,7 @@ from asyncfin.cli.form import FeedForm
 from asyncfin.cli.output import print_rows, print_table, replace_file, screen
 from asyncfin.extraction.contents import FeedContents
 from asyncfin.extraction.feed import run_time
-from asyncfin.table.arrow import METADATA
-from asyncfin.table.text import columns
+from asyncfin.text import table_lines
 from asyncfin.words import counted, listed, number_text
 
 # The rows that a table for people shows; files and the other forms have all.
@@ -203,7 +202,7 @@ def lines_not_kept(table: pyarrow.Table, wanted: Sequence[str]) -> list[str]:
     """
     found = [
         each
-        for each in json.loads(table.schema.metadata[METADATA])["not_kept"]
+        for each in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]
         if not wanted or each["entity_id"] in wanted
     ]
     lines = []
@@ -244,7 +243,7 @@ def _print(
 ) -> None:
     console = screen()
     if rows:
-        print_table(console, columns(heads, rows, console.width))
+        print_table(console, table_lines(heads, rows, console.width))
         console.print()
     if count > len(rows):
         console.print(

@@ -1,6 +1,5 @@
 """Tables, JSON and CSV on standard output; progress on standard error."""
 
-import csv
 import io
 import json
 import os
@@ -14,15 +13,15 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, TYPE_CHECKING, Any, TextIO, cast
 
+import msgspec
 from rich.console import Console
 
 from asyncfin.checks import expand_user
 from asyncfin.clock import utc_text
+from asyncfin.csv import csv_text
 from asyncfin.errors import printable
 from asyncfin.local import write_whole
-from asyncfin.table.csv import csv_cell, exact
-from asyncfin.table.document import to_json
-from asyncfin.table.notes import GAP
+from asyncfin.text import GAP
 
 if TYPE_CHECKING:
     import pyarrow
@@ -106,7 +105,13 @@ def print_table(console: Console, lines: Sequence[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
-    print_text(to_json(value, indent=2))
+    print_text(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """Write a value of the model, or plain data, as JSON."""
+    encoded = msgspec.json.encode(value, enc_hook=dict)
+    return msgspec.json.format(encoded, indent=2).decode()
 
 
 def print_text(document: str) -> None:
@@ -132,21 +137,21 @@ def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) 
             spreadsheet would take for formulas, and escape control characters on a
             terminal.
     """
+    print_csv_text(csv_text([head, *rows], raw=raw), raw=raw)
+
+
+def print_csv_text(text: str, *, raw: bool) -> None:
+    """Print lines of comma-separated values.
+
+    Args:
+        raw: False: escape control characters on a terminal.
+    """
     # RFC 4180: "\r\n" at the end of each line, on every system.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(newline="")
-    writer = csv.writer(sys.stdout)
-    on_terminal = sys.stdout.isatty()
-
-    def shown(text: str) -> str:
-        if raw:
-            return text
-        return printable(csv_cell(text)) if on_terminal else csv_cell(text)
-
-    for row in [head, *rows]:
-        writer.writerow(
-            [shown(each) if isinstance(each, str) else each for each in row]
-        )
+    if sys.stdout.isatty() and not raw:
+        text = "\r\n".join(map(printable, text.split("\r\n")))
+    sys.stdout.writelines(text.splitlines(keepends=True))
 
 
 def print_rows(table: "pyarrow.Table", *, as_json: bool, raw: bool) -> None:
@@ -164,8 +169,6 @@ def print_rows(table: "pyarrow.Table", *, as_json: bool, raw: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return exact(value)
     return utc_text(value) if isinstance(value, datetime) else value
 
 

@@ -1,18 +1,16 @@
 """`asyncfin query --plot`: a picture of panels."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot
 from matplotlib.backend_bases import FigureCanvasBase
 
+from asyncfin import Comparison, Panel
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.output import replace_file, screen
 from asyncfin.errors import SelectionError
-from asyncfin.table import plot
-from asyncfin.table.panel import Panel
 
 
 def check_picture(file: Path) -> None:
@@ -31,16 +29,10 @@ def check_picture(file: Path) -> None:
         )
 
 
-def draw(panels: Sequence[Panel], file: Path) -> None:
-    """Draw the series of panels into a file, and say so."""
+def draw(result: Panel | Comparison, file: Path) -> None:
+    """Draw the series into a file."""
     try:
-        figure: Any = plot.plot(panels).figure
-    except plot.TooManyLinesError as error:
-        raise UsageError(
-            f"a plot must have at most {plot.MOST_LINES} lines, one for each series "
-            "and duration, not"
-            f" {error.lines}: narrow it with --metric, --basis, --scope or --cadence"
-        ) from None
+        figure: Any = result.plot().figure
     except SelectionError as error:
         raise UsageError(str(error)) from None
     try:

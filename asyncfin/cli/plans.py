@@ -5,6 +5,7 @@ from typing import Any
 
 from attrs import evolve
 
+from asyncfin import Panel
 from asyncfin.cli.entities import Names
 from asyncfin.cli.output import print_json, screen
 from asyncfin.cli.session import Progress
@@ -12,7 +13,6 @@ from asyncfin.cli.several import check_failed
 from asyncfin.client import Client, publications_of
 from asyncfin.plan.plan import Plan
 from asyncfin.read.several import SeveralQuestion, catalogues_of, plans_of
-from asyncfin.table.panel import Panel
 from asyncfin.words import counted
 
 _BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")

@@ -114,7 +114,7 @@ async def query(
     elif latest is not None:
         print_latest(comparison or panels[0], latest, form)
     else:
-        print_result(comparison or panels[0], panels, form, latest=periods == Periods())
+        print_result(comparison or panels[0], form, latest=periods == Periods())
     # A table says itself why it is empty.
     has_table = not any(form.options().values()) and not ttm
     print_missing(comparison or panels[0], has_table=has_table)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from asyncfin import Client, read_entity
+from asyncfin import Client, Panel, read_entity
 from asyncfin.clock import utc_text
 from asyncfin.errors import AsyncfinError
 from asyncfin.model.catalogue import Catalogue
@@ -17,7 +17,6 @@ from asyncfin.model.selection import FiscalRange
 from asyncfin.model.value import Value
 from asyncfin.sandbox import BrokenDatasetError, DatasetFile, Publication, load
 from asyncfin.sandbox.dataset import dump
-from asyncfin.table.panel import Panel
 
 
 async def recorded(client: Client, entity_id: str) -> DatasetFile:

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
+from asyncfin import Comparison
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import EntitiesFailedError
 from asyncfin.cli.streams import print_error
 from asyncfin.errors import AsyncfinError, SelectionError, ends_all
 from asyncfin.extraction.report import Failure
 from asyncfin.read.several import nothing_of
-from asyncfin.table.comparison import Comparison
 
 
 def check_all(comparison: Comparison, names: Names) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from asyncfin import Panel
 from asyncfin.cli.output import screen, spark
 from asyncfin.cli.session import progress
 from asyncfin.client import Client
@@ -21,8 +22,7 @@ from asyncfin.model.selection import Annual
 from asyncfin.model.series import Series
 from asyncfin.plan.plan import Plan
 from asyncfin.sandbox import Sandbox
-from asyncfin.table.notes import GAP
-from asyncfin.table.panel import Panel
+from asyncfin.text import GAP
 from asyncfin.words import counted
 
 # In files and pipes; the usual width of a terminal.

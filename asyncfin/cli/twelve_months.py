@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from asyncfin import Panel
 from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
 from asyncfin.cli.form import QueryForm
 from asyncfin.cli.output import print_rows, print_table, screen
 from asyncfin.model.value import Value
-from asyncfin.table.arrow import METADATA
-from asyncfin.table.notes import GAP, title
-from asyncfin.table.panel import Panel
-from asyncfin.table.rows import common_unit, scale_of
-from asyncfin.table.text import columns
-from asyncfin.words import Unit, number_text
+from asyncfin.text import GAP, table_lines
+from asyncfin.typing import Scale
+from asyncfin.words import Unit, named_entity, number_text
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,7 +46,10 @@ def _print_latest(
     why there is none.
     """
     for panel in panels:
-        console.print(title(panel), style="bold")
+        console.print(
+            f"{named_entity(panel.catalogue)}, {panel.value_version} values",
+            style="bold",
+        )
     lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in table.to_pylist():
         lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
@@ -57,8 +58,7 @@ def _print_latest(
         [_value(row) for row in rows if row["number"] is not None]
         for rows in lines.values()
     ]
-    shared = common_unit(values, unit)
-    scales = [scale_of(numbers, shared) for numbers in values]
+    scales = Scale.of_rows(values, unit)
     if units := {scale.unit for scale in scales if scale.unit}:
         console.print(f"in {units.pop()}")
     console.print()
@@ -87,10 +87,10 @@ def _print_latest(
         )
     ]
     if rows:
-        print_table(console, columns(heads, rows, console.width))
+        print_table(console, table_lines(heads, rows, console.width))
     else:
         console.print("no series has a value")
-    for note in json.loads(table.schema.metadata[METADATA])["notes"]:
+    for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
         console.print(note, style="dim")
 
 

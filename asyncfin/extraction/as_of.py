@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from asyncfin import checks
+from asyncfin import Period, checks, concat
 from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered, plain
 from asyncfin.analysis.changes import CHANGE, KNOWN_FROM
 from asyncfin.clock import utc_text
@@ -26,9 +26,6 @@ from asyncfin.extraction.feed import (
 )
 from asyncfin.extraction.places import place_of
 from asyncfin.optional import compute, library, pa
-from asyncfin.table.arrow import METADATA
-from asyncfin.table.columns import PERIOD_FIELDS, chosen
-from asyncfin.table.frames import column_names
 
 if TYPE_CHECKING:
     import pyarrow
@@ -36,10 +33,10 @@ if TYPE_CHECKING:
 Moment: TypeAlias = str | date | datetime
 # A cell of the state: where a metric, group and path are unique, the id does not belong
 # to it.
-_CELL = ("entity_id", "asked_version", *TRIPLE, *PERIOD_FIELDS)
-_NEEDED = (*SERIES, *PERIOD_FIELDS, CHANGE, KNOWN_FROM)
+_CELL = ("entity_id", "asked_version", *TRIPLE, *Period.__struct_fields__)
+_NEEDED = (*SERIES, *Period.__struct_fields__, CHANGE, KNOWN_FROM)
 _NAMES = ("entity_id", "entity_name")
-_ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *PERIOD_FIELDS)
+_ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *Period.__struct_fields__)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
 
@@ -132,7 +129,7 @@ def as_of(
         ManifestMismatchError, OSError, ImportError: as for `read_changes`.
     """
     moment = _moment("when", when)
-    wanted = [column.name for column in chosen(column_names(columns))]
+    wanted = concat([], columns=columns).column_names
     feed = kept_feed(to)
     footers = feed.chain()
     publications = [one for each in footers for one in each.publications]
@@ -261,7 +258,7 @@ def _ordered(rows: Any) -> Any:
 
 def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
     table = pa.concat_tables([each.replace_schema_metadata(None) for each in tables])
-    metadata = {METADATA: json.dumps({"panels": []} | about)}
+    metadata = {b"asyncfin": json.dumps({"panels": []} | about)}
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 

@@ -20,6 +20,7 @@ from typing import IO, Any, Literal, TypeVar
 
 from attrs import asdict, define, evolve, field, frozen
 
+from asyncfin import concat
 from asyncfin.analysis.changes import (
     BEFORE,
     BEFORE_DATASET,
@@ -41,7 +42,6 @@ from asyncfin.extraction.place import (
 )
 from asyncfin.extraction.question import canonical
 from asyncfin.optional import pa, parquet
-from asyncfin.table.arrow import METADATA, empty_table
 
 FORMAT = 1
 T = TypeVar("T")
@@ -348,7 +348,7 @@ class Feed:
 
         def described(stream: IO[bytes]) -> dict[str, Any]:
             metadata = parquet.read_metadata(stream).metadata or {}
-            return dict(json.loads(metadata[METADATA])["panels"][0])
+            return dict(json.loads(metadata[b"asyncfin"])["panels"][0])
 
         return self._of_file(path, described)
 
@@ -360,7 +360,7 @@ class Feed:
         """Return the rows of an entity's file, or None if it can't be read."""
 
         def rows(stream: IO[bytes]) -> Any:
-            file, long = _parquet_file(stream), empty_table().schema
+            file, long = _parquet_file(stream), concat([]).schema
             _check_columns(file.schema_arrow, long)
             return _read(
                 file, range(file.num_row_groups), long.names
@@ -423,7 +423,7 @@ def _check_columns(schema: Any, expected: Any) -> None:
 
 def _described(file: Any) -> dict[str, Any]:
     """Return the feed's entry of the metadata of a file."""
-    described = json.loads((file.metadata.metadata or {})[METADATA])
+    described = json.loads((file.metadata.metadata or {})[b"asyncfin"])
     if described["format"] > FORMAT:
         raise ValueError(
             f"format {described['format']}: a later version of asyncfin wrote it"
@@ -442,7 +442,7 @@ def _raise_if_unreadable(error: Exception) -> None:
 
 def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> None:
     """Write rows with the footer; row groups are filled across parts."""
-    metadata = {METADATA: json.dumps({"format": FORMAT, "feed": asdict(footer)})}
+    metadata = {b"asyncfin": json.dumps({"format": FORMAT, "feed": asdict(footer)})}
     schema = empty_rows().schema.with_metadata(metadata)
     # Tables of a few rows each, and such as were made of many of them.
     few: list[Any] = []
@@ -478,7 +478,7 @@ def write_rows(stream: IO[bytes], footer: RunFooter, tables: Iterable[Any]) -> N
 def empty_rows() -> Any:
     """Return the table of a feed without changes."""
     word = pa.dictionary(pa.int32(), pa.string())
-    long = empty_table().schema
+    long = concat([]).schema
     added = [
         (CHANGE, word),
         (BEFORE, pa.float64()),

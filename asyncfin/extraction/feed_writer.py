@@ -14,6 +14,7 @@ from typing import Any
 
 from attrs import define, evolve, frozen
 
+from asyncfin import Panel, concat
 from asyncfin.analysis.cells import SERIES, TRIPLE, example_rows, numbered
 from asyncfin.analysis.changes import (
     KNOWN_FROM,
@@ -39,8 +40,6 @@ from asyncfin.extraction.question import SharedQuestion, differences
 from asyncfin.extraction.record import Record
 from asyncfin.model.selection import FiscalRange, PeriodSelection, Rule
 from asyncfin.optional import compute
-from asyncfin.table.arrow import empty_table
-from asyncfin.table.panel import Panel
 
 _MICROSECOND = timedelta(microseconds=1)
 _READ_AT_ONCE = 16
@@ -190,7 +189,7 @@ class FeedWriter:
         """
         if not before:
             return Snapshot.empty()
-        last, names = before[-1][1], empty_table().column_names
+        last, names = before[-1][1], concat([]).column_names
         # Series that share all but the id are in the feed under the ids that they had
         # when it was written.
         if (

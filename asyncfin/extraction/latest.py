@@ -10,16 +10,16 @@ from typing import Any
 
 from attrs import frozen
 
+from asyncfin import Period
 from asyncfin.analysis.cells import SERIES, plain
 from asyncfin.analysis.changes import BEFORE, BEFORE_TEXT, CHANGE
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.feed import Feed, RunFooter
 from asyncfin.optional import compute, pa
-from asyncfin.table.columns import PERIOD_FIELDS
 
 _COLUMNS = (
     *SERIES,
-    *PERIOD_FIELDS,
+    *Period.__struct_fields__,
     "series_label",
     "scope_names",
     "period_label",

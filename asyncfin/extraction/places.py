@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 
-from asyncfin import checks
+from asyncfin import checks, concat
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.folder import folder_at
 from asyncfin.extraction.place import Place, url
 from asyncfin.extraction.prefix import SCHEMES, prefix_at
-from asyncfin.table.arrow import empty_table
 
 
 def place_of(to: str | os.PathLike[str]) -> Place:
@@ -54,5 +53,5 @@ def _check_segments(place: Place) -> None:
 
 
 def _columns() -> list[str]:
-    names: list[str] = empty_table().column_names
+    names: list[str] = concat([]).column_names
     return names

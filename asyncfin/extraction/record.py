@@ -19,8 +19,7 @@ from asyncfin.extraction.question import SharedQuestion, canonical, differences
 from asyncfin.optional import library, pa, parquet
 
 if TYPE_CHECKING:
-    from asyncfin import EntityAnswer
-    from asyncfin.table.panel import Panel
+    from asyncfin import EntityAnswer, Panel
 
 _log = logging.getLogger("asyncfin")
 # The entry of a table's metadata in which the library describes it.

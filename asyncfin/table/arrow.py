@@ -14,7 +14,7 @@ from typing import Any
 
 from asyncfin.model.frame import arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.optional import compute, ipc, pa
+from asyncfin.optional import compute, pa
 from asyncfin.table.block import pick_series
 from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
 from asyncfin.table.grid import Grid
@@ -331,11 +331,3 @@ def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
     """Return a long table without rows."""
     schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
     return schema.with_metadata(schema_metadata([])).empty_table()
-
-
-def stream_of(table: Any) -> bytes:
-    """Return a table as an Arrow stream (`application/vnd.apache.arrow.stream`)."""
-    sink = pa.BufferOutputStream()
-    with ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())

@@ -16,13 +16,14 @@ from asyncfin.model.select import Select
 from asyncfin.optional import library
 from asyncfin.table import document
 from asyncfin.table.arrow import METADATA
+from asyncfin.table.csv import to_csv
 from asyncfin.table.frames import Layout, polars_frame, with_index
 from asyncfin.table.latest import Latest, latest
-from asyncfin.table.notes import MOST_PERIODS_NAMED, alike, differing, entity_names
+from asyncfin.table.notes import MOST_PERIODS_NAMED, alike, differing
 from asyncfin.table.panel import Panel, Periods, concat
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.table.show import Shown, show_several
-from asyncfin.words import Unit, counted, listed
+from asyncfin.table.show import Shown, show
+from asyncfin.words import Unit, counted, entity_names, listed
 
 if TYPE_CHECKING:
     import pandas
@@ -104,6 +105,13 @@ class Comparison:
     def periods(self) -> tuple[Period, ...]:
         """The periods of all panels, oldest first."""
         return Periods(sorted({period for panel in self for period in panel.periods}))
+
+    @property
+    def periods_with_gaps(self) -> tuple[Period, ...]:
+        """The `Panel.periods_with_gaps` of all panels, oldest first."""
+        return tuple(
+            sorted({period for panel in self for period in panel.periods_with_gaps})
+        )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -341,13 +349,35 @@ class Comparison:
         """
         return latest([*self], n)
 
-    def show(self, unit: Unit | None = None, width: int | None = None) -> Shown:
+    def to_csv(self, *, empty: bool = True, raw: bool = False) -> str:
+        """Return CSV of all panels, as `Panel.to_csv` does; each line begins with the
+        entity.
+        """
+        return to_csv([*self], empty=empty, raw=raw, entities=True)
+
+    def show(
+        self,
+        unit: Unit | None = None,
+        width: int | None = None,
+        *,
+        all_series: bool = False,
+        all_periods: bool = False,
+        empty: bool = False,
+    ) -> Shown:
         """Return the table that `str` and notebooks show, as `Panel.show` does.
 
         Raises:
             ArgumentError: `unit` or `width` is not one that `Panel.show` takes.
         """
-        return show_several([*self], self._below, unit, width)
+        return show(
+            [*self],
+            self._below,
+            unit,
+            width,
+            all_series=all_series,
+            all_periods=all_periods,
+            empty=empty or not all_series,
+        )
 
     def _below(self) -> list[str]:
         return [*self.notes, counted(self.requests, "request")]
@@ -361,12 +391,3 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()
-
-
-def periods_of(panels: Iterable[Panel]) -> tuple[Period, ...]:
-    """Return the periods and gaps of panels, oldest first, without gaps of more than 40
-    in a row.
-    """
-    return tuple(
-        sorted({period for panel in panels for period in panel._grid.rows_of_wide})
-    )

@@ -20,7 +20,7 @@ from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
 from asyncfin.table.rows import Row, heading, in_unit
 from asyncfin.table.why import Result
-from asyncfin.words import Unit, counted
+from asyncfin.words import Unit, counted, entity_names
 
 # How much of a label is shown.
 _LONGEST = 1_000
@@ -106,7 +106,7 @@ class SeriesNames:
 
     def of_entity(self, grid: Grid) -> tuple[str, ...]:
         """Return the texts of an entity without series."""
-        names = notes.entity_names(
+        names = entity_names(
             each.catalogue for each in (grid, *(row.grid for row in self.texts))
         )
         return tuple(
@@ -176,7 +176,7 @@ def names_of(
         reserved: names that no series may have.
         ids: what names that are alike get, one after the other.
     """
-    entities = notes.entity_names(
+    entities = entity_names(
         each.catalogue for each in (*grids, *(row.grid for row in rows))
     )
     columns = {
@@ -392,30 +392,22 @@ class Excerpt:
                 within.with_suffixes(),
             )
 
-    def notes(self, *, periods_hint: str = "", empty_hint: str = "") -> Iterator[str]:
-        """Yield a line for each kind of thing that is not shown; the hints say how to
-        see it.
-        """
+    def notes(self) -> Iterator[str]:
+        """Yield a line for each kind of thing that is not shown."""
         shown = {period for section in self.sections for period in section.periods}
         # Nothing is said of hidden periods where no table is shown: the panel's own
         # facts say why.
         hidden = self.periods - self.unused - len(shown)
         if hidden and shown:
-            yield (
-                f"the latest {len(shown)} of {self.periods} periods are "
-                f"shown{periods_hint}"
-            )
+            yield (f"the latest {len(shown)} of {self.periods} periods are shown")
         if self.unused and shown:
-            yield f"{counted(self.unused, 'period')} without a value left out{empty_hint}"
+            yield f"{counted(self.unused, 'period')} without a value left out"
         if empty := self.series - self.cut - len(_series(self.sections)):
             where = " in these periods" if hidden and shown else ""
-            yield f"{empty:,} series without a value{where} left out{empty_hint}"
+            yield f"{empty:,} series without a value{where} left out"
         if self.partly:
             times = counted(self.partly, "series", "series")
-            yield (
-                f"{times} left out of a table without a value in its "
-                f"periods{empty_hint}"
-            )
+            yield (f"{times} left out of a table without a value in its periods")
         if self.cut:
             more = (
                 f" of {counted(self.entities, 'more company', 'more companies')}"

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, printable
+from asyncfin.errors import ArgumentError, printable, shorten_middle
 from asyncfin.model.frame import pandas_frame
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import shortened
+from asyncfin.table.notes import LONGEST_DESCRIPTION
 from asyncfin.table.rows import Row, rows_of
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _attribute(grid: Grid) -> str:
         dict.fromkeys(series.description.strip() for series in grid.series)
     )
     unit = (
-        shortened(described[0])
+        shorten_middle(described[0], LONGEST_DESCRIPTION)
         if len(described) == 1
         else f"{len(described):,} descriptions"
     )

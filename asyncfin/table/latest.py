@@ -9,17 +9,17 @@ from asyncfin import checks
 from asyncfin.clock import utc_text
 from asyncfin.errors import printable
 from asyncfin.html import Table, document
-from asyncfin.table import notes, text
+from asyncfin.table import notes
 from asyncfin.table.excerpt import names_of
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.table.show import Shown, check_form
+from asyncfin.table.show import WIDTH, Parts, Shown, check_form
 from asyncfin.table.why import Result
+from asyncfin.text import cells, table_lines
 from asyncfin.words import Unit, counted
 
 _count = checks.whole_number(1)
 # How many values a text or a notebook shows.
 _MOST = 40
-_WIDTH = 100
 
 
 @frozen(eq=False, repr=False)
@@ -101,9 +101,11 @@ class Latest:
             ArgumentError: as for `Panel.show`.
         """
         check_form(unit, width)
+        columns = width or WIDTH
         return Shown(
-            lambda: self._text(unit, width or _WIDTH, most),
-            lambda: self._html(unit, most),
+            lambda: self._text(unit, columns, most),
+            lambda: document(*self._shown(unit, most)),
+            columns,
         )
 
     def _shown(
@@ -134,16 +136,14 @@ class Latest:
             below,
         )
 
-    def _text(self, unit: Unit | None, width: int, most: int) -> str:
+    def _text(self, unit: Unit | None, width: int, most: int) -> Parts:
         above, tables, below = self._shown(unit, most)
+        lines = []
         for table in tables:
-            widest = max(text.cells(cells[-1]) for cells in table.rows)
-            rows = [[*cells, shown.rjust(widest)] for *cells, shown in table.rows]
-            above += ["", *text.columns(table.heads, rows, width)]
-        return "\n".join([*above, "", *below])
-
-    def _html(self, unit: Unit | None, most: int) -> str:
-        return document(*self._shown(unit, most))
+            widest = max(cells(row[-1]) for row in table.rows)
+            rows = [[*names, shown.rjust(widest)] for *names, shown in table.rows]
+            lines.append(table_lines(table.heads, rows, width))
+        return Parts(above, lines, below)
 
     def __str__(self) -> str:
         return str(self.show())

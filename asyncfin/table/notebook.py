@@ -11,8 +11,9 @@ from asyncfin.table.excerpt import (
     excerpt,
     excerpt_of_several,
 )
-from asyncfin.table.notes import GAP, NOT_REQUESTED
+from asyncfin.table.notes import heading
 from asyncfin.table.why import Result
+from asyncfin.text import GAP, NOT_REQUESTED
 from asyncfin.words import Unit
 
 # Tables scroll, and ten years of quarters are still readable.
@@ -21,10 +22,7 @@ _SERIES = 12
 
 
 def panels_html(
-    panels: Sequence[Result],
-    lines: Sequence[str],
-    notes: Sequence[str],
-    unit: Unit | None,
+    panels: Sequence[Result], notes: Sequence[str], unit: Unit | None
 ) -> str:
     """Return lines, a table for each duration of the periods of panels, what these
     leave out, and notes.
@@ -35,6 +33,9 @@ def panels_html(
         whole = excerpt(panels, unit=unit).first_sections(MOST_SECTIONS)
         shown = whole.latest([_PERIODS] * len(whole.sections)).first(_SERIES)
     above = shown.names().heading
+    lines = [heading(panels)]
+    if len(panels) == 1:
+        lines, notes = [*lines, *notes], ()
     return document(
         [*lines, *([above] if above else [])],
         [_table(*table) for table in shown.tables()],

@@ -6,7 +6,7 @@ from itertools import combinations, groupby
 from typing import Any, Protocol
 
 from asyncfin.clock import utc_text
-from asyncfin.errors import printable
+from asyncfin.errors import printable, shorten_middle
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.judge import unstated_notes
 from asyncfin.model.period import Period
@@ -15,13 +15,11 @@ from asyncfin.table.gaps import described
 from asyncfin.table.grid import Grid
 from asyncfin.table.rows import Row, scaling
 from asyncfin.table.why import Result, span, why_empty
-from asyncfin.words import counted, listed, named_entity, spanned
+from asyncfin.text import GAP, NOT_REQUESTED
+from asyncfin.words import counted, entity_names, listed, named_entity, spanned
 
-GAP = "·"
-NOT_REQUESTED = "?"
 # The length of a description. Many end with the unit, so the middle is cut.
-_LONGEST = 160
-_CUT = " … "
+LONGEST_DESCRIPTION = 160
 _LONG_PATH = 8
 # How many metrics or entities the lines below one table name, and how many periods.
 _MOST = 12
@@ -142,7 +140,7 @@ def _scaled(grid: Grid) -> str:
         if scaling(series.number_format) > 1:
             formats.setdefault(series.number_format, []).append(series.label)
     return "; ".join(
-        f"texts of {listed(list(dict.fromkeys(map(shortened, labels))), 3)} are scaled "
+        f"texts of {listed(list(dict.fromkeys(map(_middle, labels))), 3)} are scaled "
         "by their format"
         f" {number_format}: 1 is {scaling(number_format):,}"
         for number_format, labels in formats.items()
@@ -160,20 +158,6 @@ def sign(grid: Grid, period: Period) -> str:
     have one.
     """
     return GAP if grid.covers(period) else NOT_REQUESTED
-
-
-def entity_names(catalogues: Iterable[Catalogue]) -> dict[str, str]:
-    """Return the names of entities by id, with the id where two have one name, or one
-    has none.
-    """
-    names = {catalogue.entity_id: catalogue.name for catalogue in catalogues}
-    times = Counter(names.values())
-    return {
-        entity_id: name
-        if name and times[name] == 1
-        else f"{name} ({entity_id})".lstrip()
-        for entity_id, name in names.items()
-    }
 
 
 def alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -247,15 +231,12 @@ def descriptions(rows: Mapping[Row, str]) -> Iterator[str]:
     described = _described(rows)
     equal = dict[str, list[str]]()
     for name, texts in described:
-        if len(texts) == 1 and (text := next(iter(texts))) and shortened(text) != name:
+        if len(texts) == 1 and (text := next(iter(texts))) and _middle(text) != name:
             equal.setdefault(text, []).append(name)
     # Differences first: figures with different units look alike.
     lines = [
         *_differences(described),
-        *(
-            f"{listed(names, _MOST)}: {shortened(text)}"
-            for text, names in equal.items()
-        ),
+        *(f"{listed(names, _MOST)}: {_middle(text)}" for text, names in equal.items()),
     ]
     yield from map(printable, lines[:_MOST])
     if len(lines) > _MOST:
@@ -275,7 +256,7 @@ def _differences(
     for name, texts in described:
         if len(texts) > 1:
             of = [
-                (listed(list(dict.fromkeys(who)), _MOST), shortened(text) or "none")
+                (listed(list(dict.fromkeys(who)), _MOST), _middle(text) or "none")
                 for text, who in texts.items()
             ]
             yield f"{name}, different descriptions: {'; '.join(map(': '.join, of))}"
@@ -286,22 +267,10 @@ def _described(rows: Mapping[Row, str]) -> list[tuple[str, dict[str, list[str]]]
     names = entity_names(row.grid.catalogue for row in rows)
     by_metric: dict[str, tuple[str, dict[str, list[str]]]] = {}
     for row, apart in rows.items():
-        _, texts = by_metric.setdefault(
-            row.series.metric_id, (shortened(row.label), {})
-        )
-        who = (
-            names[row.grid.catalogue.entity_id] if len(names) > 1 else shortened(apart)
-        )
+        _, texts = by_metric.setdefault(row.series.metric_id, (_middle(row.label), {}))
+        who = names[row.grid.catalogue.entity_id] if len(names) > 1 else _middle(apart)
         texts.setdefault(row.series.description.strip(), []).append(who)
     return list(by_metric.values())
-
-
-def shortened(text: str, longest: int = _LONGEST) -> str:
-    """Return a text without its middle if it is too long."""
-    if len(text) <= longest:
-        return text
-    half = (longest - len(_CUT)) // 2
-    return f"{text[:half].rstrip()}{_CUT}{text[-half:].lstrip()}"
 
 
 def contained(grid: Grid) -> str | None:
@@ -343,3 +312,7 @@ def _subsets(
         yield from (
             each for each in map(frozenset, combinations(scopes, size)) if each in known
         )
+
+
+def _middle(text: str) -> str:
+    return shorten_middle(text, LONGEST_DESCRIPTION)

@@ -24,9 +24,10 @@ from asyncfin.model.selection import (
 )
 from asyncfin.model.series import CatalogueSeries, Series, no_series
 from asyncfin.table import document, frames
+from asyncfin.table.csv import to_csv
 from asyncfin.table.frames import Layout
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import about, notes_of
+from asyncfin.table.notes import about, facts, notes_of
 from asyncfin.table.why import span, why
 from asyncfin.wire.values import series_of
 from asyncfin.words import counted, listed, named_entity
@@ -180,6 +181,13 @@ class Panel:
         return tuple(sorted(period for run in self._grid.gap_runs for period in run))
 
     @property
+    def periods_with_gaps(self) -> tuple[Period, ...]:
+        """The rows of the wide layouts: `periods`, and `gaps` without runs of more than
+        40.
+        """
+        return self._grid.rows_of_wide
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know, a line each, as `str` ends with them.
 
@@ -309,11 +317,15 @@ class Panel:
         """
         return self._grid.covers(_period(period))
 
-    def why(self, key: str, period: Period | str) -> str | None:
-        """Return why a series has no value at a period; None if it has one. No request.
+    def why(self, key: str | Iterable[str], period: Period | str) -> str | None:
+        """Return why a series has no value at a period, or None if it has one. No
+        request.
 
-        `key` is a series id, or a metric id that only one series has, as for
-        ``panel[key]``.
+        Args:
+            key: a series id, or a metric id that only one series has, as for
+                ``panel[key]``. Of two or more, of one scope path: why none of them has
+                a value.
+            period: a Period or its label.
 
         The first of these reasons that applies:
 
@@ -333,7 +345,27 @@ class Panel:
             KeyError: the panel does not have the series.
             SelectionError: `period` is neither a Period nor a period's label.
         """
-        return why(self, [self._head(key).series_id], _period(period))
+        keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else key
+        return why(self, [self._head(key) for key in keys], _period(period))
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the panel is of, as the metadata of its tables have it
+        (docs/schema.md).
+        """
+        return about(self)
+
+    def numbers(self) -> dict[str, dict[Period, float]]:
+        """Return the numbers of each series by period, oldest first, by series id.
+
+        Nothing is decoded, and no library is needed.
+        """
+        period_of = self._grid.periods.__getitem__
+        numbers = {}
+        for series_id in self.series_ids:
+            indices, row = self._grid.observations(series_id)
+            numbers[series_id] = dict(zip(map(period_of, indices), row, strict=True))
+        return numbers
 
     def check(self) -> None:
         """Decode every value and discard it.
@@ -544,6 +576,22 @@ class Panel:
         }
         return document.panel_json(self._grid, before, after, indent)
 
+    def to_csv(self, *, empty: bool = True, raw: bool = False) -> str:
+        """Return CSV (RFC 4180): a line for each series, and a column for each of
+        `periods_with_gaps`.
+
+        A cell without a value is empty, one that was not requested is ``?``.
+
+        Args:
+            empty: series without a value too.
+            raw: write texts as they are. False: an apostrophe is put before what a
+                spreadsheet would take for a formula.
+
+        Raises:
+            MalformedAnswerError: a value breaks the spec.
+        """
+        return to_csv([self], empty=empty, raw=raw, entities=False)
+
     def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
         """Draw the numbers as lines over fiscal time, for a quick look (extra
         ``plot``).
@@ -615,7 +663,15 @@ class Panel:
 
         return latest([self], n)
 
-    def show(self, unit: "Unit | None" = None, width: int | None = None) -> "Shown":
+    def show(
+        self,
+        unit: "Unit | None" = None,
+        width: int | None = None,
+        *,
+        all_series: bool = False,
+        all_periods: bool = False,
+        empty: bool = False,
+    ) -> "Shown":
         """Return the table that `str` and notebooks show, with large numbers divided,
         or of another width.
 
@@ -625,13 +681,24 @@ class Panel:
         Args:
             unit: what amounts are divided by, as for `rows`. None: the service's texts.
             width: of the text, in columns, 40 at least. None: 100.
+            all_series: of the text, not only the first 10, with their whole names.
+            all_periods: of the text, not only the latest ones that fit the width.
+            empty: series and periods without a value too.
 
         Raises:
             ArgumentError: `unit` or `width` is not one of these.
         """
         from asyncfin.table.show import show
 
-        return show(self, unit, width)
+        return show(
+            [self],
+            lambda: facts(self),
+            unit,
+            width,
+            all_series=all_series,
+            all_periods=all_periods,
+            empty=empty,
+        )
 
     def __str__(self) -> str:
         return str(self.show())
@@ -682,7 +749,7 @@ def concat(
             not requested for a panel whose catalogue has it, and another panel shows
             it, so that null would have two meanings.
     """
-    panels = panels_of(panels)
+    panels = _panels_of(panels)
     if isinstance(layout, Panel):
         raise ArgumentError(
             "panels must be one collection; write concat([first, second])"
@@ -698,7 +765,7 @@ def concat(
     )
 
 
-def panels_of(panels: Panel | Iterable[Panel]) -> tuple[Panel, ...]:
+def _panels_of(panels: Panel | Iterable[Panel]) -> tuple[Panel, ...]:
     """Return panels, given as one or several.
 
     Raises:
@@ -723,20 +790,6 @@ def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:
     again = evolve(panel, confirmed_at=confirmed_at)
     object.__setattr__(again, "_replies", panel._replies)
     return again
-
-
-def numbers_of(panel: Panel) -> dict[str, dict[Period, float]]:
-    """Return the numbers of each series, by its id and by period, oldest first. Nothing
-    is decoded.
-    """
-    grid, period_of = panel._grid, panel._grid.periods.__getitem__
-    found = (
-        (series_id, grid.observations(series_id)) for series_id in panel.series_ids
-    )
-    return {
-        series_id: dict(zip(map(period_of, indices), numbers, strict=True))
-        for series_id, (indices, numbers) in found
-    }
 
 
 def has_at_most(panel: Panel, values: int) -> bool:

@@ -18,13 +18,13 @@ from weakref import WeakKeyDictionary
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.errors import SelectionError, printable, shorten
+from asyncfin.errors import SelectionError, printable, shorten, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
 from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import descriptions, shortened
+from asyncfin.table.notes import descriptions
 from asyncfin.table.rows import Line, Row, colours_of, rows_of, tick_text
 from asyncfin.table.why import Result
 from asyncfin.words import VERSION_WORDS, listed, spanned
@@ -95,12 +95,6 @@ class _Line:
         return ends, numbers
 
 
-class TooManyLinesError(SelectionError):
-    """A plot would have more than `MOST_LINES` lines: `lines` of them."""
-
-    lines = 0
-
-
 # What was drawn by which artist: titles, legends and ticks hold for all panels on the
 # same axes.
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
@@ -123,7 +117,6 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
         The given axes, or the first ones of the new figure.
 
     Raises:
-        TooManyLinesError: there are more lines than can be distinguished.
         SelectionError: as for `Panel.plot`.
     """
     pyplot = library("matplotlib.pyplot", "plot")
@@ -143,13 +136,10 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
         len(_drawn(places[each])) for each in formats if each in places
     )
     if count > MOST_LINES:
-        error = TooManyLinesError(
+        raise SelectionError(
             f"a plot must have at most {MOST_LINES} lines, one for each series and "
-            "duration,"
-            f" not {count}: cut the panel with where() and during()"
+            f"duration, not {count}: select fewer series, or periods of one duration"
         )
-        error.lines = count
-        raise error
     if ax is None:
         height = _HEIGHT if len(new) == 1 else _STACKED_HEIGHT * len(new)
         _, ax = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
@@ -363,7 +353,7 @@ def _units(lines: Sequence[_Line]) -> str:
     alone = {row.series.description.strip() for row in rows}
     found = list(alone if len(alone) == 1 else descriptions(rows))
     label = "\n".join(
-        fill(shortened(text, _LONGEST_LABEL), _LABEL_WIDTH)
+        fill(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH)
         for text in found[:_MOST_LABELS]
     )
     return "\n".join(map(_plain, label.splitlines()))

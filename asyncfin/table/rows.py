@@ -10,17 +10,25 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
 from statistics import median_low
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 from unicodedata import category
 
 from attrs import define, field, frozen
 
 from asyncfin import checks
+from asyncfin.clock import utc_text
 from asyncfin.model.period import Period
-from asyncfin.model.series import CatalogueSeries
+from asyncfin.model.series import (
+    COLUMN_OF,
+    LEFT_OUT,
+    SERIES_FIELDS,
+    CatalogueSeries,
+    cell_of,
+)
 from asyncfin.model.value import Value, shown_text
 from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
+from asyncfin.text import GAP, NOT_REQUESTED
 from asyncfin.words import Unit, number_text
 
 POWERS: dict[Unit, int] = {"thousands": 3, "millions": 6, "billions": 9}
@@ -52,6 +60,28 @@ _MOST_STEP = 1e18
 # Exact for every number of a service: none has ten thousand digits.
 _EXACT = Context(prec=10_000, rounding=ROUND_HALF_UP)
 
+# The columns that describe a series in CSV, in their order.
+ENTITY_COLUMNS = ("entity_id", "entity_name")
+_FIRST = (
+    "series_id",
+    "metric_id",
+    "label",
+    "scopes",
+    "reporting_group_id",
+    "basis",
+    "description",
+    "number_format",
+)
+_FURTHER = tuple(
+    name for name in SERIES_FIELDS if name not in (*_FIRST, *LEFT_OUT["csv"])
+)
+SERIES_COLUMNS = (
+    *(COLUMN_OF[name] for name in _FIRST),
+    "asked_version",
+    "published",
+    *(COLUMN_OF[name] for name in _FURTHER),
+)
+
 
 @frozen
 class Scale:
@@ -66,6 +96,19 @@ class Scale:
     unit: Unit | None = None
     decimals: int = 0
     suffix: str = ""
+
+    @classmethod
+    def of_rows(
+        cls, rows: Sequence[Collection[Value]], unit: Unit | None
+    ) -> "list[Scale]":
+        """Return the scale of each row of values in the unit that they share.
+
+        Args:
+            rows: the values of each row.
+            unit: as for `Panel.rows`.
+        """
+        shared = common_unit(rows, unit)
+        return [scale_of(values, shared) for values in rows]
 
     def text(self, value: Value) -> str:
         """Return a value as a cell shows it."""
@@ -211,6 +254,8 @@ class Row:
     positions: Sequence[int] = field(default=(), repr=False)
     requested_unit: Unit | None = None
     last: int = 0
+    # The columns that describe a series in CSV, in their order.
+    columns: ClassVar[tuple[str, ...]] = (*ENTITY_COLUMNS, *SERIES_COLUMNS)
 
     @property
     def label(self) -> str:
@@ -263,6 +308,43 @@ class Row:
     def texts(self) -> dict[Period, str]:
         """The texts that tables show, by period."""
         return {period: self.scale.text(value) for period, value in self.values.items()}
+
+    def cell(self, period: Period) -> str:
+        """Return what a table shows at a period: the text, ``·`` for no value, or ``?``
+        for a period that was not requested.
+        """
+        if (value := self.values.get(period)) is not None:
+            return self.scale.text(value)
+        return GAP if self.grid.covers(period) else NOT_REQUESTED
+
+    @property
+    def fields(self) -> dict[str, str | None]:
+        """The entity, and the fields of the series, by the names of `columns`."""
+        catalogue = self.grid.catalogue
+        fields = {COLUMN_OF[name]: cell_of(self.series, name) for name in SERIES_FIELDS}
+        fields |= {
+            "entity_id": catalogue.entity_id,
+            "entity_name": catalogue.name,
+            "asked_version": self.grid.value_version,
+            "published": utc_text(catalogue.created_timestamp),
+        }
+        return {column: fields[column] for column in self.columns}
+
+    @staticmethod
+    def colours(
+        charts: "Sequence[Collection[Line]]", entity_ids: Iterable[str]
+    ) -> "dict[Line, int]":
+        """Return the number of each line's colour: a company has one in all charts.
+
+        Lines of a company that are in one chart are told apart by what they differ in:
+        metric, scope path, basis, and so on, in all charts alike.
+
+        Args:
+            charts: the lines of each chart, also those without a value. A line is a row
+                and the months of its periods, 0 without a value.
+            entity_ids: the entities in the order in which they get colours.
+        """
+        return colours_of(charts, entity_ids)
 
     @property
     def numbers(self) -> dict[Period, float]:
@@ -321,8 +403,7 @@ def colours_of(
     Args:
         charts: all charts of a question with all of their lines, also those without a
             value.
-        entity_ids: the entities in the order of the question, in which colours are
-            given.
+        entity_ids: the entities in the order in which they get colours.
     """
     lines = dict.fromkeys(line for chart in charts for line in chart)
     identities: dict[Line, tuple[object, ...]] = {

@@ -1,23 +1,22 @@
-"""Plain text: panels as tables of the values' texts that fit a width, and tables of
-names.
-"""
+"""Plain text: panels as tables of the values' texts that fit a width."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
-from textwrap import wrap
-from unicodedata import combining, east_asian_width
+from collections.abc import Iterator, Sequence
 
-from asyncfin.errors import printable, shorten
 from asyncfin.model.period import Period
 from asyncfin.table.excerpt import MOST_PERIODS, Excerpt, Section, SeriesNames
 from asyncfin.table.grid import Grid
 from asyncfin.table.notes import sign
 from asyncfin.table.rows import NOT_DIVIDED
-
-_COLUMN_GAP = "  "
-_CUT = "…"
-# How much of a text is measured.
-_LONGEST = 1_000
+from asyncfin.text import (
+    COLUMN_GAP,
+    cell_text,
+    cells,
+    cut,
+    fold,
+    pad,
+    row_lines,
+    shrink,
+)
 
 
 def tables(excerpt: Excerpt, width: int, *, clip: bool = False) -> Iterator[list[str]]:
@@ -45,20 +44,6 @@ def latest(
     return few.latest(fitting, empty=empty)
 
 
-def columns(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], width: int
-) -> list[str]:
-    """Return the lines of a table of names: head, rule, and rows; long names are
-    wrapped.
-    """
-    texts = [list(map(_shown, row)) for row in (heads, *rows)]
-    widest = [max(map(cells, column)) for column in zip(*texts, strict=True)]
-    widths = _shrunk(widest, width - len(_COLUMN_GAP) * (len(heads) - 1))
-    head, *body = [_row(map(_folded, row, widths), widths) for row in texts]
-    rule = "─" * (sum(widths) + len(_COLUMN_GAP) * (len(heads) - 1))
-    return [*head, rule, *(line for row in body for line in row)]
-
-
 class _Columns:
     """The texts of a section: columns that name the series, and a column for each
     period.
@@ -72,7 +57,7 @@ class _Columns:
             map(names.of_entity, section.without)
         )
         self._left = [
-            list(map(_shown, column))
+            list(map(cell_text, column))
             for column in zip(names.heads, *texts, strict=True)
         ]
         # 1. The names get a share of the width, 2. the periods take what they need of
@@ -80,9 +65,9 @@ class _Columns:
         #    wrapped; figures can't.
         widest = [max(map(cells, column)) for column in self._left]
         share = width // (3 if clip else 2)
-        self._left_widths = _shrunk(widest, share)
+        self._left_widths = shrink(widest, share)
         self._room = max(
-            1, width - sum(self._left_widths) - len(_COLUMN_GAP) * len(self._left)
+            1, width - sum(self._left_widths) - len(COLUMN_GAP) * len(self._left)
         )
         values: list[tuple[Grid, dict[Period, str]]] = [
             (row.grid, row.texts) for row in section.rows
@@ -93,7 +78,7 @@ class _Columns:
             [
                 period.label,
                 *(
-                    _clipped(_shown(texts[period]), self._room)
+                    cut(cell_text(texts[period]), self._room)
                     if period in texts
                     else sign(grid, period)
                     for grid, texts in values
@@ -102,9 +87,9 @@ class _Columns:
             for period in section.periods
         ]
         self._right_widths = [max(map(cells, column)) for column in self._right]
-        used = sum(self._right_widths) + len(_COLUMN_GAP) * (len(self._right) - 1)
+        used = sum(self._right_widths) + len(COLUMN_GAP) * (len(self._right) - 1)
         if used < self._room:
-            self._left_widths = _shrunk(widest, share + self._room - used)
+            self._left_widths = shrink(widest, share + self._room - used)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Yield runs of periods, at least one each, that fit side by side."""
@@ -113,7 +98,7 @@ class _Columns:
             if index > start and used + width > self._room:
                 yield start, index
                 start, used = index, 0
-            used += width + len(_COLUMN_GAP)
+            used += width + len(COLUMN_GAP)
         yield start, len(self._right_widths)
 
     def latest(self) -> int:
@@ -122,7 +107,7 @@ class _Columns:
         for count, width in enumerate(reversed(self._right_widths)):
             if count and used + width > self._room:
                 return count
-            used += width + len(_COLUMN_GAP)
+            used += width + len(COLUMN_GAP)
         return len(self._right_widths)
 
     def lines(self, start: int, end: int) -> list[str]:
@@ -130,55 +115,22 @@ class _Columns:
         rows = []
         for at, names in enumerate(zip(*self._left, strict=True)):
             figures = [
-                _padded(self._right[column][at], self._right_widths[column], right=True)
+                pad(self._right[column][at], self._right_widths[column], right=True)
                 for column in range(start, end)
             ]
             rows.append(self._row(names, figures))
         head, *body = rows
         rule = "─" * max(cells(line) for row in rows for line in row)
-        caption = (
-            [_clipped(_shown(self._caption), self._width)] if self._caption else []
-        )
+        caption = [cut(cell_text(self._caption), self._width)] if self._caption else []
         return [*caption, *head, rule, *(line for row in body for line in row)]
 
     def _row(self, names: Sequence[str], figures: Sequence[str]) -> list[str]:
         """Return the lines of a row: figures are on the first one, and long names
         continue below.
         """
-        fit = _clipped_name if self._clip else _folded
+        fit = _clipped_name if self._clip else fold
         fitted = map(fit, names, self._left_widths)
-        return _row(fitted, self._left_widths, figures)
-
-
-def _shown(text: str) -> str:
-    """Return a text of the service as it is measured and wrapped: a label can have a
-    megabyte.
-    """
-    return printable(shorten(text, _LONGEST))
-
-
-def _row(
-    columns: Iterable[list[str]], widths: Sequence[int], figures: Sequence[str] = ()
-) -> list[str]:
-    """Return the lines of a row of columns with several lines each; figures are on the
-    first one.
-    """
-    lines = []
-    for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
-        left = [_padded(part, width) for part, width in zip(parts, widths, strict=True)]
-        lines.append(
-            _COLUMN_GAP.join([*left, *(figures if number == 0 else ())]).rstrip()
-        )
-    return lines
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """Return a text in lines of at most a width."""
-    if cells(text) <= width:
-        return [text]
-    # textwrap counts characters: where some are two cells wide, half as many always
-    # fit.
-    return wrap(text, width if cells(text) == len(text) else max(1, width // 2)) or [""]
+        return row_lines(fitted, self._left_widths, figures)
 
 
 def _clipped_name(name: str, width: int) -> list[str]:
@@ -187,44 +139,7 @@ def _clipped_name(name: str, width: int) -> list[str]:
     """
     label = name.removesuffix(NOT_DIVIDED)
     if label == name or cells(name) <= width:
-        return [_clipped(name, width)]
-    return _folded(
-        _clipped(label, max(width, 2 * width - len(NOT_DIVIDED))) + NOT_DIVIDED, width
+        return [cut(name, width)]
+    return fold(
+        cut(label, max(width, 2 * width - len(NOT_DIVIDED))) + NOT_DIVIDED, width
     )
-
-
-def _clipped(text: str, width: int) -> str:
-    """Return a text cut to a width, with an ellipsis at its end if it was cut."""
-    if cells(text) <= width:
-        return text
-    room, start = width - len(_CUT), []
-    for letter in text:
-        room -= cells(letter)
-        if room < 0:
-            break
-        start.append(letter)
-    return "".join(start) + _CUT
-
-
-def cells(text: str) -> int:
-    """Return the width of a text in a terminal, in columns."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if combining(sign) else 2 if east_asian_width(sign) in "WF" else 1
-        for sign in text
-    )
-
-
-def _padded(text: str, width: int, *, right: bool = False) -> str:
-    blank = " " * (width - cells(text))
-    return blank + text if right else text + blank
-
-
-def _shrunk(widths: list[int], room: int) -> list[int]:
-    """Return the widths with the widest made narrower until all fit into the room."""
-    widths = list(widths)
-    # Each column keeps at least one cell, even where the terminal is absurdly narrow.
-    while sum(widths) > max(room, len(widths)):
-        widths[widths.index(max(widths))] -= 1
-    return widths

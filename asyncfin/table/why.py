@@ -4,9 +4,11 @@ its catalogue show.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
+from asyncfin.errors import printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period, fiscal_month
 from asyncfin.model.scope import ScopePath
@@ -17,26 +19,18 @@ from asyncfin.words import counted, listed, spanned
 
 
 def why(
-    panel: Result,
-    series_ids: Iterable[str],
-    period: Period,
-    *,
-    named: Callable[[str], str] = str,
+    panel: Result, several: Sequence[CatalogueSeries], period: Period
 ) -> str | None:
-    """Return why none of several series has a value at a period, as `Panel.why` does;
-    None if one has.
-
-    The series have one scope path. `named` returns how a name of the service is written
-    in the sentence.
+    """Return why none of several series has a value at a period, as `Panel.why`
+    does.
     """
     grid = panel._grid
-    several = [grid.by_id[each] for each in series_ids]
     observed = sorted(
         {at for series in several for at in grid.observed(series.series_id)}
     )
     if period in observed:
         return None
-    return next(_reasons(grid, panel.unlisted, several, period, observed, named))
+    return next(_reasons(grid, panel.unlisted, several, period, observed))
 
 
 def _reasons(
@@ -45,7 +39,6 @@ def _reasons(
     several: Sequence[CatalogueSeries],
     period: Period,
     observed: Sequence[Period],
-    named: Callable[[str], str],
 ) -> Iterator[str]:
     """Yield all reasons that apply, in their order; at least one."""
     listed = grid.catalogue.periods  # oldest first
@@ -56,9 +49,7 @@ def _reasons(
         or not listed[0].fiscal_end <= period.fiscal_end <= listed[-1].fiscal_end
     ):
         yield f"outside the catalogue's span: {spanned(listed) or 'it has no periods'}"
-    if inactive := next(
-        _inactive(grid.catalogue, several[0].scopes, period, named), None
-    ):
+    if inactive := next(_inactive(grid.catalogue, several[0].scopes, period), None):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"
@@ -88,9 +79,7 @@ def _reasons(
     yield "no value"
 
 
-def _inactive(
-    catalogue: Catalogue, path: ScopePath, period: Period, named: Callable[[str], str]
-) -> Iterator[str]:
+def _inactive(catalogue: Catalogue, path: ScopePath, period: Period) -> Iterator[str]:
     """Yield the scopes of a path that were not active in any month of a period, and
     when they were active.
     """
@@ -104,7 +93,11 @@ def _inactive(
                 for word, month in (("from", start), ("until", end))
                 if month
             ]
-            yield f"{named(scope.name or scope.scope_id)} was active {' '.join(bounds)}"
+            # In quotes, as it is data and no part of the sentence.
+            name = json.dumps(
+                printable(scope.name or scope.scope_id), ensure_ascii=False
+            )
+            yield f"{name} was active {' '.join(bounds)}"
 
 
 class Result(Protocol):

@@ -16,9 +16,8 @@ from asyncfin.table.arrow import pandas_metadata, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import entity_names
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.words import counted, listed, spanned
+from asyncfin.words import counted, entity_names, listed, spanned
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"

@@ -7,7 +7,7 @@ framework and need no extra. `explorer` is an ASGI app, and needs the extra `web
 
 from typing import TYPE_CHECKING, Any
 
-from asyncfin.table.csv import csv_cell
+from asyncfin.csv import csv_cell
 from asyncfin.web.backend import (
     AsgiRequest,
     ClientGoneError,

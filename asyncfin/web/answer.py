@@ -6,15 +6,14 @@ from collections.abc import Collection, Iterable, Sequence
 
 from attrs import frozen
 
+from asyncfin import Panel
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
-from asyncfin.table.comparison import periods_of
-from asyncfin.table.notes import entity_names, notes as notes_of_several
-from asyncfin.table.panel import Panel
+from asyncfin.text import NOT_REQUESTED
 from asyncfin.web.history import Marks
 from asyncfin.web.question import Question
 from asyncfin.web.views import Body, Chart, Group, bodies_of, charts_of, groups_of
-from asyncfin.words import counted, listed
+from asyncfin.words import counted, entity_names, listed
 
 # How much of a large answer a page shows; the rest is counted.
 MAX_ROWS = 200
@@ -80,8 +79,8 @@ def content(
     """Return what the page shows of panels, of several companies or value versions."""
     every = groups(question, read, catalogues)
     panels = list(dict.fromkeys(row.panel for group in every for row in group.rows))
-    periods = periods_of(panels)
-    shown = periods[-MAX_COLUMNS:]
+    periods = sorted({period for panel in panels for period in panel.periods_with_gaps})
+    shown = tuple(periods[-MAX_COLUMNS:])
     charts = charts_of(every, most=MAX_LINES, is_log=question.is_log)
     bodies = bodies_of(every, shown, order=question.ordered, most=MAX_ROWS)
     names = entity_names(panel.catalogue for panel in read)
@@ -90,7 +89,18 @@ def content(
         for panel in panels
         for note in panel.notes
     ]
-    notes += notes_of_several(panels, shown)
+    unrequested = {
+        names[panel.dataset.entity_id]: [
+            period.label for period in shown if not panel.covers(period)
+        ]
+        for panel in panels
+    }
+    notes += [
+        f"{name}: {NOT_REQUESTED} was not requested, so there may be a value: "
+        f"{listed(labels, 6)}"
+        for name, labels in unrequested.items()
+        if labels
+    ]
     notes += [
         f"{names[panel.dataset.entity_id]} has none of these periods"
         for panel in read

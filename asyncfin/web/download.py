@@ -1,13 +1,12 @@
 """What a visitor takes away: the values of a view as CSV, and the names of files."""
 
-import csv
-import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from asyncfin.table.comparison import periods_of
-from asyncfin.table.csv import SERIES_COLUMNS, csv_cell, exact, series_cells
-from asyncfin.table.notes import GAP
+from asyncfin.csv import csv_text
+from asyncfin.text import GAP
+from asyncfin.typing import Row
 from asyncfin.web.views import Group
 
 _LONGEST_NAME = 60
@@ -19,37 +18,31 @@ def view_csv(groups: Sequence[Group]) -> str:
     """Return a view as CSV (RFC 4180): a line for each series and each period of the
     panels, oldest first.
     """
-    text = io.StringIO()
-    writer = csv.writer(text)
+    return csv_text(_lines(groups))
+
+
+def _lines(groups: Sequence[Group]) -> Iterator[list[Any]]:
     columns = ("period_label", "view", "unit", "number", "shown", "text")
-    writer.writerow(["entity_id", "entity_name", *SERIES_COLUMNS, *columns])
-    periods = periods_of({row.panel: None for group in groups for row in group.rows})
+    yield [*Row.columns, *columns]
+    panels = {row.panel for group in groups for row in group.rows}
+    periods = sorted({period for panel in panels for period in panel.periods_with_gaps})
     for group in groups:
         for row in group.rows:
-            dataset = row.panel.dataset
-            names = [
-                dataset.entity_id,
-                dataset.name,
-                *series_cells(row.panel, row.panel.catalogue[row.series.series_id]),
-            ]
+            fields = row.shown.fields
             for period in periods:
                 cell, value = group.cell(row, period), row.values.get(period)
                 shown = cell.number
                 if shown is not None and group.view != "values":
                     shown = float(f"{shown:.{_SIGNIFICANT}g}")
-                line = [
-                    *names,
+                yield [
+                    *fields.values(),
                     period.label,
                     group.described,
                     (row.shown.unit if group.view == "values" else None) or "",
-                    "" if value is None else exact(value.number),
-                    "" if shown is None else exact(shown),
+                    None if value is None else value.number,
+                    shown,
                     "" if cell.text == GAP else cell.text,
                 ]
-                writer.writerow(
-                    [csv_cell(each) if isinstance(each, str) else each for each in line]
-                )
-    return text.getvalue()
 
 
 def file_stem(companies: Sequence[str], view: str, title: str = "") -> str:

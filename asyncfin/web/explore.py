@@ -15,7 +15,7 @@ from urllib.parse import quote
 import anyio.to_thread
 from attrs import field, frozen
 
-from asyncfin import checks
+from asyncfin import Comparison, Panel, checks
 from asyncfin.checks import check_entity_id
 from asyncfin.client import Client, publications_of
 from asyncfin.errors import ArgumentError, AsyncfinError, SelectionError, printable
@@ -33,17 +33,13 @@ from asyncfin.read.several import (
     plans_of,
     read_cached_catalogue,
 )
-from asyncfin.table.comparison import Comparison
-from asyncfin.table.csv import exact
-from asyncfin.table.notes import entity_names
-from asyncfin.table.panel import Panel
 from asyncfin.web.answer import company_names, content, groups
 from asyncfin.web.backend import ClientGoneError, HttpError, http_error, unless_gone
 from asyncfin.web.download import file_stem, view_csv
 from asyncfin.web.history import History, Marks
 from asyncfin.web.question import RULES, Question, fields_of, problem_of, row_text
 from asyncfin.web.views import ORDERS, SCALES, UNITS, VERSIONS, VIEWS, row_of
-from asyncfin.words import counted, listed
+from asyncfin.words import counted, entity_names, listed
 
 library("starlette", "web")
 library("jinja2", "web")
@@ -379,7 +375,7 @@ class _Pages:
                 "period": period,
                 "months": _months(period),
                 "value": value,
-                "number": "" if value is None else exact(value.number),
+                "number": "" if value is None else str(value.number).removesuffix(".0"),
                 "reported": "" if value is None else _reported(value.report_period),
                 "why": why,
             }

@@ -10,14 +10,13 @@ from typing import Any
 import anyio.to_thread
 from attrs import field, frozen
 
+from asyncfin import Panel
 from asyncfin.errors import AsyncfinError, printable
 from asyncfin.extraction.as_of import feed_at
 from asyncfin.extraction.latest import LatestChanges, latest_changes
 from asyncfin.model.period import Period
 from asyncfin.model.series import Series
-from asyncfin.table.notes import entity_names
-from asyncfin.table.panel import Panel
-from asyncfin.words import counted, number_text
+from asyncfin.words import counted, entity_names, number_text
 
 _log = logging.getLogger("asyncfin")
 

@@ -3,11 +3,12 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
 from urllib.parse import parse_qs, quote, unquote
 
 from attrs import frozen
 
-from asyncfin import typing
+from asyncfin import Panel, typing
 from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import ValueVersion
@@ -19,8 +20,6 @@ from asyncfin.model.selection import (
     Trailing,
 )
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.table.panel import Panel
-from asyncfin.table.rows import POWERS
 from asyncfin.web.views import (
     ORDERS,
     SCALES,
@@ -145,7 +144,7 @@ class Question:
     @property
     def divided_by(self) -> Unit | None:
         """What amounts of the view ``values`` are divided by."""
-        return next((unit for unit in POWERS if unit == self.unit), None)
+        return next((unit for unit in get_args(Unit) if unit == self.unit), None)
 
     def divisor(self, catalogue: Catalogue) -> list[str]:
         """Return the row of what a ratio divides by, given the catalogue of the first

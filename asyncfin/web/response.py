@@ -17,11 +17,9 @@ from weakref import WeakKeyDictionary
 import anyio.to_thread
 from attrs import evolve
 
-from asyncfin import checks
+from asyncfin import Panel, checks
 from asyncfin.cache.checksum import checksum
-from asyncfin.table.arrow import stream_of
-from asyncfin.table.csv import to_csv
-from asyncfin.table.panel import Panel
+from asyncfin.optional import ipc, pa
 
 JSON, CSV, ARROW = "application/json", "text/csv", "application/vnd.apache.arrow.stream"
 # The version of the bodies' format. A new one invalidates what visitors keep.
@@ -237,10 +235,19 @@ def _cache_control(panel: Panel, max_age: float | None) -> str:
     return f"private, max-age={max(0, floor(max_age - max(0.0, age)))}"
 
 
+def _stream(panel: Panel) -> bytes:
+    """Write the long table as an Arrow stream."""
+    table = panel.to_arrow()
+    sink = pa.BufferOutputStream()
+    with ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
 _BUILDERS: Mapping[str, Callable[[Panel], bytes]] = {
     JSON: lambda panel: panel.to_json().encode(),
-    CSV: lambda panel: to_csv(panel).encode(),
+    CSV: lambda panel: panel.to_csv().encode(),
     # The table is complete before the first byte: an error within a stream could not be
     # reported.
-    ARROW: lambda panel: stream_of(panel.to_arrow()),
+    ARROW: _stream,
 }

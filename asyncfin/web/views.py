@@ -12,24 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from types import MappingProxyType
+from typing import get_args
 
 from attrs import field, frozen
 
+from asyncfin import Panel
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.scope import parse_path
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
-from asyncfin.table.notes import GAP, NOT_REQUESTED, entity_names
-from asyncfin.table.panel import Panel
-from asyncfin.table.rows import (
-    POWERS,
-    Line as ColouredLine,
-    Row as ShownRow,
-    colours_of,
-)
-from asyncfin.words import VERSION_WORDS, Unit, counted, listed
+from asyncfin.text import GAP, NOT_REQUESTED
+from asyncfin.typing import Row as ShownRow
+from asyncfin.words import VERSION_WORDS, Unit, counted, entity_names, listed
 
 VIEWS = {
     "values": "values",
@@ -38,7 +34,7 @@ VIEWS = {
     "ratio": "ratio to a series",
 }
 SCALES = {"linear": "linear", "log": "logarithmic"}
-UNITS: dict[str, str] = {"": "as published", **{str(unit): unit for unit in POWERS}}
+UNITS = {"": "as published"} | {unit: unit for unit in get_args(Unit) if unit != "auto"}
 ORDERS = {
     "": "as usual",
     "metric": "one for each metric",
@@ -539,7 +535,7 @@ def charts_of(groups: Sequence[Group], *, most: int, is_log: bool) -> list[Chart
     companies = {
         row.shown.entity_id: row.company for group in groups for row in group.rows
     }
-    colours = colours_of(charts, companies)
+    colours = ShownRow.colours(charts, companies)
     return [
         chart_of(group, drawn, colours, companies, most=most, is_log=is_log)
         for group, drawn in lines.items()
@@ -554,7 +550,7 @@ def _has_line(row: Row, lines: Iterable[Line]) -> bool:
 def chart_of(
     group: Group,
     lines: Sequence[Line],
-    colours: Mapping[ColouredLine, int],
+    colours: Mapping[tuple[ShownRow, int], int],
     companies: Mapping[str, str],
     *,
     most: int,

@@ -183,12 +183,12 @@ def test_help_and_mistakes_import_no_client(tmp_path: Path) -> None:
 import sys
 from asyncfin.cli.app import run
 
-libraries = {"aiohttp", "asyncfin.client", "asyncio", "pyarrow", "asyncfin.table.text"}
+libraries = {"aiohttp", "asyncfin.client", "asyncio", "pyarrow", "asyncfin.table.panel"}
 for line in sys.argv[1:]:
     code = run(line.split())
     imported = libraries & {*sys.modules}
     print(line, code, *sorted(imported), sep="|")
-    libraries -= {"asyncio", "pyarrow", "asyncfin.table.text"} if line == "queri" else set()
+    libraries -= {"asyncio", "pyarrow", "asyncfin.table.panel"} if line == "queri" else set()
 """
     lines = [*HELP, *WRONG_USAGE]
     child = subprocess.run(

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from asyncfin.csv import csv_cell
 from asyncfin.sandbox import Sandbox
-from asyncfin.table.csv import csv_cell
 from tests.cli.conftest import Command, Terminal, series, small
 
 EVIL_ENTITY = "O-" + "0" * 31 + "9"

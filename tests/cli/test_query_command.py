@@ -335,9 +335,7 @@ def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch
     monkeypatch.setattr("asyncfin.table.plot.MOST_LINES", 2)
     result = command("query", ENTITY, "--plot", "unused.png")
     assert result.code == 2
-    assert re.search(
-        r"at most 2 lines, .*, not 4: narrow it with --metric, --basis, --scope or --cadence$", result.line
-    )
+    assert re.search(r"at most 2 lines, .*, not 4: select fewer series", result.line)
 
 
 def test_plot_without_its_extra_is_refused_before_any_request(

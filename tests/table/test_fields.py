@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 import asyncfin
 from asyncfin.model.period import Period
-from asyncfin.table.csv import to_csv
 from asyncfin.table.panel import Panel
 from tests.answers import ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
@@ -76,7 +75,7 @@ def test_json_is_without_the_description_that_the_catalogue_states(panel: Panel)
 
 def test_csv_is_without_the_period_meaning(panel: Panel) -> None:
     """It has the columns of the long table that say what a line is, in this order, then the periods."""
-    head, line = csv.reader(io.StringIO(to_csv(panel)))
+    head, line = csv.reader(io.StringIO(panel.to_csv()))
     columns = [
         *("series_id", "metric_id", "series_label", "scope_path", "reporting_group_id", "basis"),
         *("description", "series_number_format"),
@@ -100,7 +99,7 @@ def test_csv_is_without_the_period_meaning(panel: Panel) -> None:
 )
 async def test_csv_has_all_digits_of_a_number(number: Any, text: str) -> None:
     """A whole one has no exponent; another one is as short as reads back equal."""
-    _, line = csv.reader(io.StringIO(to_csv(await panel_of({"Sales.annual": {FY24: number}}, (FY24,)))))
+    _, line = csv.reader(io.StringIO((await panel_of({"Sales.annual": {FY24: number}}, (FY24,))).to_csv()))
     assert line[-1] == text
     assert float(text) == float(number)
 
@@ -125,7 +124,6 @@ TRIAL = {
 }
 PROGRAM = """
 import asyncio, csv, io, json
-from asyncfin.table.csv import to_csv
 from asyncfin.wire.values import read_query_page
 from tests.table.test_fields import trial_panel
 
@@ -138,7 +136,7 @@ print(json.dumps({
     "catalogue": panel.catalogue.to_arrow()["currency"].to_pylist(),
     "wide": [(wide.field(each).metadata or {}).get(b"currency", b"-").decode() for each in panel.series_ids],
     "json": [each["currency"] for each in json.loads(panel.to_json())["series"]],
-    "csv": [each["currency"] for each in csv.DictReader(io.StringIO(to_csv(panel)))],
+    "csv": [each["currency"] for each in csv.DictReader(io.StringIO(panel.to_csv()))],
     "rows": [list(row.values())[-1] for row in panel.catalogue.rows()],
 }))
 """

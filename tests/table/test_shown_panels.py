@@ -17,8 +17,8 @@ from asyncfin.model.selection import Annual, Exact
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.panel import Panel, concat
-from asyncfin.table.text import cells, columns
 from asyncfin.table.why import why_empty
+from asyncfin.text import cells, table_lines
 from tests import handmade
 from tests.answers import panel_of
 from tests.demo import demo_id
@@ -325,13 +325,13 @@ def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
     """Every line fits, wide characters count twice, controls are escaped, and no text is lost."""
     rows = [("short", "a name of several words"), ("日本語の長い名前です", "one\x1b[31mred"), ("x" * 30, "")]
     for width in (100, 30, 20):
-        head, rule, *lines = table = columns(("id", "name"), rows, width)
+        head, rule, *lines = table = table_lines(("id", "name"), rows, width)
         assert max(map(cells, table)) <= width
         assert (head.split(), set(rule)) == (["id", "name"], {"─"})
         for word in ("short", "several", "words"):
             assert word in "\n".join(lines)
         assert "".join(lines).count("x") == 31  # one of them in \x1b
-    assert len(columns(("id", "name"), rows, 100)) == 5
+    assert len(table_lines(("id", "name"), rows, 100)) == 5
 
 
 @pytest.mark.parametrize("text", ["of this and that ", "x", "日本", "\x1b[31m", "<&>", "e\u0301"])
@@ -368,5 +368,5 @@ async def test_a_label_of_a_megabyte_is_cut_before_it_is_measured(panel: Panel) 
     with pytest.raises(SelectionError) as caught:
         every.one()
     assert len(str(caught.value)) < 2_000
-    assert max(map(len, columns(["name"], [[long]], 40))) <= 40
-    assert len("".join(columns(["name"], [[long]], 40))) < 2_000
+    assert max(map(len, table_lines(["name"], [[long]], 40))) <= 40
+    assert len("".join(table_lines(["name"], [[long]], 40))) < 2_000

@@ -13,7 +13,7 @@ from asyncfin.model.catalogue import ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, Resolved
 from asyncfin.table.panel import Panel
-from asyncfin.table.why import why, why_empty
+from asyncfin.table.why import why_empty
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 YEARS = [Period(year, 12, 12) for year in range(2018, 2025)]
@@ -72,8 +72,8 @@ async def test_an_unlisted_series_is_that_first() -> None:
         assert reason.startswith("unlisted")
     # A row of several series is not: the response has listed one of them.
     several = ["sales.annual", "empty.annual"]
-    assert why(panel, several, Period.parse("FY2021")) == "no value"
-    assert why(panel, several, Period.parse("FY2022")) is None
+    assert panel.why(several, "FY2021") == "no value"
+    assert panel.why(several, "FY2022") is None
 
 
 async def test_a_scope_that_was_not_active() -> None:

@@ -381,7 +381,7 @@ class Client:
         question = everything(entity_id, max_age)
         read = Read(self._publications, question, "catalogue")
         fresh = await read.fresh_publication()
-        return None if fresh is None else fresh[0].catalogue
+        return None if fresh is None else fresh.publication.catalogue
 
     def query_pages(
         self,

@@ -26,8 +26,8 @@ MAX_RECORDS = 100_000
 # Account, entity, publication, and which part of it: the catalogue, or a value version.
 Key: TypeAlias = tuple[bytes, str, str, str]
 CATALOGUE = "catalogue"
-# Account and entity.
-EntityKey: TypeAlias = tuple[bytes, str]
+# Account, entity, and the digest of a token if only its clients see the record.
+RecordKey: TypeAlias = tuple[bytes, str, str]
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -130,11 +130,11 @@ class Memory:
             max_bytes, lambda entry: entry.bytes, superseded=self._is_superseded
         )
         self._lock = RLock()
-        self.records: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(
+        self.records: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
             MAX_RECORDS
         )
 
-    def observe(self, key: EntityKey, record: EntityRecord, now: datetime) -> None:
+    def observe(self, key: RecordKey, record: EntityRecord, now: datetime) -> None:
         """Record what a response has shown of an entity."""
         with self._lock:
             latest = later(self.records.get(key), record, now)
@@ -201,8 +201,9 @@ class Memory:
             self._entries.put(key, entry)
 
     def _is_superseded(self, key: Key) -> bool:
-        record = self.records.get(key[:2])
-        return record is not None and record.rules_out(key[2])
+        account, entity_id, publication, _ = key
+        record = self.records.get((account, entity_id, ""))
+        return record is not None and record.rules_out(publication)
 
 
 def drop_entity(cached: LeastRecentlyUsed[K, V], entity_id: str | None) -> None:
@@ -237,13 +238,24 @@ class MemoryRecords:
         self._account = account
         self._clock = clock
 
-    async def record(self, entity_id: str) -> EntityRecord | None:
-        return later(
-            None, self._memory.records.get((self._account, entity_id)), self._clock()
-        )
+    async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
+        return self._later_of_token(self._remembered(entity_id), entity_id, token)
 
-    async def observe(self, entity_id: str, record: EntityRecord) -> None:
-        self._memory.observe((self._account, entity_id), record, self._clock())
+    async def observe(
+        self, entity_id: str, record: EntityRecord, token: str = ""
+    ) -> None:
+        key = (self._account, entity_id, token)
+        self._memory.observe(key, record, self._clock())
+
+    def _remembered(self, entity_id: str, token: str = "") -> EntityRecord | None:
+        return self._memory.records.get((self._account, entity_id, token))
+
+    def _later_of_token(
+        self, record: EntityRecord | None, entity_id: str, token: str
+    ) -> EntityRecord | None:
+        """Return the later of an entity's record and that for a token."""
+        of_token = self._remembered(entity_id, token) if token else None
+        return later(of_token, record, self._clock())
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind

@@ -42,7 +42,7 @@ _FIELDS = [field.name for field in fields(Catalogue)]
 # Part of the names under which bytes are stored, so that bytes of another form are
 # never read: the number of the form, and the byte order of the arrays. Raise the number
 # when a stored field changes.
-FORMAT = f"7{sys.byteorder[0]}"
+FORMAT = f"8{sys.byteorder[0]}"
 
 
 def encode_catalogue(catalogue: Catalogue) -> bytes:
@@ -113,7 +113,7 @@ def decode_blocks(body: bytes) -> tuple[Block, ...]:
     )
 
 
-_record_decoder = msgspec.msgpack.Decoder(tuple[int, str | None, int, str])
+_record_decoder = msgspec.msgpack.Decoder(tuple[int, str | None, int])
 _MICROSECOND = timedelta(microseconds=1)
 _MOMENT_BYTES = 20
 
@@ -121,9 +121,7 @@ _MOMENT_BYTES = 20
 def encode_record(key: str, record: EntityRecord) -> bytes:
     """Return the row of a record, which begins with its moment."""
     moment = microseconds(record.sent)
-    body = msgspec.msgpack.encode(
-        (moment, record.dataset_id, record.status, record.token)
-    )
+    body = msgspec.msgpack.encode((moment, record.dataset_id, record.status))
     return b"%020d" % max(0, moment) + sealed(body, key)
 
 
@@ -133,8 +131,8 @@ def decode_record(key: str, row: bytes) -> EntityRecord | None:
     if body is None:
         return None
     with suppress(msgspec.DecodeError, OverflowError):
-        moment, dataset_id, status, token = _record_decoder.decode(body)
-        return EntityRecord(EPOCH + moment * _MICROSECOND, dataset_id, status, token)
+        moment, dataset_id, status = _record_decoder.decode(body)
+        return EntityRecord(EPOCH + moment * _MICROSECOND, dataset_id, status)
     return None
 
 

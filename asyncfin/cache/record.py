@@ -24,39 +24,23 @@ class EntityRecord:
 
     Attributes:
         sent: when the request was sent, aware UTC.
-        dataset_id: the publication that the response was of, or that a 409 has
-            rejected; None after a 403 or 404.
-        status: 200, or the status of the rejection.
-        token: of a 403, a digest of the token that was rejected.
+        dataset_id: the publication that the response was of; None after a rejection.
+        status: 200, or the status of the rejection: 404, or 403 to one token.
     """
 
     sent: datetime
     dataset_id: str | None = None
     status: int = 200
-    token: str = ""
-
-    @property
-    def current(self) -> str | None:
-        """The current publication, or None after a rejection."""
-        return self.dataset_id if self.status == 200 else None
-
-    @property
-    def is_rejection(self) -> bool:
-        """Whether the entity was rejected as a whole (403, 404)."""
-        return self.status in (403, 404)
 
     def names(self, dataset_id: str) -> bool:
         """Return whether this publication is the current one."""
-        return self.current is not None and is_same_publication(
-            self.current, dataset_id
+        return self.dataset_id is not None and is_same_publication(
+            self.dataset_id, dataset_id
         )
 
     def rules_out(self, dataset_id: str) -> bool:
-        """Return whether a publication was replaced."""
-        if self.dataset_id is None:
-            return False
-        is_same = is_same_publication(self.dataset_id, dataset_id)
-        return is_same if self.status == 409 else not is_same
+        """Return whether another publication is the current one."""
+        return self.dataset_id is not None and not self.names(dataset_id)
 
     def is_unknown(self, now: datetime) -> bool:
         """Return whether the record is from too far in the future."""
@@ -67,15 +51,8 @@ def later(
     record: EntityRecord | None, other: EntityRecord | None, now: datetime
 ) -> EntityRecord | None:
     """Return the later of two records of an entity; `other` was made last."""
-    records = [
-        record for record in (record, other) if record and not record.is_unknown(now)
-    ]
-    if len(records) < 2:
-        return records[0] if records else None
-    first, last = records
-    if last.status == 409 and first.dataset_id is not None:
-        # That a publication was replaced shows nothing about another one.
-        is_about_first = is_same_publication(first.dataset_id, last.dataset_id or "")
-        if not is_about_first:
-            return first
-    return last if last.sent >= first.sent else first
+    if record is not None and record.is_unknown(now):
+        record = None
+    if other is None or other.is_unknown(now):
+        return record
+    return other if record is None or other.sent >= record.sent else record

@@ -86,15 +86,22 @@ class Cache(Protocol):
 class Partition(Protocol):
     """What a cache has of one account of one service."""
 
-    async def record(self, entity_id: str) -> EntityRecord | None:
+    async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
         """Return the record of an entity, with what other processes have stored, or
         None if unknown.
+
+        `token` is the digest of the client's token: a later rejection of it counts too.
         """
         ...
 
-    async def observe(self, entity_id: str, record: EntityRecord) -> None:
+    async def observe(
+        self, entity_id: str, record: EntityRecord, token: str = ""
+    ) -> None:
         """Record what a response has shown of an entity, unless a later request has
         shown something.
+
+        With the digest of a `token`, only clients with this token see it, in this
+        process.
         """
         ...
 

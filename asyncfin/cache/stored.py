@@ -17,12 +17,12 @@ from typing import TypeVar
 from asyncfin.cache.base import (
     CATALOGUE,
     MAX_RECORDS,
-    EntityKey,
     Key,
     LeastRecentlyUsed,
     MemoryRecords,
     MiB,
     ProcessCache,
+    RecordKey,
     distinct,
     drop_entity,
 )
@@ -90,17 +90,18 @@ class StoredPartition(MemoryRecords):
         """Return what the keys of an entity begin with."""
         return entity_prefix(entity_id) + (self._account_name or await self._name())
 
-    async def record(self, entity_id: str) -> EntityRecord | None:
-        key, now = (self._account, entity_id), self._clock()
+    async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
+        key = (self._account, entity_id, "")
         rows = await self._cache._run(partial(self._read_record, entity_id))
         if rows is None:  # the store is away, so this process goes by its memory
-            return later(None, self._memory.records.get(key), now)
-        record = later(rows[0], self._cache._unstored.get(key), now)
-        if record is None:
-            self._memory.records.pop(key)
+            record = self._remembered(entity_id)
         else:
-            self._memory.records.put(key, record)  # memory evicts by it
-        return record
+            record = later(rows[0], self._cache._unstored.get(key), self._clock())
+            if record is None:
+                self._memory.records.pop(key)
+            else:
+                self._memory.records.put(key, record)  # memory evicts by it
+        return self._later_of_token(record, entity_id, token)
 
     async def _read_record(self, entity_id: str) -> tuple[EntityRecord | None]:
         key = f"{await self._entity(entity_id)}/{_RECORD}"
@@ -113,8 +114,13 @@ class StoredPartition(MemoryRecords):
             await self._store.drop([key])
         return (record,)
 
-    async def observe(self, entity_id: str, record: EntityRecord) -> None:
-        key, stored = (self._account, entity_id), await self.record(entity_id)
+    async def observe(
+        self, entity_id: str, record: EntityRecord, token: str = ""
+    ) -> None:
+        if token:  # other processes have other digests
+            await super().observe(entity_id, record, token)
+            return
+        key, stored = (self._account, entity_id, ""), await self.record(entity_id)
         if stored == record or later(stored, record, self._clock()) is not record:
             return
         self._memory.records.put(key, record)
@@ -272,10 +278,10 @@ class StoredPartition(MemoryRecords):
                 continue
             (row,) = await self._store.get([key])
             record = None if row is None else decode_record(key, row)
-            if record is None or record.current is None:
+            if record is None or record.dataset_id is None:
                 continue
             entity = key.removesuffix(f"/{_RECORD}")
-            group = f"{entity}/{publication_name(publication_id(record.current))}.{CATALOGUE}"
+            group = f"{entity}/{publication_name(publication_id(record.dataset_id))}.{CATALOGUE}"
             for catalogue in (
                 await self._decode_parts(group, (), decode_catalogue)
             ).values():
@@ -311,7 +317,7 @@ class StoredCache(ProcessCache):
         self._ttl = ttl
         self._partitions: dict[bytes, StoredPartition] = {}
         # Observations that could not be stored, and apply in this process.
-        self._unstored: LeastRecentlyUsed[EntityKey, EntityRecord] = LeastRecentlyUsed(
+        self._unstored: LeastRecentlyUsed[RecordKey, EntityRecord] = LeastRecentlyUsed(
             MAX_RECORDS
         )
         self._away_since = -inf
@@ -439,7 +445,7 @@ def current_group(key: str, row: bytes) -> str | None:
     record.
     """
     record = decode_record(key, row)
-    if record is None or record.current is None:
+    if record is None or record.dataset_id is None:
         return None
     entity = key.removesuffix(f"/{_RECORD}")
-    return f"{entity}/{publication_name(publication_id(record.current))}."
+    return f"{entity}/{publication_name(publication_id(record.dataset_id))}."

@@ -240,6 +240,6 @@ class Publications:
         return publication
 
     def drop(self, entity_id: str, dataset_id: str) -> None:
-        """Drop the kept catalogue of a publication; that of another one stays."""
+        """Drop the catalogue of a replaced publication; that of another one stays."""
         if self.kept_as(entity_id, dataset_id) is not None:
             self.kept.pop(entity_id)

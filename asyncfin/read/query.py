@@ -29,7 +29,7 @@ from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import Page, read_batch
 from asyncfin.read.publications import Publication, Publications, Received
-from asyncfin.read.read import Read
+from asyncfin.read.read import Read, Standing
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
@@ -149,10 +149,11 @@ async def plan_read(read: Read, *, batches: bool = True) -> Plan:
     if isinstance(question.source, Catalogue):
         return await plan_for(read, question, question.source, batches=batches)
     if (last := await read.last_publication()) is not None:
-        publication, confirmed = last
-        is_current = read.is_fresh(confirmed, read.max_age)
+        is_current = last.standing is Standing.CURRENT
         try:
-            made = await _plan(read, question, publication, batches or not is_current)
+            made = await _plan(
+                read, question, last.publication, batches or not is_current
+            )
             if is_current or made.batches or made.cached:
                 return made
         except SelectionError:
@@ -233,13 +234,12 @@ async def read_cached(publications: Publications, question: Question) -> Panel |
     fresh = await read.fresh_publication()
     if fresh is None:
         return None
-    publication, confirmed = fresh
-    current = without_batches(question, publication.catalogue)
-    stitch = Stitch(current, publication)
+    current = without_batches(question, fresh.publication.catalogue)
+    stitch = Stitch(current, fresh.publication)
     blocks = stitch.take(await _cached_blocks(read, current))
     if stitch.missing:
         return None
-    return stitch.panel(blocks, current.series, confirmed_at=confirmed)
+    return stitch.panel(blocks, current.series, confirmed_at=fresh.sent)
 
 
 async def _cached_panel(read: Read) -> Panel | None:
@@ -251,10 +251,10 @@ async def _cached_panel(read: Read) -> Panel | None:
     if read.cache is None or (panel := panels.get(key)) is None:
         return None
     fresh = await read.fresh_publication()
-    if fresh is None or fresh[0].catalogue is not panel.catalogue:
+    if fresh is None or fresh.publication.catalogue is not panel.catalogue:
         return None
-    if panel.confirmed_at != fresh[1]:
-        panel = reconfirmed(panel, fresh[1])
+    if panel.confirmed_at != fresh.sent:
+        panel = reconfirmed(panel, fresh.sent)
         panels.put(key, panel)
     # Decoded pages may be a hundred times as large as the values: of one panel at a
     # time.

@@ -8,7 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 from typing import Self, TypeAlias
 
 from attrs import frozen
@@ -34,7 +35,6 @@ from asyncfin.events import (
 from asyncfin.model.catalogue import (
     Catalogue,
     Dataset,
-    is_same_publication,
     publication_id,
 )
 from asyncfin.model.period import Period
@@ -49,6 +49,7 @@ from asyncfin.wire.protocol import Request, Response, dataset_request, read_data
 from asyncfin.wire.sender import Patience
 
 MAX_RESTARTS = 3
+NEVER = datetime.min.replace(tzinfo=UTC)
 # Seconds before the first restart, and the factor by which each further wait grows: the
 # metadata may lag behind the requests that reject the old publication.
 _FIRST_WAIT = 0.1
@@ -57,8 +58,13 @@ _GROWTH = 5
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
 
 
-# In the record of a 403 whose token is not known: no token is equal to it.
-_ANOTHER_TOKEN = "another"  # noqa: S105  not a token
+class Standing(Enum):
+    """What a read may do with a publication, or with a rejected entity."""
+
+    CURRENT = auto()  # return it without a request
+    STALE = auto()  # return it if the current one cannot be found out
+    UNCONFIRMED = auto()  # ask the service
+    REJECTED = auto()  # raise the rejection without a request
 
 
 @frozen
@@ -69,7 +75,16 @@ class Metadata:
     sent: datetime  # aware UTC; before the request was sent
 
 
-# A publication, and when a request was sent that has confirmed it; None: by none.
+@frozen
+class LastPublication:
+    """The publication last confirmed as current, when, and how a read stands to it."""
+
+    publication: Publication
+    sent: datetime
+    standing: Standing
+
+
+# A publication, and when a request was sent that has confirmed it. It is stale without.
 Confirmed: TypeAlias = tuple[Publication, datetime | None]
 
 
@@ -118,41 +133,30 @@ class Read:
         self.requests = 0  # attempts, each of which counts against the allowance
         self.restarts = 0
         self.cached = 0  # how many of the wanted series were cached
-        self.is_stale = (
-            False  # whether the publication of the result could not be confirmed
-        )
-        self.received_at: datetime | None = (
-            None  # when the last page was received, aware UTC
-        )
-        self.error: AsyncfinError | None = (
-            None  # what has failed it, if it is one of several
-        )
+        # Whether the publication of the result could not be confirmed.
+        self.is_stale = False
+        self.received_at: datetime | None = None  # of the last page, aware UTC
+        # What has failed it, if it is one of several.
+        self.error: AsyncfinError | None = None
         self.is_committed = False  # whether the caller has a part of the result
-        self.successor: Metadata | None = (
-            None  # of a new publication, for the next attempt
-        )
-        self.trial = (
-            asyncio.Lock()
-        )  # held by the batch that tries a range for exact periods
+        # Of a new publication, for the next attempt.
+        self.successor: Metadata | None = None
+        # Held by the batch that tries a range for exact periods.
+        self.trial = asyncio.Lock()
         self.sends_ranges = False  # whether a range was accepted for them
+        # When the publication was last seen to change. What was confirmed before shows
+        # nothing.
+        self._changed = NEVER
         # When the last request was sent that has confirmed a publication. By
         # publication, as requests of an earlier attempt may go on for other questions.
         self._confirmed: dict[str, datetime] = {}
         self._checking = asyncio.Lock()
-        self._unchanged: set[str] = (
-            set()
-        )  # publications that the metadata named after a 400
+        # Publications that the metadata named after a 400.
+        self._unchanged: set[str] = set()
         # Of the result, for observers.
         self._series = 0
         self._periods: set[Period] = set()
         self._dataset_id: str | None = None
-
-    @property
-    def is_unauthorized(self) -> bool:
-        """Whether the service has rejected the client's token and has accepted none
-        since.
-        """
-        return self.publications.sender.tokens.refused
 
     @asynccontextmanager
     async def announced(self, context: Context | None = None) -> AsyncIterator[Self]:
@@ -215,6 +219,12 @@ class Read:
         if self.is_pinned or self.is_committed or self.restarts == MAX_RESTARTS:
             raise change
         self.restarts += 1
+        if self.successor is not None:
+            self._changed = self.successor.sent
+        else:
+            # Later than any record that was made before.
+            self._changed = self.publications.clock() + timedelta(microseconds=1)
+        self._confirmed.clear()
         self._series = self.cached = 0
         self._periods.clear()
         self._dataset_id = None
@@ -245,18 +255,13 @@ class Read:
             # Without an error object it is of something in front of the service, and
             # one of a cursor may be about a replaced publication.
             if rejection.has_error_object and not request.has_cursor:
-                # A 403 is about the token that was sent. It may have been replaced
-                # since.
-                is_of_held = held and held == sender.tokens.digest
-                token = (
-                    ""
-                    if rejection.status == 404
-                    else held
-                    if is_of_held
-                    else _ANOTHER_TOKEN
-                )
-                record = EntityRecord(sent, status=rejection.status, token=token)
-                await self.records.observe(self.entity_id, record)
+                record = EntityRecord(sent, status=rejection.status)
+                if rejection.status == 404:
+                    await self.records.observe(self.entity_id, record)
+                # A 403 is about the token that was sent (spec 5.4). It may have been
+                # replaced since.
+                elif held and held == sender.tokens.digest:
+                    await self.records.observe(self.entity_id, record, held)
             raise
 
     async def observe(self, dataset_id: str, sent: datetime) -> None:
@@ -265,27 +270,50 @@ class Read:
         """
         await self.records.observe(self.entity_id, EntityRecord(sent, dataset_id))
 
-    async def check_rejection(self) -> None:
-        """Raise the rejection that the record contains, if it is younger than
-        `max_age`.
+    async def _record(self) -> EntityRecord | None:
+        """Return the entity's record, or None if none counts for this read."""
+        token = self.publications.sender.tokens.digest
+        record = await self.records.record(self.entity_id, token)
+        if record is None:
+            # New, or the cache was cleared.
+            self.publications.kept.pop(self.entity_id)
+        elif record.sent < self._changed:
+            return None
+        return record
 
-        A 403 counts for the same token only: it may be the token's permission (spec
-        5.4).
+    def _standing(self, record: EntityRecord | None, dataset_id: str = "") -> Standing:
+        """Return how this read stands to a publication, by the entity's record."""
+        confirmed = self.confirmed_at(dataset_id)
+        is_confirmed = confirmed is not None and (
+            record is None or record.names(dataset_id) or confirmed >= record.sent
+        )
+        if record is not None and record.dataset_id is None and not is_confirmed:
+            if self.max_age and self.age(record.sent) <= self.max_age:
+                return Standing.REJECTED
+            return Standing.UNCONFIRMED
+        if self.publications.sender.tokens.refused:
+            return Standing.UNCONFIRMED
+        if is_confirmed or self.is_pinned:
+            return Standing.CURRENT
+        if record is None or not record.names(dataset_id) or not self.keeps:
+            return Standing.UNCONFIRMED
+        if self.age(record.sent) <= self.max_age:
+            return Standing.CURRENT
+        if self.age(record.sent) <= self.publications.stale_if_error:
+            return Standing.STALE
+        return Standing.UNCONFIRMED
+
+    def age(self, sent: datetime) -> float:
+        """Return how many seconds before this read a request was sent; clocks of
+        machines differ.
         """
-        record = await self.records.record(self.entity_id) if self.max_age else None
-        if (
-            record is None
-            or not record.is_rejection
-            or self.age(record.sent) > self.max_age
-        ):
-            return
-        if (
-            record.status == 403
-            and record.token != self.publications.sender.tokens.digest
-        ):
-            return
+        if sent > self.publications.clock():  # by a clock that is ahead
+            return (sent - self.began).total_seconds()
+        return (self.began - sent).total_seconds()
+
+    def _rejection(self, record: EntityRecord) -> ServiceError:
         kind = PermissionDeniedError if record.status == 403 else NotFoundError
-        raise kind(
+        return kind(
             status=record.status,
             message="the service has rejected the entity, and max_age is "
             f"{self.max_age:g} s",
@@ -301,15 +329,16 @@ class Read:
         With `soon` an interactive question waits for two seconds from its sending.
         """
         sender = self.publications.sender
-        waits = sender.lane == "bulk"
-        return await (
-            sender.soon(self._metadata) if soon and not waits else self._metadata()
-        )
+        if soon and sender.lane != "bulk":
+            return await sender.soon(self._metadata)
+        return await self._metadata()
 
-    async def _metadata(self, patience: Patience | None = None) -> Metadata:
+    async def _metadata(
+        self, patience: Patience | None = None, *, fresh: bool = False
+    ) -> Metadata:
         sent = self.publications.clock()
         # After a restart no cache on the way may respond.
-        request = dataset_request(self.entity_id, fresh=self.restarts > 0)
+        request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
         dataset = read_dataset(request, await self.send(request, patience=patience))
         await self.observe(dataset.dataset_id, sent)
         return Metadata(dataset, sent)
@@ -334,9 +363,8 @@ class Read:
         """
         try:
             yield
-        except DatasetChangedError as change:
-            if change.answered:
-                await self._drop(dataset_id)
+        except DatasetChangedError:
+            self.publications.drop(self.entity_id, dataset_id)
             raise
         except ValidationFailedError as rejection:
             await self.check_unchanged(rejection, dataset_id)
@@ -351,15 +379,11 @@ class Read:
         async with self._checking:
             if publication_id(dataset_id) in self._unchanged:
                 return
-            sent = self.publications.clock()
-            request = dataset_request(self.entity_id, fresh=True)
-            dataset = read_dataset(request, await self.send(request))
-            await self.observe(dataset.dataset_id, sent)
-            if is_same_publication(dataset.dataset_id, dataset_id):
+            current = await self._metadata(fresh=True)
+            if current.dataset.is_publication(dataset_id):
                 self._unchanged.add(publication_id(dataset_id))
                 return
-            self.successor = Metadata(dataset, sent)
-            self.publications.drop(self.entity_id, dataset_id)
+            self.successor = current
             facts = rejection.facts()
             facts["message"] = (
                 "the publication has been replaced; the service said: "
@@ -367,61 +391,46 @@ class Read:
             )
             raise DatasetChangedError(**facts) from rejection
 
-    async def _drop(self, dataset_id: str) -> None:
-        """Record that a publication was replaced."""
-        self.publications.drop(self.entity_id, dataset_id)
-        replaced = EntityRecord(self.publications.clock(), dataset_id, status=409)
-        await self.records.observe(self.entity_id, replaced)
-
     # Which publication is the current one.
 
-    async def last_publication(self) -> Confirmed | None:
+    async def last_publication(self) -> LastPublication | None:
         """Return the publication that was last seen as the current one, however long
         ago. No request.
         """
-        record = await self.records.record(self.entity_id)
-        if record is None or record.current is None:
+        record = await self._record()
+        if record is None or record.dataset_id is None:
             return None
-        publication = await self.cached_publication(record.current)
-        return None if publication is None else (publication, record.sent)
+        publication = await self.cached_publication(record.dataset_id)
+        if publication is None:
+            return None
+        standing = self._standing(record, record.dataset_id)
+        return LastPublication(publication, record.sent, standing)
 
-    async def fresh_publication(self) -> Confirmed | None:
+    async def fresh_publication(self) -> LastPublication | None:
         """Return the publication if it counts as the current one without a request."""
         last = await self.last_publication()
-        return (
-            last if last is not None and self.is_fresh(last[1], self.max_age) else None
-        )
-
-    def is_fresh(self, confirmed: datetime | None, max_age: float) -> bool:
-        """Return whether a publication confirmed at a moment counts as the current
-        one.
-        """
-        if confirmed is None or self.is_unauthorized:
-            return False
-        return self.age(confirmed) <= max_age
-
-    def age(self, sent: datetime) -> float:
-        """Return how many seconds before this read a request was sent; clocks of
-        machines differ.
-        """
-        if sent > self.publications.clock():  # by a clock that is ahead
-            return (sent - self.began).total_seconds()
-        return (self.began - sent).total_seconds()
+        if last is None or last.standing is not Standing.CURRENT:
+            return None
+        return last
 
     async def current_publication(self) -> Publication:
         """Return the current publication; its catalogue is read unless it is cached."""
-        if self.successor is None and not self.restarts:
-            # Here, as reads of another `max_age` share what follows.
-            await self.check_rejection()
-        for _ in range(
-            2
-        ):  # it may share what was requested before this read, but not twice
+        # Here, as reads of another `max_age` share what follows.
+        if self.max_age and self.successor is None and not self.restarts:
+            record = await self._record()
+            if record and self._standing(record) is Standing.REJECTED:
+                raise self._rejection(record)
+        # It may share what was requested before this read, but not twice.
+        for _ in range(2):
             publication, sent = await self._shared_publication()
             self.is_stale = sent is None
             if sent is None:
                 break
-            if not self.keeps or self.is_fresh(sent, self.max_age):
-                self.record_confirmation(publication.catalogue.dataset_id, sent)
+            dataset_id = publication.catalogue.dataset_id
+            record = EntityRecord(sent, dataset_id)
+            is_current = self._standing(record, dataset_id) is Standing.CURRENT
+            if is_current or not self.keeps:
+                self.record_confirmation(dataset_id, sent)
                 break
         return publication
 
@@ -438,9 +447,10 @@ class Read:
         """
         if isinstance(self.question.source, Catalogue):
             return self.question.source
-        fresh = await self.fresh_publication() if self.max_age and self.keeps else None
-        publication = await self.current_publication() if fresh is None else fresh[0]
-        return publication.catalogue
+        fresh = await self.fresh_publication() if self.max_age else None
+        if fresh is not None:
+            return fresh.publication.catalogue
+        return (await self.current_publication()).catalogue
 
     async def _read_publication(self) -> Confirmed:
         if await self._is_first():
@@ -451,16 +461,17 @@ class Read:
                     await self.observe(catalogue.dataset_id, sent)
                     return await self._keep(catalogue), sent
         current, self.successor = self.successor, None
+        last = await self.last_publication()
         # Another client or process may have confirmed it meanwhile.
-        if self.keeps and (fresh := await self.fresh_publication()) is not None:
-            return fresh
-        stale = await self._stale_publication()
+        if last is not None and last.standing is Standing.CURRENT:
+            return last.publication, last.sent
+        is_stale_usable = last is not None and last.standing is Standing.STALE
         try:
-            current = current or await self.metadata(soon=stale is not None)
+            current = current or await self.metadata(soon=is_stale_usable)
         except AsyncfinError as error:
-            if stale is None or not _is_inconclusive(error):
+            if last is None or not is_stale_usable or not _is_inconclusive(error):
                 raise
-            return stale, None
+            return last.publication, None
         dataset_id = current.dataset.dataset_id
         cached = await self.cached_publication(dataset_id)
         if cached is None:
@@ -485,16 +496,14 @@ class Read:
         Then its first page shows which one is current. A cached one, of whatever age,
         may still be the current one, which the metadata show.
         """
-        if (
-            self.restarts
-            or self.successor
-            or self.publications.kept.get(self.entity_id)
-        ):
+        if self.restarts or self.successor:
             return False
-        record = await self.records.record(self.entity_id)
+        record = await self._record()
         if record is None:
             return True
-        return not record.is_rejection and await self.last_publication() is None
+        if record.dataset_id is None or self.publications.kept.get(self.entity_id):
+            return False
+        return await self.cached_publication(record.dataset_id) is None
 
     async def _first_catalogue(self) -> Catalogue:
         """Return the catalogue of an entity of which nothing is cached.
@@ -550,7 +559,7 @@ class Read:
         """
         if self.is_pinned:
             return  # only the service decides: publications may return
-        record = await self.records.record(self.entity_id)
+        record = await self._record()
         if record is not None and record.rules_out(dataset_id):
             raise self._change("another client has found another publication")
 
@@ -562,78 +571,36 @@ class Read:
         possible only if the read is pinned. Raises DatasetChangedError if another one
         is current. `store` says whether to store the confirmations by this read.
         """
-        for _ in range(
-            2
-        ):  # a rejection of another request may arrive during the first one
+        # A rejection of another request may arrive during the first one.
+        for _ in range(2):
             confirmed = self.confirmed_at(dataset_id)
             if store and confirmed is not None:
                 await self.observe(dataset_id, confirmed)
-            record = await self.records.record(self.entity_id)
-            last = (
-                record.sent if record is not None and record.names(dataset_id) else None
-            )
-            if self._may_return(record, dataset_id):
+            record = await self._record()
+            is_named = record is not None and record.names(dataset_id)
+            last = record.sent if record is not None and is_named else None
+            standing = self._standing(record, dataset_id)
+            if standing is Standing.CURRENT:
                 self.is_stale = False
                 return max(filter(None, (last, confirmed)), default=None)
-            may_be_stale = self._is_stale_usable(last)
-            if self.is_stale and may_be_stale:  # this read has asked, and knows no more
+            is_stale_usable = standing is Standing.STALE
+            if self.is_stale and is_stale_usable:  # this read has asked already
                 return last
-            await self.check_rejection()
+            if record is not None and standing is Standing.REJECTED:
+                raise self._rejection(record)
             try:
-                current = await self.metadata(soon=may_be_stale)
+                current = await self.metadata(soon=is_stale_usable)
             except AsyncfinError as error:
-                if (
-                    may_be_stale
-                    and self._is_stale_usable(last)
-                    and _is_inconclusive(error)
-                ):
-                    self.is_stale = True
-                    return last
-                raise
-            if is_same_publication(current.dataset.dataset_id, dataset_id):
+                if not is_stale_usable or not _is_inconclusive(error):
+                    raise
+                self.is_stale = True
+                return last
+            if current.dataset.is_publication(dataset_id):
                 self.record_confirmation(dataset_id, current.sent)
             elif not self.is_pinned:
                 self.successor = current
-                self.publications.drop(self.entity_id, dataset_id)
                 raise self._change("the metadata name another publication")
         return self.confirmed_at(dataset_id)
-
-    async def _stale_publication(self) -> Publication | None:
-        """Return the publication that counts as the current one if that can't be found
-        out.
-        """
-        if not self.publications.stale_if_error:
-            return None
-        record = await self.records.record(self.entity_id)
-        if (
-            record is None
-            or record.current is None
-            or not self._is_stale_usable(record.sent)
-        ):
-            return None
-        return await self.cached_publication(record.current)
-
-    def _is_stale_usable(self, confirmed: datetime | None) -> bool:
-        # Extractions never get a stale result.
-        return self.keeps and self.is_fresh(confirmed, self.publications.stale_if_error)
-
-    def _may_return(self, record: EntityRecord | None, dataset_id: str) -> bool:
-        """Return whether values of a publication may be returned without a request."""
-        confirmed = self.confirmed_at(dataset_id)
-        if self.is_unauthorized:
-            return False
-        if record is not None and record.is_rejection:
-            return confirmed is not None and confirmed >= record.sent
-        if self.is_pinned:
-            return True
-        is_named = record is not None and record.names(dataset_id)
-        if confirmed is None:
-            return (
-                record is not None
-                and is_named
-                and self.is_fresh(record.sent, self.max_age)
-            )
-        return record is None or is_named or confirmed >= record.sent
 
     def _change(self, message: str) -> DatasetChangedError:
         return DatasetChangedError(

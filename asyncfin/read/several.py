@@ -181,7 +181,7 @@ async def read_cached_catalogue(
     fresh = await Read(
         publications, everything(entity_id, max_age), "catalogue"
     ).fresh_publication()
-    return None if fresh is None else fresh[0].catalogue
+    return None if fresh is None else fresh.publication.catalogue
 
 
 async def plans_of(

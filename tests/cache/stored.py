@@ -107,4 +107,4 @@ def content(kept: tuple[Block, ...]) -> dict[str, object]:
 async def current(part: Partition, entity_id: str = ENTITY) -> str | None:
     """Return the publication that counts as the current one."""
     record = await part.record(entity_id)
-    return record.current if record else None
+    return record.dataset_id if record else None

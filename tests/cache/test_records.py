@@ -35,18 +35,6 @@ def test_record_of_the_future_is_unknown(ahead: float, counts: bool) -> None:
     assert later(future, new, at(0)) is (future if counts else new)
 
 
-def test_replaced_publication_says_nothing_of_others() -> None:
-    """A 409 about another publication changes no record; one about the same rules it out."""
-    record = EntityRecord(at(0), NEXT)
-    other = EntityRecord(at(1), DATASET, status=409)
-    assert later(record, other, at(2)) is record
-    replaced = EntityRecord(at(1), NEXT.upper(), status=409)
-    assert later(record, replaced, at(2)) is replaced
-    assert replaced.current is None
-    assert [replaced.rules_out(each) for each in (NEXT, DATASET)] == [True, False]
-    assert [record.rules_out(each) for each in (NEXT, DATASET)] == [False, True]
-
-
 async def test_records_of_caches_follow_the_rule(make_cache: MakeCache, clock: Clock) -> None:
     """In memory, in a folder, in Redis and in a dict: by the time of the requests, never of the writes."""
     part = make_cache().partition(URL, "a-token")
@@ -56,13 +44,14 @@ async def test_records_of_caches_follow_the_rule(make_cache: MakeCache, clock: C
         (EntityRecord(at(50), NEXT), EntityRecord(at(50), NEXT)),
         (EntityRecord(at(0), DATASET), EntityRecord(at(50), NEXT)),
         (EntityRecord(at(49), status=404), EntityRecord(at(50), NEXT)),
-        (EntityRecord(at(60), DATASET, status=409), EntityRecord(at(50), NEXT)),
-        (EntityRecord(at(60), NEXT, status=409), EntityRecord(at(60), NEXT, status=409)),
         (EntityRecord(at(60), DATASET), EntityRecord(at(60), DATASET)),
-        (EntityRecord(at(61), status=403, token="t"), EntityRecord(at(61), status=403, token="t")),
     ]:
         await part.observe(ENTITY, record)
         assert await part.record(ENTITY) == expected
+    forbidden = EntityRecord(at(61), status=403)
+    await part.observe(ENTITY, forbidden, "a digest")
+    assert await part.record(ENTITY, "a digest") == forbidden
+    assert await part.record(ENTITY, "another") == await part.record(ENTITY) == EntityRecord(at(60), DATASET)
     clock.step(-86_400)
     assert await part.record(ENTITY) is None
     await part.observe(ENTITY, EntityRecord(clock(), NEXT))

@@ -324,4 +324,4 @@ async def test_the_records_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch
     for entity_id in ("A", "B", "C"):
         await partition.observe(entity_id, EntityRecord(utc_now(), "the publication"))
     records = [await partition.record(entity_id) for entity_id in ("A", "B", "C")]
-    assert [record is not None and record.current is not None for record in records] == [False, True, True]
+    assert [record is not None and record.dataset_id is not None for record in records] == [False, True, True]

@@ -41,14 +41,14 @@ Make = Callable[..., Client]
 @pytest.fixture(params=["memory", "file"])
 async def shared(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Sandbox, Make]]:
     """A service with the old publication, and what makes clients that share a cache, each file in turn."""
-    memory = MemoryCache()
+    memory, folder = MemoryCache(account="desk"), FileCache(tmp_path / "cache", account="desk")
     clients = []
     async with Sandbox(OLD) as sandbox:
 
-        def make(**options: float) -> Client:
-            cache = memory if request.param == "memory" else FileCache(tmp_path / "cache", account="desk")
+        def make(token: str = sandbox.token, **options: float) -> Client:
+            cache = memory if request.param == "memory" else folder
             kept = {"retry": ONCE, "cache": cache, **options}
-            clients.append(Client(sandbox.base_url, sandbox.token, **kept))  # type: ignore[arg-type]
+            clients.append(Client(sandbox.base_url, token, **kept))  # type: ignore[arg-type]
             return clients[-1]
 
         yield sandbox, make
@@ -93,11 +93,11 @@ async def test_a_refusal_applies_to_every_client_of_the_cache_until_a_later_requ
     one, other = make(stale_if_error=1e9), make(stale_if_error=1e9)
     whole = await one.query(ENTITY, Select(), FiscalRange())
     assert (await other.query(ENTITY, Select(), Annual())).requests == 1
-    sandbox.inject(Status(status=403, code="no", nth=(1, 2)))
-    with pytest.raises(PermissionDeniedError):
+    sandbox.inject(Status(status=404, code="no", nth=(1, 2)))
+    with pytest.raises(NotFoundError):
         await one.dataset(ENTITY)
     spent = len(sandbox.log)
-    with pytest.raises(PermissionDeniedError):
+    with pytest.raises(NotFoundError):
         await other.query(ENTITY, Select(), Annual())
     assert requested(sandbox, spent) == ["dataset"]
     panel = await other.query(ENTITY, Select(), FiscalRange())
@@ -206,21 +206,27 @@ async def test_a_confirmation_of_the_future_is_not_taken_for_a_recent_one(
     for client in (one, other):
         panel = await client.query(ENTITY, Select(), FiscalRange())
         assert content(panel) == content(whole)
-    assert requested(sandbox, spent)[0] == "dataset"
+    assert requested(sandbox, spent)
 
 
-@pytest.mark.parametrize("shared", ["file"], indirect=True)
-async def test_one_client_s_409_spares_the_others_theirs(shared: tuple[Sandbox, Make]) -> None:
-    """Each plans with the old catalogue at the same time, and requests series that are not cached."""
+@pytest.mark.parametrize("status", [403, 404])
+async def test_forbidden_token_withholds_nothing_of_others(shared: tuple[Sandbox, Make], status: int) -> None:
+    """A client with another token gets values within `max_age`, and stale ones; after a 404 it gets none."""
     sandbox, make = shared
-    clients = [make(max_age=1e9) for _ in range(3)]
-    for each in clients:
-        await each.catalogue(ENTITY)
-    sandbox.publish(NEW)
-    questions = [each.query(ENTITY, Select(), FiscalRange()) for each in clients]
-    panels = await asyncio.gather(*questions)
-    assert len({panel.dataset.dataset_id for panel in panels}) == 1
-    assert len([served for served in sandbox.log if served.status == 409]) == 1
+    one, other = make(stale_if_error=1e9), make("another-token", stale_if_error=1e9)
+    whole = await one.query(ENTITY, Select(), FiscalRange())
+    sandbox.inject(Status(status=status, code="no", nth=1))
+    with pytest.raises((PermissionDeniedError, NotFoundError)):
+        await one.dataset(ENTITY)
+    sandbox.inject(Status(status=503))
+    for client, may_read in ((one, False), (other, status == 403)):
+        for max_age in (0, 1e9):
+            query = client.query(ENTITY, Select(), FiscalRange(), max_age=max_age)
+            if may_read:
+                assert content(await query) == content(whole)
+            else:
+                with pytest.raises((PermissionDeniedError, NotFoundError, ServerFailureError)):
+                    await query
 
 
 async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_requested() -> None:

@@ -33,7 +33,7 @@ Make = Callable[..., Client]
 @pytest.fixture(params=["none", "memory", "file"])
 async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Sandbox, Make]]:
     """A service, and what makes clients that share a cache of each kind."""
-    memory = MemoryCache(account="desk")
+    memory, folder = MemoryCache(account="desk"), FileCache(tmp_path / "cache", account="desk")
     clients = []
     async with Sandbox(DATASET) as sandbox:
 
@@ -41,7 +41,7 @@ async def service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             cache = {
                 "none": None,
                 "memory": memory,
-                "file": FileCache(tmp_path / "cache", account="desk"),
+                "file": folder,
             }[request.param]
             options = {"token": sandbox.token, "retry": Retry(attempts=1), **options}
             clients.append(Client(sandbox.base_url, cache=cache, **options))

@@ -395,6 +395,7 @@ class Answer:
     periods: list[Key] = field(default_factory=list)
     texts: dict[str, dict[Key, str]] = field(default_factory=dict)
     error: str = ""
+    process: int = 0  # of the client
 
 
 class Judge:
@@ -407,8 +408,8 @@ class Judge:
         self.confirmed: dict[str, list[tuple[float, float]]] = {}
         # When the questions began and ended that were answered after a request of their own.
         self.allowed: dict[str, list[tuple[float, float]]] = {}
-        # When the 403s of each entity were raised.
-        self.denied: dict[str, list[float]] = {}
+        # When the 403s of each entity were raised in each process.
+        self.denied: dict[tuple[str, int], list[float]] = {}
         self.right = self.errors = 0
 
     def problem(self, answer: Answer) -> str:
@@ -422,8 +423,9 @@ class Judge:
         }
         if answer.dataset_id is None:
             return self._problem_of_error(answer, entity, possible)
-        # A refusal binds every client once one has raised it, not while it is on its way.
-        known = [at for at in self.denied.get(answer.entity_id, ()) if at < answer.began]
+        # A 403 binds the clients of its process, which have one token, once one has raised it.
+        denied = self.denied.get((answer.entity_id, answer.process), ())
+        known = [at for at in denied if at < answer.began]
         if known:
             sent = max(at for at in entity.refused if at <= max(known))
             if self._refused_throughout(entity, sent, answer.ended):
@@ -458,7 +460,7 @@ class Judge:
     def _problem_of_error(self, answer: Answer, entity: Entity, possible: dict[int, Any]) -> str:
         self.errors += 1
         if answer.error == "PermissionDeniedError":
-            self.denied.setdefault(answer.entity_id, []).append(answer.ended)
+            self.denied.setdefault((answer.entity_id, answer.process), []).append(answer.ended)
             # Within max_age an earlier one counts too, unless a later request has lifted it.
             since = answer.began - answer.max_age
             refused = [at for at in entity.refused if since <= at <= answer.ended]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import sys
 import time
@@ -98,7 +99,9 @@ async def ask(client: Client, asked: dict[str, Any], *, stream: bool = False) ->
         else:
             panels = [await client.query(asked["entity_id"], select, periods, **options)]
     except AsyncfinError as error:
-        return Answer(**asked, began=began, ended=time.time(), error=type(error).__name__)
+        return Answer(
+            **asked, began=began, ended=time.time(), error=type(error).__name__, process=os.getpid()
+        )
     ended = time.time()
     if stream and kind in ("range", "trailing"):
         shown = sorted({key_of(each) for panel in panels for each in panel.periods})
@@ -111,6 +114,7 @@ async def ask(client: Client, asked: dict[str, Any], *, stream: bool = False) ->
         dataset_id=panels[0].dataset.dataset_id,
         periods=shown,
         texts={one: row for panel in panels for one, row in texts_of(panel).items()},
+        process=os.getpid(),
     )
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: the virtual clock, and where each event loop was made."""
+"""What all tests share: the virtual clock, and which tests need more than Python."""
 
 import asyncio
 import gc
@@ -7,11 +7,9 @@ import os
 import selectors
 import signal
 import sys
-import warnings
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import anyio.to_thread
@@ -80,49 +78,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         reasons = ", ".join(MORE)
         terminalreporter.write_line(f"left to nox -s tests_all: tests with {reasons}")
 
-
-# Frames of these are in the stack of every test.
-_ALWAYS_THERE = (
-    *("__channelexec__", "__main__", "_pytest", "asyncfin", "asyncio", "execnet"),
-    *("hypothesis_temporary_module", "pluggy", "pytest", "runpy", "tests", "xdist"),
-)
-_made_at: dict[int, str] = {}
-
-
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def _record_loop(loop: asyncio.BaseEventLoop) -> None:
-    """Record which test and which line makes a loop, and which other modules take part in that."""
-    _init_loop(loop)
-    frames = list(_frames(sys._getframe(1)))
-    modules = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame in frames]
-    inner = (f for f, name in zip(frames, modules, strict=True) if name != "asyncio")
-    at = next((f for f in inner if f.f_code.co_filename != __file__), frames[0])
-    others = ", ".join(sorted({name for name in modules if not name.startswith(_ALWAYS_THERE)}))
-    test = os.environ.get("PYTEST_CURRENT_TEST", "no test")
-    _made_at[id(loop)] = f"made in {test} at {at.f_code.co_filename}:{at.f_lineno}" + (
-        f", by way of {others}" if others else ""
-    )
-
-
-def _report_unclosed(loop: asyncio.BaseEventLoop) -> None:
-    """Warn of a loop that was never closed: asyncio itself does not say whose it was."""
-    made = _made_at.pop(id(loop), "made before the tests")
-    if not loop.is_closed():
-        try:
-            warnings.warn(f"unclosed event loop {loop!r}, {made}", ResourceWarning, source=loop, stacklevel=1)
-        finally:
-            if not loop.is_running():
-                loop.close()
-
-
-_init_loop = asyncio.BaseEventLoop.__init__
-asyncio.BaseEventLoop.__init__ = _record_loop  # type: ignore[method-assign]
-asyncio.BaseEventLoop.__del__ = _report_unclosed  # type: ignore[method-assign]
 
 # Whether tasks begin with their creation, as an application may choose on Python 3.12 and later.
 EAGER = bool(os.environ.get("ASYNCFIN_EAGER")) and sys.version_info >= (3, 12)

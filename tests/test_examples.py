@@ -16,8 +16,6 @@ from attrs import evolve
 from asyncfin import Annual, Client, Select
 from asyncfin.sandbox import DatasetFile, Publication, Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
-from tests.extraction.test_feed import rows
-from tests.extraction.test_history_properties import IDS, Run, in_folder
 from tests.generate import generate
 from tests.nights import Cell, Key, entity, publication
 
@@ -277,47 +275,6 @@ def dlt_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Modul
         return sorted(found)
 
     return module, pipeline, rows
-
-
-async def random_nights(folder: Path, count: int, after: Any) -> None:
-    """Extract random companies for some nights; call `after` after each."""
-    run = Run(11, folder, count)
-    async with (
-        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        for at in range(count):
-            await run.night(client, sandbox, at)
-            await asyncio.to_thread(after, at)
-
-
-def test_a_delta_table_by_the_feed_is_a_full_copy(tmp_path: Path) -> None:
-    """After random nights, companies without rows included."""
-    module = example("delta_lake", "deltalake")
-    table, folder = str(tmp_path / "figures"), tmp_path / "night"
-
-    def compare(_: int) -> None:
-        module.load(table, str(folder))
-        files = sorted(row for each in in_folder(folder).values() for row in each)
-        assert rows(module.DeltaTable(table).to_pyarrow_table()) == files
-
-    asyncio.run(random_nights(folder, 50, compare))
-
-
-def test_a_dlt_table_by_the_feed_is_a_full_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After random nights, some of which are loaded together, companies without rows included."""
-    module, pipeline, loaded = dlt_pipeline(tmp_path, monkeypatch)
-    folder = tmp_path / "night"
-
-    def compare(at: int) -> None:
-        if at % 5 in (0, 3):
-            pipeline.run(module.figures(str(folder)))
-            files = [row for each in in_folder(folder).values() for row in each]
-            # Of each row: the entity, metric, path, period and number.
-            wanted = sorted((row[0], row[1], row[3], row[4], row[6]) for row in files)
-            assert loaded("entity_id, metric_id, scope_path, period_label, number") == wanted
-
-    asyncio.run(random_nights(folder, 50, compare))
 
 
 def test_ray_tasks_read_every_company(demo: Sandbox) -> None:

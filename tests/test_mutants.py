@@ -90,16 +90,6 @@ def test_patch_is_planted_from_its_room(project: Path) -> None:
     assert main([], project=project) == 0
 
 
-def test_processes_run_the_copy(project: Path) -> None:
-    """A defect that only a process meets which a test starts in another folder is found too."""
-    (project / "tests" / "room" / "test_one.py").write_text(
-        "import subprocess\nimport sys\n\n\ndef test_two(tmp_path):\n"
-        "    code = 'from figures import two; print(two)'\n"
-        "    assert subprocess.check_output([sys.executable, '-c', code], cwd=tmp_path) == b'2\\n'\n"
-    )
-    assert plant(project, "two = 2", "two = 3") == 0
-
-
 def test_listed_defects_are_well_formed() -> None:
     """Whether their code exists is for the session to say."""
     content = tomllib.loads((PROJECT / "tests" / "mutants.toml").read_text(encoding="utf-8"))

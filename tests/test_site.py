@@ -1,16 +1,8 @@
 """The site of the documents (`nox -s docs`): everything public has an entry, and each page is linked."""
 
-import collections.abc
-import concurrent.futures
-import datetime
 import re
-import subprocess
-import sys
 import types
-import typing
 from pathlib import Path
-
-import pytest
 
 import asyncfin
 import asyncfin.events
@@ -61,27 +53,6 @@ def test_the_tree_of_errors_is_the_one_of_the_library() -> None:
     assert shown == set(parents.items())
 
 
-def test_each_type_of_the_reference_is_what_the_library_has() -> None:
-    """The members of each union and the words of each Literal."""
-    text = "\n".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
-    types_of = re.findall(r"py:type:: ([\w.]+)\.(\w+)\n +:canonical: (.*)", text)
-    known = vars(typing) | vars(collections.abc) | vars(datetime) | vars(concurrent.futures)
-    known |= vars(asyncfin.events) | vars(asyncfin.typing)
-    known |= {name: getattr(asyncfin, name) for name in asyncfin.__all__}
-    assert len(types_of) > 20
-    for module, name, canonical in types_of:
-        assert _members(eval(canonical, known)) == _members(getattr(sys.modules[module], name)), name
-
-
-def _members(annotation: object) -> set[object]:
-    match typing.get_origin(annotation):
-        case typing.Literal:
-            return {repr(each) for each in typing.get_args(annotation)}
-        case typing.Union | types.UnionType:
-            return set[object]().union(*map(_members, typing.get_args(annotation)))
-    return {annotation}
-
-
 def test_every_page_is_in_the_table_of_contents() -> None:
     """A page that no list names cannot be found."""
     named = "\n".join((DOCS / name).read_text() for name in ("index.md", "reference.md"))
@@ -102,24 +73,3 @@ def test_the_readme_links_to_files_of_the_repository() -> None:
     for text in (root / "README.md", root / "CONTRIBUTING.md"):
         links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text.read_text())
         assert [link for link in links if not (root / link).is_file()] == []
-
-
-@pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the reference's pages as texts."""
-    folder = tmp_path_factory.mktemp("site")
-    # A fifth of the time would go into looking for garbage.
-    program = "import gc; gc.disable(); from sphinx.cmd.build import main; raise SystemExit(main())"
-    only = ("-D", "root_doc=reference", "-D", "include_patterns=reference.md,reference/**")
-    command = [sys.executable, "-c", program, "-q", "-b", "text", *only]
-    command += ["-d", folder / "doctrees", DOCS, folder / "text"]
-    subprocess.run(command, check=True, capture_output=True)
-    return folder / "text"
-
-
-def test_no_signature_of_the_reference_shows_what_is_not_for_users(reference: Path) -> None:
-    """Defaults are values, and no private name or memory address is on a page."""
-    pages = {path.name: path.read_text() for path in (reference / "reference").glob("*.txt")}
-    assert len(pages) > 10
-    pattern = re.compile(r".*(?:attr_dict| at 0x|functools\.|<function|(?<![\w.`\"])_[a-z]\w*[:=]).*")
-    assert {name: pattern.findall(text) for name, text in pages.items() if pattern.search(text)} == {}

@@ -4,7 +4,6 @@ import asyncio
 import math
 from collections.abc import Mapping
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,10 @@ from asyncfin import (
     Client,
     Comparison,
     FiscalRange,
-    Panel,
     Period,
     Quarterly,
     Select,
     concat,
-    first_of,
-    last_twelve_months,
 )
 from asyncfin.sandbox import Latency, Sandbox
 from tests import answers, examples, handmade
@@ -88,36 +84,7 @@ async def test_the_mean_over_companies_is_one_of_their_numbers_alone() -> None:
     assert frames["one company"].mean(axis=1).tolist() == pytest.approx([*EPS["Zeta"].values()])
 
 
-async def test_the_mean_is_the_same_after_a_parquet_file(tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=Annual())
-    for labels in (False, True):
-        table = concat(result, "wide", labels=labels)
-        parquet.write_table(table, tmp_path / "eps.parquet")
-        kept = pandas.read_parquet(tmp_path / "eps.parquet")
-        assert kept.mean(axis=1).tolist() == table.to_pandas().mean(axis=1).tolist()
-
-
 KINDS = {"FY2027-Q1": 1.0, "FY2026": 2.0, "FY2026-H1": 3.0, "FY2026-9M": 4.0}
-
-
-@pytest.mark.filterwarnings("ignore:Could not infer format")
-async def test_no_label_of_an_index_becomes_a_date() -> None:
-    """Where pandas makes dates of texts, there is an error and no other quarter."""
-    result = await compared(
-        *companies(EPS=dict.fromkeys(NAMES, KINDS)), select=Select("EPS"), periods=FiscalRange()
-    )
-    index = result.to_pandas().index
-    long = result.to_pandas("long")["period_label"]
-    for label in (*index, *long.unique()):
-        for read in (pandas.Period, pandas.to_datetime, pandas.Timestamp):
-            with pytest.raises(ValueError):
-                read(label)
-    for read in (pandas.to_datetime, lambda texts: pandas.PeriodIndex(texts, freq="Q")):
-        with pytest.raises(ValueError):
-            read(index)
-        with pytest.raises(ValueError):
-            read(long)
 
 
 def four(numbers: Mapping[Period, float], at: Period) -> list[float] | None:
@@ -161,66 +128,6 @@ def test_four_rows_of_quarters_are_a_year_or_empty(numbers: list[dict[Period, fl
         assert is_near(row.total, year_of and sum(year_of))
 
 
-async def test_a_rhythm_that_changes_gives_no_sum_of_other_months() -> None:
-    """Second and fourth quarters until 2022, then all four: only a year of four quarters has a sum."""
-    quarters = [Period(year, month, 3) for year in (2021, 2022) for month in (6, 12)]
-    quarters += [Period(2023, month, 3) for month in (3, 6, 9, 12)]
-    numbers = dict.fromkeys(quarters, 1.5)
-    panel = await answers.panel_of({"Revenue.g": numbers}, quarters)
-    sums = panel.to_pandas("wide", labels=True).iloc[:, 0].rolling(4).sum().dropna()
-    assert sums.to_dict() == {"FY2023-Q3": 6.0, "FY2023-Q4": 6.0}
-    assert Period.parse("FY2021-Q3") in panel.gaps
-
-
-async def test_the_last_twelve_months_are_not_the_last_year() -> None:
-    """A year, four quarters, or the year and what was reported since; never the newest row as it is."""
-    flows = {
-        "Zeta": {"FY2023": 100.0, "FY2023-9M": 70.0, "FY2024-9M": 90.0},
-        "Alpha": {"FY2023-Q2": 1.0, "FY2023-Q3": 2.0, "FY2023-Q4": 4.0, "FY2024-Q1": 8.0},
-        "Mid": {"FY2024": 55.0, "FY2024-Q4": 20.0},
-    }
-    result = await compared(*companies(Revenue=flows), select=Select(), periods=FiscalRange())
-    table = last_twelve_months(result, period_meanings=meanings(result), unproven=True).to_pandas()
-    latest = table.groupby("entity_name", observed=True).tail(1).set_index("entity_name")
-    assert latest["number"].to_dict() == {"Zeta": 120.0, "Alpha": 15.0, "Mid": 55.0}
-    assert latest["how"].to_dict() == {"Zeta": "year to date", "Alpha": "quarters", "Mid": "year"}
-
-
-def meanings(result: Comparison) -> list[str]:
-    return [*{series.period_meaning: None for panel in result for series in panel}]
-
-
-async def test_one_figure_of_several_tags_is_there_once() -> None:
-    """A year of two tags counts once, with the number of the first; a different number is named."""
-    first = {"Zeta": {"FY2023": 10.0, "FY2024": 12.0}, "Mid": {"FY2024": 5.0}}
-    second = {"Zeta": {"FY2022": 8.0, "FY2023": 10.0, "FY2024": 13.0}, "Alpha": {"FY2024": 7.0}}
-    result = await compared(
-        *companies(Revenues=first, Sales=second), select=Select(["Revenues", "Sales"]), periods=Annual()
-    )
-    frame = first_of(result, ["Revenues", "Sales"]).to_pandas()
-    years = frame.pivot(index="period_label", columns="entity_name", values="number")
-    assert years["Zeta"].to_dict() == {"FY2022": 8.0, "FY2023": 10.0, "FY2024": 12.0}
-    assert years["Alpha"].dropna().to_dict() == {"FY2024": 7.0}
-    assert years["Mid"].dropna().to_dict() == {"FY2024": 5.0}
-    assert frame[frame["conflict"].notna()][["entity_name", "period_label", "conflict"]].values.tolist() == [
-        ["Zeta", "FY2024", "Sales"]
-    ]
-
-
-async def test_a_company_without_the_figure_stays_in_the_table() -> None:
-    """Its column is empty, and no mean or count over companies changes."""
-    figures = {"Zeta": {"FY2023": 1.0, "FY2024": 3.0}, "Mid": {"FY2024": 5.0}}
-    datasets = companies(Capex=figures, Revenue={name: {"FY2024": 100.0} for name in NAMES})
-    result = await compared(*datasets, select=Select("Capex"), periods=Annual(2023))
-    frame = result.to_pandas()
-    assert [*frame.columns] == NAMES
-    assert frame.count().to_dict() == {"Zeta": 2, "Alpha": 0, "Mid": 1}
-    assert frame.mean(axis=1).to_dict() == {"FY2023": 1.0, "FY2024": 4.0}
-    assert result.missing == {IDS[1]: {"metric_ids": ("Capex",)}}
-    kept = [panel.dataset.name for panel in result if panel]
-    assert kept == NAMES  # true without series
-
-
 async def test_a_unit_divides_no_small_number_to_nothing() -> None:
     """EPS keeps its digits next to revenue in billions, a text stays a text, and data are never divided."""
     quarters = [Period(2024, 12, 12), Period(2023, 12, 12)]
@@ -242,19 +149,6 @@ async def test_a_unit_divides_no_small_number_to_nothing() -> None:
         "Price": ["0.450", "0.350"],
     }
     assert panel.to_pandas("wide")["Revenue.g"].tolist() == [26_974_000_000.0, 60_922_000_000.0]
-
-
-async def test_a_metric_id_is_a_key_where_one_series_has_it() -> None:
-    panel = await answers.panel_of(
-        {"EPS.g": {QUARTERS[0]: 1.0}, "Sales.g": {QUARTERS[0]: 2.0}, "Sales.h": {QUARTERS[0]: 3.0}},
-        QUARTERS[:1],
-    )
-    assert panel["EPS"].series_id == "EPS.g"
-    assert "EPS" in panel
-    assert panel.why("EPS", QUARTERS[0]) is None
-    assert "Sales" not in panel
-    with pytest.raises(KeyError):
-        panel["Sales"]
 
 
 CALENDAR = {"Zeta": (9, "end"), "Alpha": (1, "end"), "Mid": (1, "start")}
@@ -287,25 +181,3 @@ async def test_a_join_with_prices_takes_the_price_of_the_end_of_the_period() -> 
         key: day.timetuple().tm_yday for key, day in ENDS.items()
     }
     assert {(row.entity_name, row.period_label): row.day.date() for row in joined.itertuples()} == ENDS
-
-
-async def test_two_versions_are_two_columns() -> None:
-    """Their difference is that of the two numbers of a cell, and a value that was not restated has none."""
-    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        question = sandbox.entities[1], Select("EPS", basis="consolidated", cadence="annual"), Annual(2020)
-        panels: list[Panel] = [
-            await client.query(*question),
-            await client.query(*question, value_version="latest_restated"),
-        ]
-    frame = concat(panels, "wide", labels=True).to_pandas()
-    one, other = frame.columns
-    expected = {
-        period.label: after.number - before.number
-        for (period, before), (_, after) in zip(
-            *(panel.one().observations() for panel in panels), strict=True
-        )
-    }
-    found = (frame[other] - frame[one]).to_dict()
-    assert found == pytest.approx(expected)
-    assert any(found.values())
-    assert 0.0 in found.values()

@@ -114,7 +114,8 @@ def test_signatures_name_what_can_be_imported() -> None:
 def public_functions(public: object) -> Iterator[tuple[Callable[..., object], list[str]]]:
     """Yield functions of a public object, and the modules where their annotations may be defined."""
     classes = public.__mro__[:-1] if isinstance(public, type) else [public]
-    modules = [line.__module__ for line in classes if line.__module__.startswith("asyncfin")]
+    modules = [getattr(line, "__module__", "") for line in classes]
+    modules = [module for module in modules if module.startswith("asyncfin")]
     for function in functions(public):
         if function.__module__.startswith("asyncfin") or function.__name__ == "__init__":
             yield function, [function.__module__] if function.__module__ in modules else modules

@@ -80,7 +80,6 @@ _VERBS = """
     supply suspend swap switch sync take tell terminate test throw tie touch trace track transfer transform
     translate trim truncate try turn type unlink unlock unpack unregister unsubscribe unwrap update upgrade
     upload use validate verify visit wait wake walk warn widen withdraw wrap write yield
-abandon admit apportion assemble blame complete conclude construct disable enable enforce exclude halt help hide interpret
 iterate navigate observe perform postpone prefer prevent propagate protect rebuild recover reconnect reopen
 rewrite rotate route satisfy seal simulate spare tabulate tally tune unite weigh
 """

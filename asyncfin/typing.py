@@ -12,7 +12,7 @@ from asyncfin.model.frame import SearchResult
 from asyncfin.model.judge import Missing
 from asyncfin.model.query import Lane, ValueVersion
 from asyncfin.model.scope import AnyPath, AnyPaths, ScopePath
-from asyncfin.model.search import Match, Rank, SearchGroup
+from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import OneOf, Wanted
 from asyncfin.model.selection import (
     RULES,
@@ -91,7 +91,6 @@ __all__ = [
     "Rule",
     "Scale",
     "ScopePath",
-    "SearchGroup",
     "SearchResult",
     "Shown",
     "TokenSource",

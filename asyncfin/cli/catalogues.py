@@ -3,7 +3,7 @@ CSV (docs/cli.md).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from attrs import asdict, evolve
 from rich.console import Console
@@ -23,7 +23,7 @@ from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.read.several import Each, catalogues_of
 from asyncfin.text import GAP, table_lines
-from asyncfin.typing import Rank, SearchGroup, SearchResult
+from asyncfin.typing import Match, Rank, SearchResult
 from asyncfin.words import counted, entity_names, listed, named_entity
 
 # How many metrics of several entities are printed.
@@ -35,6 +35,8 @@ _FOUND = (
     "reporting_group_ids",
     "entity_ids",
 )
+# The series of a metric and path, each with the position of its catalogue.
+Matches: TypeAlias = Sequence[tuple[int, Match]]
 _CLOSE = "nothing has all these words; close to them:"
 
 
@@ -248,7 +250,7 @@ def _metrics(parts: Sequence[Catalogue]) -> list[tuple[str, str, list[int]]]:
 
 
 def print_found(
-    groups: Sequence[SearchGroup],
+    groups: Sequence[Matches],
     catalogues: Sequence[Catalogue],
     form: Form,
     *,
@@ -264,7 +266,7 @@ def print_found(
         limit: how many rows to print.
     """
     more = len(groups) - limit
-    close = bool(groups) and groups[0].rank == Rank.CLOSE
+    close = bool(groups) and groups[0][0][1].rank == Rank.CLOSE
     shown = groups[:limit]
     if form.json or form.is_csv:
         rows = [_row(group, catalogues) for group in shown]
@@ -300,28 +302,27 @@ def print_found(
 
 
 def _row(
-    found: SearchGroup, catalogues: Sequence[Catalogue]
+    matches: Matches, catalogues: Sequence[Catalogue]
 ) -> tuple[str, str, str, list[str], list[str]]:
-    _, first = found.series[0]
-    groups = dict.fromkeys(series.reporting_group_id for _, series in found.series)
-    having = sorted({place for place, _ in found.series})
-    ids = [catalogues[place].entity_id for place in having]
-    return found.metric_id, first.label, format_path(found.scopes), list(groups), ids
+    first = matches[0][1].series
+    groups = dict.fromkeys(match.series.reporting_group_id for _, match in matches)
+    ids = [catalogues[index].entity_id for index in sorted(dict(matches))]
+    return first.metric_id, first.label, first.scope_path, list(groups), ids
 
 
 def _texts(
-    found: SearchGroup,
+    matches: Matches,
     catalogues: Sequence[Catalogue],
     called: Mapping[str, str],
     *,
     ids: bool,
 ) -> tuple[str, ...]:
-    metric_id, label, path, groups, entity_ids = _row(found, catalogues)
-    first = catalogues[found.series[0][0]]
+    metric_id, label, path, groups, entity_ids = _row(matches, catalogues)
+    index, first = matches[0]
     scopes = (
         (path, ", ".join(groups))
         if ids
-        else (" / ".join(first.scope_names(found.scopes)),)
+        else (" / ".join(catalogues[index].scope_names(first.series.scopes)),)
     )
     entities = (
         "all"

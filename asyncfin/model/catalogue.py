@@ -287,7 +287,7 @@ class Catalogue(Dataset, Tabular):
             ArgumentError: `text` is not a str.
         """
         checks.instance_of(str)("text", text)
-        return SearchResult(search(self, text, last_periods), self)
+        return SearchResult(search(self, text, last_periods or {}), self)
 
     def rows(self, select: Select | None = None) -> Iterator[dict[str, Any]]:
         return rows_of(self, self.series if select is None else self.select(select))

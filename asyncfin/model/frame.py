@@ -11,7 +11,7 @@ from attrs import frozen
 
 from asyncfin.errors import printable, shorten, shorten_middle
 from asyncfin.model.scope import ScopePath, format_path
-from asyncfin.model.search import Match, Rank, SearchGroup, group_matches
+from asyncfin.model.search import Match, Rank
 from asyncfin.model.select import Select
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, CatalogueSeries
 from asyncfin.optional import library, pa
@@ -218,13 +218,25 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         return type(self), (self.matches, self._catalogue)
 
     @staticmethod
-    def group(results: Iterable[SearchResult]) -> list[SearchGroup]:
-        """Return the metrics and scope paths of searches in different catalogues, best
-        first.
+    def group(results: Iterable[SearchResult]) -> list[list[tuple[int, Match]]]:
+        """Group the matches of searches in different catalogues by metric and scope
+        path, the best group first.
 
-        Those that are only described or close are dropped if a catalogue has others.
+        Each match has the position of its catalogue. Matches that are only described or
+        close are dropped if a catalogue has others.
         """
-        return group_matches(result.matches for result in results)
+        matches = [
+            (index, match)
+            for index, result in enumerate(results)
+            for match in result.matches
+        ]
+        best = min((match.rank for _, match in matches), default=Rank.EXACT)
+        groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
+        for index, match in sorted(matches, key=lambda entry: entry[1].order):
+            key = match.series.metric_id, match.series.scopes
+            if match.rank <= max(best, Rank.ALIAS):
+                groups.setdefault(key, []).append((index, match))
+        return list(groups.values())
 
     @property
     def close(self) -> bool:

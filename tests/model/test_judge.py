@@ -74,7 +74,7 @@ def test_series_without_word_are_noted() -> None:
     everything = Select(["Revenue", "Cash"], basis="segment")
     assert list(unstated_notes(listed, everything)) == ["basis: 2 series state none and are left out: s1, s4"]
     assert str(judge(listed, Select("Cash", basis="segment")).error()).endswith(
-        "leave nothing: no series of Example (O-a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1) matches both;"
+        "leave nothing: no series of Example (O-a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1) matches all;"
         " basis: 1 series states none and is left out: s4"
     )
 

@@ -153,7 +153,6 @@ from asyncfin.typing import (
     Rule,
     Scale,
     ScopePath,
-    SearchGroup,
     SearchResult,
     Shown,
     TokenSource,
@@ -365,8 +364,8 @@ async def reads(client: Client) -> None:
     assert_type(catalogue.select(Select(), allow_missing=True), tuple[CatalogueSeries, ...])
     assert_type(catalogue.explain(catalogue.missing(Select("a"))), str)
     groups = SearchResult.group([catalogue.search("revenue")])
-    assert_type(groups, list[SearchGroup])
-    assert_type(groups[0].rank, Rank)
+    assert_type(groups, list[list[tuple[int, Match]]])
+    assert_type(groups[0][0][1].rank, Rank)
     assert_type(catalogue.search("revenue").matches, tuple[Match, ...])
     assert_type(RULES["annual"](last=1), Rule)
     assert_type(catalogue["a"], CatalogueSeries)

@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, wraps
-from inspect import Signature, iscoroutinefunction, signature
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from inspect import iscoroutinefunction
 from math import inf
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from attrs import Attribute, evolve, frozen
 
 from asyncfin.errors import ArgumentError, SelectionError, shorten
 
-P = ParamSpec("P")
 V = TypeVar("V")
-Arguments: TypeAlias = tuple[object, ...]
-Keywords: TypeAlias = Mapping[str, object]
 
 # Control characters, and half a surrogate pair.
 _NOT_IN_ENTITY_ID = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -268,97 +265,3 @@ plain_callable = Check(
     "a function that is not async, or the like",
     lambda value: callable(value) and not is_async(value),
 )
-
-
-def explained(
-    advice: Callable[[str, Arguments, Keywords], str],
-) -> Callable[[type[V]], type[V]]:
-    """Return a decorator of a class that is called with a part of a question.
-
-    A call with arguments that the class does not take is a SelectionError instead of
-    Python's TypeError. `advice` returns what to write instead of such a call; "" if
-    that is not clear.
-    """
-
-    def decorate(cls: type[V]) -> type[V]:
-        initialise = cls.__init__
-
-        @wraps(initialise)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            try:
-                return initialise(self, *args, **kwargs)
-            except TypeError:
-                if (error := misuse(type(self), args, kwargs, advice)) is None:
-                    raise
-            raise error
-
-        cls.__init__ = init  # type: ignore[method-assign]
-        return cls
-
-    return decorate
-
-
-def says_missing(name: str, write: str) -> Callable[[Callable[P, V]], Callable[P, V]]:
-    """Return a decorator of a function: a call without this argument is a
-    SelectionError, not a TypeError.
-
-    `write` is what the error proposes. A coroutine function stays one, which raises the
-    error when awaited.
-    """
-
-    def decorate(function: Callable[P, V]) -> Callable[P, V]:
-        takes = signature(function)
-
-        @wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> V:
-            try:
-                return function(*args, **kwargs)
-            except TypeError:
-                if not _is_missing(name, takes, args, kwargs):
-                    raise
-            raise SelectionError(f"{name} is missing; write {write}")
-
-        if not iscoroutinefunction(function):
-            return call
-
-        @wraps(function)
-        async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return await call(*args, **kwargs)  # type: ignore[misc]
-
-        return awaited  # type: ignore[return-value]
-
-    return decorate
-
-
-def _is_missing(name: str, takes: Signature, args: Arguments, kwargs: Keywords) -> bool:
-    """Return whether a call would be right if it had this argument."""
-    try:
-        given = takes.bind_partial(*args, **kwargs).arguments
-        takes.bind(*args, **{**kwargs, name: None})
-    except TypeError:
-        return False
-    return name not in given
-
-
-def misuse(
-    cls: type,
-    args: Arguments,
-    kwargs: Keywords,
-    advice: Callable[[str, Arguments, Keywords], str],
-) -> SelectionError | None:
-    """Return the error for a call with arguments that a class does not take; None if it
-    takes them.
-    """
-    takes = signature(cls)
-    try:
-        takes.bind(*args, **kwargs)
-    except TypeError as error:
-        fields = ", ".join(
-            name for name in takes.parameters if not name.startswith("_")
-        )
-        instead = advice(cls.__name__, args, kwargs)
-        return SelectionError(
-            f"{cls.__name__}: {error}; it takes "
-            f"{fields}{f'; write {instead}' if instead else ''}"
-        )
-    return None

@@ -77,11 +77,6 @@ _cache = checks.instance_of(Cache)
 _count_or_none = checks.positive_int.optional()
 
 
-_needs_periods = checks.says_missing(
-    "periods", "Annual(last=5), Quarterly(last=8) or FiscalRange() for all"
-)
-
-
 # Listed a second time, since Python derives no TypedDict from a signature; a test
 # compares the two.
 class ClientOptions(TypedDict, total=False):
@@ -417,7 +412,6 @@ class Client:
             send, entity_id, query, page_size=page_size, prefetch=prefetch
         )
 
-    @_needs_periods
     async def plan(
         self,
         source: str | Catalogue,
@@ -463,7 +457,6 @@ class Client:
         checks.instance_of(Plan).as_selection_error()("plan", plan)
         return await read_question(self._publications, plan.question, plan)
 
-    @_needs_periods
     async def query(
         self,
         source: str | Catalogue,
@@ -499,7 +492,6 @@ class Client:
         question = Question(source, select, periods, value_version, max_age, fill_cache)
         return await read_question(self._publications, question)
 
-    @_needs_periods
     def stream(
         self,
         source: str | Catalogue,
@@ -535,7 +527,6 @@ class Client:
             "pieces:`",
         )
 
-    @_needs_periods
     def query_many(
         self,
         entity_ids: EntityIds,
@@ -600,7 +591,6 @@ class Client:
             "answer in answers:`",
         )
 
-    @_needs_periods
     async def compare(
         self,
         entity_ids: Iterable[str | Catalogue],

@@ -1,6 +1,5 @@
 """Mistakes of a first day in Python: one error that says what to write, and no request is spent."""
 
-import inspect
 from datetime import date
 from typing import Any
 
@@ -9,30 +8,6 @@ import pytest
 from asyncfin import Annual, ArgumentError, Client, Panel, Select, SelectionError, changes, known_by
 from asyncfin.sandbox import Sandbox
 from tests.handmade import ENTITY_ID, dataset
-
-MISSING = r"^periods is missing; write Annual\(last=5\), Quarterly\(last=8\) or FiscalRange\(\) for all$"
-
-
-@pytest.mark.parametrize("name", ["query", "plan", "stream", "compare", "query_many"])
-async def test_a_question_without_periods_says_what_to_write(name: str) -> None:
-    """The parameter stays a required one, and another mistake stays a TypeError."""
-    async with Client("https://service.example", "token") as client:
-        method = getattr(client, name)
-        ids = [ENTITY_ID] if name in ("compare", "query_many") else ENTITY_ID
-
-        async def call(*args: object, **kwargs: object) -> None:
-            if inspect.isawaitable(made := method(*args, **kwargs)):
-                await made
-
-        with pytest.raises(SelectionError, match=MISSING):
-            await call(ids, Select())
-        with pytest.raises(SelectionError, match=MISSING):
-            await call(ids, select=Select(), value_version="original")
-        with pytest.raises(TypeError, match="periodss"):
-            await call(ids, Select(), periodss=Annual())
-        with pytest.raises(TypeError):
-            await call()
-        assert inspect.signature(method).parameters["periods"].default is inspect.Parameter.empty
 
 
 async def test_several_entities_in_one_question_are_a_comparison() -> None:

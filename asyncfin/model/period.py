@@ -29,14 +29,8 @@ _CHECKS = {
 }
 
 
-def _as_label(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    period = intended_period(args[0]) if len(args) == 1 and not kwargs else None
-    return f'{name}.parse("{period.label}")' if period else ""
-
-
 class _Checked(StructMeta):
-    """Checks what is constructed in Python; wrong arguments are explained as by
-    `checks.explained`.
+    """Checks what is constructed in Python.
 
     Not `__post_init__`: a decoder, which checks by Meta, would call that too, once for
     each value.
@@ -45,28 +39,18 @@ class _Checked(StructMeta):
     if not TYPE_CHECKING:
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            try:
-                made = super().__call__(*args, **kwargs)
-            except TypeError:
-                if (error := checks.misuse(self, args, kwargs, _as_label)) is None:
-                    raise
-            else:
-                # One expression first: arguments are nearly always valid.
-                year, end_month, duration = (
-                    made.year,
-                    made.end_month,
-                    made.duration_months,
-                )
-                if not (
-                    type(year) is type(end_month) is type(duration) is int
-                    and 1 <= year <= 9_999
-                    and 1 <= end_month <= 12
-                    and 0 <= duration <= MAX_DURATION
-                ):
-                    for name, check in _CHECKS.items():
-                        check(name, getattr(made, name))
-                return made
-            raise error
+            period = super().__call__(*args, **kwargs)
+            year, month, months = period.year, period.end_month, period.duration_months
+            # One expression first: arguments are nearly always valid.
+            if not (
+                type(year) is type(month) is type(months) is int
+                and 1 <= year <= 9_999
+                and 1 <= month <= 12
+                and 0 <= months <= MAX_DURATION
+            ):
+                for name, check in _CHECKS.items():
+                    check(name, getattr(period, name))
+            return period
 
 
 # A Struct and not an attrs class: msgspec decodes it in C, once for each value of a
@@ -203,19 +187,19 @@ class Period(Struct, metaclass=_Checked, frozen=True, order=True, gc=False):
 # have.
 _LABEL = (
     r"FY(?P<fiscal>\d{4})"
-    r"|(?:FY)?(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<nine>9M)|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
+    r"|(?:FY)?(?P<year>\d{4})-(?:Q(?P<quarter>[1-4])|H(?P<half>[12])|(?P<months>9)M"
+    r"|(?P<month>\d\d)-(?P<duration>\d{2,10})M)"
 )
 
 
 def read_label(text: str) -> Period | None:
-    """Return the period of a label, also without its FY (2024-Q3, but not 2024); None
-    for other texts.
+    """Return the period of a label, also without its FY (2024-Q3, but not 2024), or
+    None.
     """
-    period = _parsed(text)
+    period = _read_any_label(text)
     # Labels are used as keys, so FY2024-H2 must have no second one, FY2024-12-06M.
-    return (
-        period if period is not None and period.label in (text, f"FY{text}") else None
-    )
+    is_label = period is not None and period.label in (text, f"FY{text}")
+    return period if is_label else None
 
 
 def fiscal_month(period: Period) -> str:
@@ -223,24 +207,28 @@ def fiscal_month(period: Period) -> str:
     return f"FY{period.year:04d}-{period.end_month:02d}"
 
 
-def _parsed(label: str) -> Period | None:
-    """Return the period of a label or of a longer form of it (FY2024-12-12M); None for
-    other texts.
+def _read_any_label(text: str) -> Period | None:
+    """Return the period of a label or of a longer form of it (FY2024-12-12M), or
+    None.
     """
-    found = re.fullmatch(_LABEL, label, re.ASCII)
-    if found is None:
+    match = re.fullmatch(_LABEL, text, re.ASCII)
+    if match is None:
         return None
-    if found["month"]:
-        return Period(int(found["year"]), int(found["month"]), int(found["duration"]))
-    year = int(found["fiscal"] or found["year"])
-    return _part(year, found["quarter"], found["half"], 9 if found["nine"] else 12)
+    year = int(match["fiscal"] or match["year"])
+    if match["month"]:
+        return Period(year, int(match["month"]), int(match["duration"]))
+    return _part_of(year, match["quarter"], match["half"], match["months"])
 
 
-def _part(year: int, quarter: str | None, half: str | None, months: int) -> Period:
-    """Return a quarter or a half of a year, or its first months."""
+def _part_of(
+    year: int, quarter: str | None, half: str | None, months: str | None
+) -> Period:
+    """Return a quarter or a half of a year, its first months, or the year."""
     if quarter:
         return Period(year, int(quarter) * 3, 3)
-    return Period(year, int(half) * 6, 6) if half else Period(year, months, months)
+    if half:
+        return Period(year, int(half) * 6, 6)
+    return Period(year, int(months or 12), int(months or 12))
 
 
 # A smaller bare year is probably a count.
@@ -254,43 +242,39 @@ _MISTAKEN = (_YEAR, f"{_YEAR}{_SEPARATOR}{_PART}", f"{_PART}{_SEPARATOR}{_YEAR}"
 
 def intended_period(value: object) -> Period | None:
     """Return the period that a value probably means, e.g. for FY23, 1Q23, "2024" or
-    2024; None for others.
+    2024, or None.
     """
-    match value:
-        case Period():
-            return value
-        case int() if type(value) is int and LEAST_BARE_YEAR <= value <= 9_999:
-            return Period(value, 12, 12)
-        case str():
-            try:
-                return _parsed(value) or _read_mistaken(value.strip())
-            except SelectionError:  # month 13, or year 0
-                return None
-    return None
+    if isinstance(value, Period):
+        return value
+    if type(value) is int and LEAST_BARE_YEAR <= value <= 9_999:
+        return Period(value, 12, 12)
+    if not isinstance(value, str):
+        return None
+    try:
+        return _read_any_label(value) or _read_mistaken(value.strip())
+    except SelectionError:  # month 13, or year 0
+        return None
 
 
 def _read_mistaken(text: str) -> Period | None:
-    flags = re.ASCII | re.IGNORECASE
-    found = next(
-        filter(None, (re.fullmatch(pattern, text, flags) for pattern in _MISTAKEN)),
-        None,
-    )
-    if found is None:
+    for pattern in _MISTAKEN:
+        match = re.fullmatch(pattern, text, re.ASCII | re.IGNORECASE)
+        if match is not None:
+            break
+    else:
         return None
-    given = found.groupdict()
-    year = int(given["year"])
-    if len(given["year"]) == 2:
+    parts = match.groupdict()
+    year = int(parts["year"])
+    if len(parts["year"]) == 2:
         # Two digits alone are probably a count.
-        if not any(value for name, value in given.items() if name != "year"):
+        if not any(part for name, part in parts.items() if name != "year"):
             return None
         year += 1900 if year >= 70 else 2000
-    quarter, half = given.get("q") or given.get("nq"), given.get("h") or given.get("nh")
-    return _part(year, quarter, half, int(given.get("m") or 12))
+    quarter, half = parts.get("q") or parts.get("nq"), parts.get("h") or parts.get("nh")
+    return _part_of(year, quarter, half, parts.get("m"))
 
 
 def period_hint(value: object) -> str:
-    """Return ``; write "FY2023"`` for a value that probably means a period; "" for any
-    other.
-    """
+    """Return ``; write "FY2023"`` for a value that probably means a period, or ""."""
     period = intended_period(value)
     return f'; write "{period.label}"' if period else ""

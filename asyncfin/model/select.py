@@ -90,25 +90,6 @@ class Wanted:
         return triple if self.series_id is None else f"{self.series_id} {triple}"
 
 
-def _field(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    """Return the field that a keyword argument probably means, with its value."""
-    from difflib import get_close_matches  # rarely needed
-
-    known = [
-        each.name
-        for each in fields(Select)
-        if each.init and not each.name.startswith("_")
-    ]
-    for word, value in kwargs.items():
-        if word not in known:
-            near = [
-                each for each in known if word.removesuffix("s") in each
-            ] or get_close_matches(word, known)
-            return f"{name}({near[0]}={checks.short_repr(value)})" if near else ""
-    return f"{name}({[*args]!r})" if all(isinstance(each, str) for each in args) else ""
-
-
-@checks.explained(_field)
 @frozen(repr=False)
 class Select:
     """A choice of series. Every given field narrows it; `Select()` is everything.

@@ -22,10 +22,8 @@ from asyncfin.model.period import (
 )
 from asyncfin.words import counted, either, listed, spanned
 
-# How many periods of another kind, and how many of the given labels, an error proposes
-# at most.
+# How many periods of another kind an error proposes at most.
 _FEW = 3
-_MOST_LABELS = 20
 # Month 1 of year 1, counted as in `Period.fiscal_end`: a long period can start before
 # it.
 _FIRST_MONTH = 13
@@ -34,8 +32,8 @@ _FIRST_MONTH = 13
 Bound: TypeAlias = Period | str | tuple[int, int] | int
 
 
-def _bound(
-    name: str, value: Bound | None, *, start: bool, whole_years: bool = False
+def _read_bound(
+    name: str, value: Bound | None, *, is_start: bool, whole_years: bool = False
 ) -> Period | None:
     """Return one end of a range as a point in time: of a period, its first month or its
     last.
@@ -53,33 +51,34 @@ def _bound(
                 raise SelectionError(
                     f"{name} is the year {value}; for the latest {value} write {latest}"
                 )
-            return Period(value, 1 if start else 12, 0)
+            return Period(value, 1 if is_start else 12, 0)
     if not isinstance(value, Period):
         raise SelectionError(
             f"{name} must be a Period or its label (FY2024, FY2024-Q3), a pair (year, "
-            "end_month) of fiscal"
-            f" months or a year, not {checks.short_repr(value)}{period_hint(value)}"
+            "end_month) of fiscal months or a year, not "
+            f"{checks.short_repr(value)}{period_hint(value)}"
         )
     # Fiscal years end in month 12, so the month of the start makes no difference. The
-    # period's end month is kept: it is what the written questions of existing
-    # extractions contain.
-    if not start or (whole_years and value.duration_months <= value.end_month):
+    # period's end month stays: it is what the written questions of existing extractions
+    # contain.
+    if not is_start or (whole_years and value.duration_months <= value.end_month):
         return Period(value.year, value.end_month, 0)
     return Period.ending(max(value.fiscal_start, _FIRST_MONTH))
 
 
-def _start(value: Bound | None, self_: Any) -> Period | None:
-    return _bound("start", value, start=True, whole_years=isinstance(self_, Annual))
+def _read_start(value: Bound | None, self_: Any) -> Period | None:
+    whole_years = isinstance(self_, Annual)
+    return _read_bound("start", value, is_start=True, whole_years=whole_years)
 
 
 # Annotated, since pyright takes a Converter for one of Periods only.
 _as_start: Callable[[Bound | None], Period | None] = cast(
-    Any, Converter(_start, takes_self=True)
+    Any, Converter(_read_start, takes_self=True)
 )
 
 
-def _end(value: Bound | None) -> Period | None:
-    return _bound("end", value, start=False)
+def _as_end(value: Bound | None) -> Period | None:
+    return _read_bound("end", value, is_start=False)
 
 
 class Listing(Protocol):
@@ -89,48 +88,31 @@ class Listing(Protocol):
     def periods(self) -> tuple[Period, ...]: ...
 
 
-def _distinct_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
-    if not isinstance(value, (Period, str, Iterable)):
+def _as_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
+    # A label is a str, which is iterable too.
+    entries = [value] if isinstance(value, (Period, str)) else value
+    if not isinstance(entries, Iterable):
         raise SelectionError(
             "periods must be Periods or their labels, not "
             f"{checks.short_repr(value)}{period_hint(value)}"
         )
-    # A label is a str, which is iterable too.
-    given = (value,) if isinstance(value, (Period, str)) else tuple(value)
-    periods = tuple(
-        Period.parse(each) if isinstance(each, str) else each for each in given
-    )
-    for period in periods:
+    periods = []
+    for entry in entries:
+        period = Period.parse(entry) if isinstance(entry, str) else entry
         if not isinstance(period, Period):
             raise SelectionError(
-                "periods must contain Periods or their labels,"
-                f" not {checks.short_repr(period)}{period_hint(period)}"
+                "periods must contain Periods or their labels, not "
+                f"{checks.short_repr(period)}{period_hint(period)}"
             )
+        # The spec does not say what repeating a period means, so it is rejected.
+        if period in periods:
+            raise SelectionError(f"periods must be distinct: {period} is named twice")
+        periods.append(period)
     if not periods:
         raise SelectionError("periods must name at least one period")
-    # The spec does not say what repeating a period means, so it is refused.
-    if len(set(periods)) < len(periods):
-        twice = next(period for period in periods if periods.count(period) > 1)
-        raise SelectionError(f"periods must be distinct: {twice} is named twice")
-    return periods
+    return tuple(periods)
 
 
-def _shortened(labels: Sequence[object]) -> str:
-    """Return a list of labels as Python, its end left out where it is long."""
-    end = ", ..." if len(labels) > _MOST_LABELS else ""
-    return f"[{', '.join(map(repr, labels[:_MOST_LABELS]))}{end}]"
-
-
-def _one_collection(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    if kwargs or not args:
-        return f'{name}(["FY2023", "FY2024"])'
-    labels = [
-        period.label if (period := intended_period(each)) else each for each in args
-    ]
-    return f"{name}({_shortened(labels)})"
-
-
-@checks.explained(_one_collection)
 @frozen(repr=False)
 class Exact:
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
@@ -147,7 +129,7 @@ class Exact:
 
     moves: ClassVar[bool] = False
 
-    periods: tuple[Period, ...] = field(converter=_distinct_periods)
+    periods: tuple[Period, ...] = field(converter=_as_periods)
 
     def __repr__(self) -> str:
         labels = [period.label for period in self.periods]
@@ -163,34 +145,15 @@ class Exact:
         Raises:
             SelectionError: none of the catalogues lists any of them.
         """
-        if not set(self.periods).intersection(union := _union(catalogues)):
-            raise _unresolved(self, union)
-        return self
+        return _resolve_over(self, catalogues)
 
 
-def _count(kwargs: checks.Keywords) -> object:
-    """Return the only keyword argument if it is a number; None otherwise."""
-    (value,) = kwargs.values() if len(kwargs) == 1 else (None,)
-    return value if type(value) is int else None
-
-
-def _latest(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    return f"{name}(last={count})" if (count := _count(kwargs)) and not args else ""
-
-
-def _start_and_end(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    return (
-        f"{name}(2023, 2024), or Annual(last=...) or Quarterly(last=...) for the latest"
-    )
-
-
-@checks.explained(_start_and_end)
 @frozen(repr=False)
 class _Bounded:
     """Periods between two ends."""
 
     start: Period | None = field(default=None, converter=_as_start)  # type: ignore[misc]
-    end: Period | None = field(default=None, converter=_end)
+    end: Period | None = field(default=None, converter=_as_end)
 
     def __attrs_post_init__(self) -> None:
         start, end = self.start, self.end
@@ -208,12 +171,15 @@ class _Bounded:
         return f"{type(self).__name__}({', '.join(self._arguments())})"
 
     def _arguments(self) -> list[str]:
-        start, end = _bound_code(self.start, 1), _bound_code(self.end, 12)
-        return [
-            each for each in (start, end if start or not end else f"end={end}") if each
-        ]
+        arguments = []
+        if self.start is not None:
+            arguments.append(_write_bound(self.start, 1))
+        if self.end is not None:
+            keyword = "" if arguments else "end="
+            arguments.append(keyword + _write_bound(self.end, 12))
+        return arguments
 
-    def _ends(self) -> str:
+    def _write_ends(self) -> str:
         """Return the ends as a clause for people; "" without any."""
         first = self.start and fiscal_month(self.start)
         last = self.end and fiscal_month(self.end)
@@ -225,14 +191,14 @@ class _Bounded:
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         """Return those of the periods that are selected, oldest first."""
+        first = 0 if self.start is None else self.start.fiscal_end
+        last = None if self.end is None else self.end.fiscal_end
         return tuple(
-            sorted(
-                period
-                for period in periods
-                if self.admits(period)
-                and (self.start is None or self.start.fiscal_end <= period.fiscal_end)
-                and (self.end is None or period.fiscal_end <= self.end.fiscal_end)
-            )
+            period
+            for period in sorted(periods)
+            if self.admits(period)
+            and first <= period.fiscal_end
+            and (last is None or period.fiscal_end <= last)
         )
 
     def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
@@ -249,44 +215,37 @@ class _Bounded:
         Raises:
             SelectionError: none of the catalogues has such a period.
         """
-        if not (periods := self.among(union := _union(catalogues))):
-            raise _unresolved(self, union)
-        return Exact(periods)
+        return _resolve_over(self, catalogues)
 
 
-def _bound_code(bound: Period | None, month: int) -> str:
+def _write_bound(bound: Period, month: int) -> str:
     """Return one end of a range as Python; a year, if its month is the one that a year
-    means. "": none.
+    means.
     """
-    if bound is None:
-        return ""
     is_year = bound.end_month == month and bound.year >= LEAST_BARE_YEAR
     return str(bound.year) if is_year else f"({bound.year}, {bound.end_month})"
 
 
-def _union(catalogues: Listing | Iterable[Listing]) -> set[Period]:
+def _resolve_over(
+    selection: Exact | _Bounded, catalogues: Listing | Iterable[Listing]
+) -> Exact:
     # A Catalogue is iterable too, over its series.
-    several = (catalogues,) if hasattr(catalogues, "periods") else catalogues
-    given = (
-        tuple(several)
-        if isinstance(several, Iterable) and not isinstance(several, str)
-        else ()
-    )
-    if not given or not all(hasattr(each, "periods") for each in given):
+    listings: Any = (catalogues,) if hasattr(catalogues, "periods") else catalogues
+    listings = tuple(listings) if isinstance(listings, Iterable) else ()
+    if not listings or not all(hasattr(listing, "periods") for listing in listings):
         raise SelectionError(
             "catalogues must be a Catalogue or several, not "
-            f"{checks.short_repr(catalogues)};"
-            " write await client.catalogue(entity_id)"
+            f"{checks.short_repr(catalogues)}; write await client.catalogue(entity_id)"
         )
-    return {period for each in given for period in each.periods}
-
-
-def _unresolved(selection: Exact | _Bounded, union: Iterable[Period]) -> SelectionError:
-    return nothing_selected(
-        f"periods: no catalogue has any of {selection}; there are",
-        union,
-        selection,
-    )
+    union = {period for listing in listings for period in listing.periods}
+    if isinstance(selection, Exact):
+        periods = selection.periods if union.intersection(selection.periods) else ()
+    else:
+        periods = selection.among(union)
+    if periods:
+        return Exact(periods)
+    has = f"periods: no catalogue has any of {selection}; there are"
+    raise nothing_selected(has, union, selection)
 
 
 class FiscalRange(_Bounded):
@@ -304,7 +263,7 @@ class FiscalRange(_Bounded):
 
     Raises:
         SelectionError: the end is before the start, or one is neither a period nor a
-            year; a bare year below 1000 is refused.
+            year; a bare year below 1000 is rejected.
     """
 
     __slots__ = ()
@@ -314,45 +273,29 @@ class FiscalRange(_Bounded):
         return True
 
     def __str__(self) -> str:
-        if self.start is None and self.end is None:
-            return "all periods"
-        return f"the periods{self._ends()}"
+        ends = self._write_ends()
+        return f"the periods{ends}" if ends else "all periods"
 
 
 _IN_MONTHS = {
     **dict.fromkeys(("y", "yr", "year", "years"), 12),
     **dict.fromkeys(("q", "quarter", "quarters"), 3),
-    **dict.fromkeys(("m", "month", "months"), 1),
 }
 
 
-def is_ttm(value: object) -> bool:
-    """Return whether a value means the last twelve months, added up."""
-    return isinstance(value, str) and value.strip().lower() in ("ttm", "ltm")
+def _read_count(value: object, *, months: bool = False) -> int | None:
+    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y",
+    or None.
 
-
-def intended_count(value: object, *, months: bool = False) -> int | None:
-    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y";
-    None for others.
-
-    With `months`, years and quarters are converted: "1Y" is 12, and so is "TTM".
+    With `months`, years and quarters are converted: "1Y" is 12.
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)
     text = value.strip().lower() if isinstance(value, str) else ""
-    if months and is_ttm(text):
-        return 12
-    found = re.fullmatch(r"(\d{1,6})\s*([a-z]*)\.?", text, re.ASCII)
-    return found and int(found[1]) * (_IN_MONTHS.get(found[2], 1) if months else 1)
-
-
-def _months(name: str, args: checks.Arguments, kwargs: checks.Keywords) -> str:
-    (unit,) = kwargs if len(kwargs) == 1 else ("",)
-    count = _count(kwargs)
-    in_months = _IN_MONTHS.get(unit)
-    return (
-        f"{name}({count * in_months if isinstance(count, int) and in_months else 12})"
-    )
+    match = re.fullmatch(r"(\d{1,6})\s*([a-z]*)\.?", text, re.ASCII)
+    if match is None:
+        return None
+    return int(match[1]) * (_IN_MONTHS.get(match[2], 1) if months else 1)
 
 
 _window = checks.whole_number(1, 120_000).as_selection_error()
@@ -361,21 +304,18 @@ _window = checks.whole_number(1, 120_000).as_selection_error()
 def _check_window(_: object, attribute: Attribute[int], value: object) -> None:
     if _window.holds(value):
         return
-    count = intended_count(value, months=True)
-    problem = (
-        f"{attribute.name} must be {_window.wanted}, not {checks.short_repr(value)}"
-    )
-    if is_ttm(value):
+    problem = f"months must be {_window.wanted}, not {checks.short_repr(value)}"
+    count = _read_count(value, months=True)
+    if isinstance(value, str) and value.strip().lower() in ("ttm", "ltm"):
+        count = 12
         problem += (
             "; a window lists periods and adds nothing up (`last_twelve_months`, "
             "--ttm, does)"
         )
-    raise SelectionError(
-        problem, instead=Trailing(count) if count and _window.holds(count) else None
-    )
+    instead = Trailing(count) if count and _window.holds(count) else None
+    raise SelectionError(problem, instead=instead)
 
 
-@checks.explained(_months)
 @frozen(repr=False)
 class Trailing:
     """The last months up to the latest period with a value in a selected series (spec
@@ -412,27 +352,25 @@ class Trailing:
         catalogue contains.
         """
         raise SelectionError(
-            f"Trailing({self.months}) ends at the latest value of one entity and "
-            "cannot be resolved over"
-            " catalogues; write Quarterly(last=...), Annual(last=...) or "
+            f"{self!r} ends at the latest value of one entity and cannot be resolved "
+            "over catalogues; write Quarterly(last=...), Annual(last=...) or "
             "FiscalRange(start, end)"
         )
 
 
-_how_many = checks.whole_number(1, 9_999).as_selection_error()
+_how_many = checks.whole_number(1, 9_999)
 
 
 def _check_last(rule: Rule, attribute: Attribute[int], value: object) -> None:
     if value is None or _how_many.holds(value):
         return
-    count = intended_count(value)
+    count = _read_count(value)
     raise SelectionError(
         f"last must be {_how_many.wanted} or None, not {checks.short_repr(value)}",
         instead=evolve(rule, last=count) if _how_many.holds(count) else None,
     )
 
 
-@checks.explained(_latest)
 @frozen(repr=False)
 class Rule(_Bounded):
     """Periods of one length, found in the catalogue at every planning: the base of the
@@ -464,22 +402,20 @@ class Rule(_Bounded):
         return self.last is not None
 
     def admits(self, period: Period) -> bool:
-        return period.duration_months == self.months and self.end_month in (
-            None,
-            period.end_month,
-        )
+        ends_right = self.end_month in (None, period.end_month)
+        return period.duration_months == self.months and ends_right
 
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
-        meant = super().among(periods)
-        return meant[-self.last :] if self.last else meant
+        return super().among(periods)[-(self.last or 0) :]
 
     def _arguments(self) -> list[str]:
-        return [*super()._arguments(), *([f"last={self.last}"] if self.last else [])]
+        last = [f"last={self.last}"] if self.last else []
+        return super()._arguments() + last
 
     def __str__(self) -> str:
         if self.last:
-            return f"the last {counted(self.last, self.kind)}{self._ends()}"
-        return f"all {self.kind}s{self._ends()}"
+            return f"the last {counted(self.last, self.kind)}{self._write_ends()}"
+        return f"all {self.kind}s{self._write_ends()}"
 
 
 class Annual(Rule):
@@ -529,34 +465,26 @@ Resolved: TypeAlias = Exact | FiscalRange | Trailing
 PeriodSelection: TypeAlias = Resolved | Rule
 
 
-def class_names(*kinds: type, word: str = "or") -> str:
+def class_names(*kinds: type) -> str:
     """Return selections and the rules as a list for messages: ``Exact, Annual,
     Quarterly or HalfYearly``.
     """
-    return either([kind.__name__ for kind in (*kinds, *RULES.values())], word)
+    return either([kind.__name__ for kind in (*kinds, *RULES.values())])
 
 
 def check_period_selection(selection: object) -> None:
-    """Refuse anything but a selection; `instead` is what labels, words and classes
+    """Reject anything but a selection; `instead` is what labels, words and classes
     probably mean.
     """
-    if isinstance(selection, (Exact, FiscalRange, Trailing, Rule)):
+    if isinstance(selection, PeriodSelection):
         return
-    shown = checks.short_repr(selection)
-    if is_ttm(selection):
-        raise SelectionError(
-            f"periods must be a period selection, not {shown}; write FiscalRange(), "
-            "from which"
-            " `last_twelve_months` adds up"
-        )
-    if (instead := intended_selection(selection)) is not None:
-        shown = "a class" if isinstance(selection, type) else shown
-        raise SelectionError(
-            f"periods must be a period selection, not {shown}", instead=instead
-        )
-    raise SelectionError(
-        f"periods must be {class_names(Exact, FiscalRange, Trailing)}, not {shown}"
-    )
+    instead = _read_selection(selection)
+    # Only the words of the class list go if there is something to write.
+    kinds = class_names(Exact, FiscalRange, Trailing)
+    wanted = kinds if instead is None else "a period selection"
+    is_class = isinstance(selection, type) and instead is not None
+    shown = "a class" if is_class else checks.short_repr(selection)
+    raise SelectionError(f"periods must be {wanted}, not {shown}", instead=instead)
 
 
 # What people call the periods of a rule, in the singular.
@@ -565,53 +493,49 @@ _WORDS = {
     **dict.fromkeys(("q", "qtr", "quarter", "quarterly"), Quarterly),
     **dict.fromkeys(("h", "half", "half year", "half yearly", "semester"), HalfYearly),
 }
-_IN_WORDS = re.compile(
+_IN_WORDS = (
     r"(?:the )?(?:(?P<latest>last|latest|past|previous)|all)?(?: ?(?P<count>\d{1,4}))? "
-    r"?(?P<word>[a-z ]*?)s?",
-    re.ASCII,
+    r"?(?P<word>[a-z ]*?)s?"
 )
 
 
-def intended_selection(value: object) -> PeriodSelection | None:
-    """Return the selection that a value probably means; None for others.
+def _read_selection(value: object) -> PeriodSelection | None:
+    """Return the selection that a value probably means, or None.
 
     Values are labels or periods without a selection, words such as "last 4 quarters" or
     "5y", or the class in place of an object.
     """
-    kinds: tuple[type[FiscalRange | Rule], ...] = (*RULES.values(), FiscalRange)
-    if (kind := next((each for each in kinds if each is value), None)) is not None:
-        return kind()
-    given = list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
-    periods = [intended_period(each) for each in given]
+    kinds: list[Any] = [*RULES.values(), FiscalRange]
+    if isinstance(value, type) and value in kinds:
+        selection: PeriodSelection = value()
+        return selection
+    entries = list(value) if isinstance(value, (list, tuple, set)) else [value]
+    periods = [intended_period(entry) for entry in entries]
     if periods and None not in periods:
         labels = cast("list[Period]", periods)
-        return Exact(
-            dict.fromkeys(
-                sorted(labels) if isinstance(value, (set, frozenset)) else labels
-            )
-        )
-    return _in_words(value) if isinstance(value, str) else None
+        ordered = sorted(labels) if isinstance(value, set) else labels
+        return Exact(dict.fromkeys(ordered))
+    return _read_words(value) if isinstance(value, str) else None
 
 
-def _in_words(text: str) -> PeriodSelection | None:
+def _read_words(text: str) -> PeriodSelection | None:
     plain = " ".join(text.lower().replace("-", " ").replace("fiscal", " ").split())
-    if (found := _IN_WORDS.fullmatch(plain)) is None:
+    if (match := re.fullmatch(_IN_WORDS, plain, re.ASCII)) is None:
         return None
-    word, latest = found["word"], found["latest"]
-    count = int(found["count"]) if found["count"] else None
-    if count == 0:
+    word, count = match["word"], int(match["count"] or 0)
+    if match["count"] and not count:
         return None
     if word in ("m", "month") and count:
         return Trailing(count)
-    rule = _WORDS.get(word)
+    rule: type[Rule] | None = _WORDS.get(word)
     # A letter alone can mean anything.
-    if rule is None or (len(word) == 1 and count is None):
+    if rule is None or (len(word) == 1 and not count):
         return None
-    return rule(last=count or (1 if latest else None))
+    return rule(last=count or (1 if match["latest"] else None))
 
 
 def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved | None:
-    """Return what to request, given the periods of a catalogue; None where none of them
+    """Return what to request, given the periods of a catalogue, or None if none of them
     is selected.
 
     A rule becomes `Exact`; the open ends of a range become the first and last fiscal
@@ -627,10 +551,10 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
         case FiscalRange(start=start, end=end):
             # The spec requires both ends of a range (spec 4.3), so open ones are filled
             # in.
-            known = sorted(period.fiscal_end for period in periods)
-            if not known:
+            ends = sorted(period.fiscal_end for period in periods)
+            if not ends:
                 return None
-            first, last = Period.ending(known[0]), Period.ending(known[-1])
+            first, last = Period.ending(ends[0]), Period.ending(ends[-1])
             start, end = start or first, end or last
             # A range outside the catalogue's periods would cost a request and contain
             # nothing.
@@ -642,12 +566,9 @@ def is_open(selection: PeriodSelection) -> bool:
     """Return whether a selection names no period and no end: of a catalogue without
     periods it is none.
     """
-    bounded = (
-        isinstance(selection, _Bounded)
-        and selection.start is None
-        and selection.end is None
-    )
-    return bounded or isinstance(selection, Trailing)
+    if isinstance(selection, _Bounded):
+        return selection.start is None and selection.end is None
+    return isinstance(selection, Trailing)
 
 
 # The months of fiscal years whose end was moved, or that an entity reports as longer or
@@ -655,15 +576,11 @@ def is_open(selection: PeriodSelection) -> bool:
 _UNUSUAL_YEARS = (11, 13, 14)
 
 
-def unusual_years(wanted: Iterable[Period], listed: Iterable[Period]) -> list[Period]:
-    """Return the listed periods of 11, 13 or 14 months that end with a wanted year,
+def unusual_years(years: Iterable[Period], listed: Iterable[Period]) -> list[Period]:
+    """Return the listed periods of 11, 13 or 14 months that end with one of the years,
     oldest first.
     """
-    ends = {
-        period.fiscal_end
-        for period in wanted
-        if period.duration_months == Annual.months
-    }
+    ends = {year.fiscal_end for year in years if year.duration_months == Annual.months}
     return sorted(
         period
         for period in listed
@@ -679,43 +596,39 @@ def nothing_selected(
     Args:
         has: the beginning of the sentence, whose end says which periods there are.
     """
-    known = sorted(periods)
-    if not known:
+    ordered = sorted(periods)
+    if not ordered:
         return SelectionError(f"{has} no periods")
-    other, instead = _other_kind(selection, known)
+    clause, instead = _find_other_kind(selection, ordered)
     return SelectionError(
-        f"{has} {counted(len(known), 'period')}, {spanned(known)}{other}",
+        f"{has} {counted(len(ordered), 'period')}, {spanned(ordered)}{clause}",
         instead=instead,
     )
 
 
-def _other_kind(
-    selection: object, known: Sequence[Period]
+def _find_other_kind(
+    selection: object, periods: Sequence[Period]
 ) -> tuple[str, PeriodSelection | None]:
     """Return a clause about periods of another kind than a rule's or a year, and what
     selects them.
     """
-    if isinstance(selection, Exact) and (
-        years := unusual_years(selection.periods, known)
-    ):
-        return (
-            f"; the same fiscal end has {listed([each.label for each in years])}",
-            Exact(years),
-        )
-    if not isinstance(selection, Rule) or any(map(selection.admits, known)):
+    if isinstance(selection, Exact):
+        years = unusual_years(selection.periods, periods)
+        if not years:
+            return "", None
+        labels = [year.label for year in years]
+        return f"; the same fiscal end has {listed(labels)}", Exact(years)
+    if not isinstance(selection, Rule) or any(map(selection.admits, periods)):
         return "", None
-    if not any(period.duration_months for period in known):
+    if not any(period.duration_months for period in periods):
         return "; all of them have duration 0 (points in time)", FiscalRange()
-    others = [period for period in known if period.duration_months == selection.months]
+    others = [each for each in periods if each.duration_months == selection.months]
     if not others:
         return f"; none of them has {selection.months} months", None
-    months = " and ".join(
-        str(month) for month in sorted({period.end_month for period in others})
-    )
+    months = sorted({period.end_month for period in others})
     meant = FiscalRange(selection.start, selection.end).among(others)
     clause = (
         f"; {selection.kind}s end in month {selection.end_month}, and these end in "
-        f"month {months}:"
-        f" {spanned(others)}"
+        f"month {' and '.join(map(str, months))}: {spanned(others)}"
     )
     return clause, Exact(meant[-(selection.last or _FEW) :]) if meant else None

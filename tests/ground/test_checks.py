@@ -1,6 +1,5 @@
 """Argument checks: each names the argument, what it must be and what was given."""
 
-import inspect
 import math
 import os
 from pathlib import Path
@@ -95,38 +94,6 @@ def test_a_huge_argument_is_shown_in_part() -> None:
     with pytest.raises(ArgumentError) as caught:
         checks.flag("name", "x" * 1_000_000)
     assert len(str(caught.value)) < 300
-
-
-async def test_a_coroutine_function_whose_missing_argument_is_explained_stays_one() -> None:
-    """Frameworks look at what a function is: whether its call must be awaited."""
-
-    @checks.says_missing("periods", "all of them")
-    async def ask(select: str, periods: str) -> str:
-        return select + periods
-
-    assert inspect.iscoroutinefunction(ask)
-    assert list(inspect.signature(ask).parameters) == ["select", "periods"]
-    assert await ask("a", periods="b") == "ab"
-    with pytest.raises(SelectionError, match=r"^periods is missing; write all of them$"):
-        await ask("a")  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        await ask("a", periods=5)  # type: ignore[arg-type]
-
-
-def test_only_a_missing_argument_is_explained() -> None:
-    """A TypeError of the function itself stays as it is."""
-
-    @checks.says_missing("periods", "all of them")
-    def ask(select: str, periods: str) -> str:
-        return select + periods  # a TypeError for other types
-
-    assert ask("a", periods="b") == "ab"
-    with pytest.raises(SelectionError, match=r"^periods is missing; write all of them$"):
-        ask("a")  # type: ignore[call-arg]
-    with pytest.raises(TypeError):
-        ask("a", periods=5)  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        ask("a", "b", "c")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("path", ["C:/names.csv", "c:/a b/names.csv", "names.csv", "/tmp/a:b"])

@@ -4,7 +4,6 @@ import pickle
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from inspect import signature
 
 import pytest
 from hypothesis import given, strategies as st
@@ -511,47 +510,11 @@ def test_a_label_in_another_case_or_with_blanks_is_recognised(period: Period) ->
     assert intended in (period, None)
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"),
-    [
-        (lambda: Annual(years=5), "Annual: got an unexpected keyword argument 'years';"
-         " it takes start, end, last; write Annual(last=5)"),
-        (lambda: Quarterly(quarters=8), "; write Quarterly(last=8)"),
-        (lambda: Annual(1, 2, 3, 4), "Annual: too many positional arguments; it takes start, end, last"),
-        (lambda: Exact("FY2023", "FY2024"), "; write Exact(['FY2023', 'FY2024'])"),
-        (lambda: Exact(2023, "1Q24"), "; write Exact(['FY2023', 'FY2024-Q1'])"),
-        (lambda: Exact(), "Exact: missing a required argument: 'periods'"),
-        (lambda: Trailing(years=2), "; write Trailing(24)"),
-        (lambda: Trailing(), "; write Trailing(12)"),
-        (lambda: FiscalRange(years=5), "; it takes start, end; write FiscalRange(2023, 2024), or Annual("),
-        (lambda: Period("FY2023"), "; write Period.parse(\"FY2023\")"),
-        (lambda: Period(2023), "; write Period.parse(\"FY2023\")"),
-        (lambda: Period(2023, 12), "Period: missing a required argument: 'duration_months';"
-         " it takes year, end_month, duration_months"),
-        (lambda: Period(2023, 12, 12, month=12), "unexpected keyword argument 'month'"),
-    ],
-)  # fmt: skip
-def test_a_call_with_other_arguments_says_what_to_write(call: Callable[[], object], expected: str) -> None:
-    """Python's own message would name the mistake and not the way out."""
-    with pytest.raises(SelectionError) as caught:
-        call()
-    assert expected in str(caught.value)
-    assert caught.value.__context__ is None
-
-
-def test_the_signatures_of_selections_stay_visible() -> None:
-    """Editors and the reference show them."""
-    assert str(signature(Annual)).startswith("(start: ")
-    assert list(signature(Period).parameters) == ["year", "end_month", "duration_months"]
-    assert list(signature(Exact).parameters) == ["periods"]
-
-
 def test_many_periods_do_not_make_a_long_error() -> None:
     """The first ones are named."""
     labels = [f"FY{year}" for year in range(1000, 9000)]
     for refused in (
         lambda: check_period_selection(labels),
-        lambda: Exact(*labels),
         lambda: catalogue("FY2024-Q1").resolve(Exact(labels)),
     ):
         with pytest.raises(SelectionError) as caught:

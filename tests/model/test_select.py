@@ -1,7 +1,6 @@
 """Select as a value: what it takes, what it refuses, and how it shows itself."""
 
 import pickle
-from collections.abc import Callable
 
 import pytest
 
@@ -185,20 +184,3 @@ def test_a_select_survives_pickling() -> None:
     select = Select(["a"], PATH, label="x", name="n")
     assert pickle.loads(pickle.dumps(select)) == select
     assert pickle.loads(pickle.dumps(Select.of(series()))) == Select.of(series())
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: Select(metric="Revenue"), "unexpected keyword argument 'metric'; it takes metric_ids, "),
-        (lambda: Select(metric="Revenue"), "; write Select(metric_ids='Revenue')"),
-        (lambda: Select(scopes="segment=cloud"), "; write Select(scope_combinations='segment=cloud')"),
-        (lambda: Select(lable="net"), "; write Select(label='net')"),
-        (lambda: Select(*"abcdefghijklmno"), "too many positional arguments"),
-    ],
-)
-def test_a_call_with_other_fields_says_what_to_write(call: Callable[[], object], message: str) -> None:
-    """The nearest field is proposed, with the value that was given."""
-    with pytest.raises(SelectionError) as caught:
-        call()
-    assert message in str(caught.value)

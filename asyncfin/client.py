@@ -46,7 +46,7 @@ from asyncfin.read.entity import (
 from asyncfin.read.many import EntityIds, read_many
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import (
-    plan_restarting,
+    plan_read,
     read_current_catalogue,
     read_question,
     stream_question,
@@ -447,7 +447,8 @@ class Client:
         question = Question(
             source, select, periods, value_version, max_age, fill_cache, allow_missing
         )
-        return await plan_restarting(Read(self._publications, question, "plan"))
+        read = Read(self._publications, question, "plan")
+        return await read.attempt(partial(plan_read, read))
 
     async def run(self, plan: Plan) -> Panel:
         """Return the answer to a planned question. Errors are those of `query`.

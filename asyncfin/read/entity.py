@@ -5,17 +5,17 @@ not have.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 from attrs import evolve, field, frozen
 
-from asyncfin.errors import AsyncfinError, DatasetChangedError
+from asyncfin.errors import AsyncfinError
 from asyncfin.model.judge import Missing
 from asyncfin.model.query import ValueVersion
-from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
-from asyncfin.read.query import plan_for, read_current_catalogue, read_panel
+from asyncfin.read.query import plan_for, read_panel
 from asyncfin.read.read import Metadata, Read
 from asyncfin.table.panel import Panel
 
@@ -83,13 +83,7 @@ async def read_versions(
     read = Read(publications, question, "read_entity", keeps=False)
     read.successor = metadata
     async with read.announced():
-        while True:
-            try:
-                panels = await _read_panels(read, versions)
-                break
-            except DatasetChangedError as error:
-                change = error
-            await read.restart(change)
+        panels = await read.attempt(partial(_read_panels, read, versions))
         for panel in panels:
             read.add(panel)
     first, *others = panels
@@ -99,21 +93,12 @@ async def read_versions(
     )
 
 
-async def plan_versions(read: Read, versions: Sequence[ValueVersion]) -> list[Plan]:
-    """Return the plans of `read_versions`; its catalogue is read unless it is
-    cached.
-    """
-    catalogue = await read_current_catalogue(read)
-    questions = [evolve(read.question, value_version=version) for version in versions]
-    return [await plan_for(read, question, catalogue) for question in questions]
-
-
 async def _read_panels(read: Read, versions: Sequence[ValueVersion]) -> list[Panel]:
     catalogue, panels, sent = await read.catalogue(), list[Panel](), 0
+    publication = read.publications.of(catalogue)
     for version in versions:
-        plan = await plan_for(
-            read, evolve(read.question, value_version=version), catalogue
-        )
+        question = evolve(read.question, value_version=version)
+        plan = await plan_for(read, question, publication)
         panel = await read_panel(read, plan)
         # The requests of each, which are counted for the whole read.
         panels.append(evolve(panel, requests=read.requests - sent))

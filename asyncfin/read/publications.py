@@ -7,10 +7,9 @@ with it is refused with `dataset_changed`, and the catalogue is read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine, Hashable, Sequence
-from contextlib import AsyncExitStack
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
 from attrs import field, frozen
@@ -22,9 +21,8 @@ from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.plan.plan import Plan
-from asyncfin.table.block import Block
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import SharedCall, SingleFlight, bounded
+from asyncfin.tasks import SingleFlight
 from asyncfin.wire.sender import Sender
 
 MAX_KEPT_SERIES = 200_000
@@ -32,10 +30,6 @@ MAX_PANELS = 256
 # The plans kept with a catalogue contain at most this many series for each series of
 # it: a plan takes a fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
-
-# Blocks of series with all their periods, and when the latest request was sent that has
-# confirmed the publication; None: none was sent.
-Received: TypeAlias = tuple[tuple[Block, ...], datetime | None]
 
 
 def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
@@ -66,11 +60,8 @@ class Publication:
     _unlisted: dict[str, set[str]] = field(factory=dict)
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
-    # The series requested and not yet received, so that none is requested a second
-    # time: in each value version, by id. Not shared by the clients of a cache, whose
-    # event loops and lifetimes differ: so all that wait for them are in one lane, the
-    # client's.
-    _pending: dict[str, dict[str, SharedCall[Received]]] = field(factory=dict)
+    # Held by the query that requests series for the cache.
+    lock: asyncio.Lock = field(factory=asyncio.Lock)
 
     @plans.default
     def _no_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:
@@ -110,48 +101,6 @@ class Publication:
             )
             for place in places:
                 listed[place] = True
-
-    async def gather(
-        self,
-        value_version: str,
-        series_ids: Collection[str],
-        request: Callable[[Collection[str]], Coroutine[Any, Any, Received]],
-    ) -> list[Received]:
-        """Return these series: those that are pending, and the others by a request for
-        them.
-
-        If the caller is cancelled, its request continues for the others that wait for
-        it.
-        """
-        # No wait from here to the calls that are held, or the same series could be
-        # requested twice.
-        pending = self._pending.setdefault(value_version, {})
-
-        def remove(call: SharedCall[Received]) -> None:
-            # From now on the series are in the cache, or have to be requested: a
-            # failure is not kept.
-            for series_id in [
-                series_id for series_id, other in pending.items() if other is call
-            ]:
-                del pending[series_id]
-            if not pending:
-                pending.clear()  # frees its table, of kilobytes for each company
-
-        others = [
-            series_id
-            for series_id in series_ids
-            if series_id not in pending or not pending[series_id].is_pending
-        ]
-        if others:
-            pending.update(dict.fromkeys(others, SharedCall(request(others), remove)))
-        calls = dict.fromkeys(pending[series_id] for series_id in series_ids)
-        async with AsyncExitStack() as held:
-            for (
-                call
-            ) in calls:  # also those whose job is cancelled before its first step
-                await held.enter_async_context(call)
-            async with bounded([call.result for call in calls], len(calls)) as results:
-                return [received async for received in results]
 
 
 class Publications:

@@ -11,11 +11,10 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Hashable,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 
@@ -28,7 +27,7 @@ from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import Page, read_batch
-from asyncfin.read.publications import Publication, Publications, Received
+from asyncfin.read.publications import Publication, Publications
 from asyncfin.read.read import Read, Standing
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
@@ -41,6 +40,8 @@ from asyncfin.words import listed
 _PLANNED_INLINE = 1000
 # Larger panels are stitched again for each question.
 MAX_CACHED_VALUES = 2_000
+# For how long a query waits for another one that requests series of the publication.
+_CLAIM_SECONDS = 10.0
 
 
 async def read_question(
@@ -86,34 +87,30 @@ async def share(
 
 
 async def _read_whole(read: Read, begin: Plan | None) -> Panel:
-    while True:
-        try:
-            current = begin or await plan_read(read, batches=not read.fills_cache)
-            return await read_panel(read, current)
-        except DatasetChangedError as error:
-            change, begin = error, None
-        # Out here, so that what it raises has no context.
-        await read.restart(change)
+    async def attempt() -> Panel:
+        nonlocal begin
+        current, begin = begin, None
+        return await read_panel(read, current or await plan_read(read, batches=False))
+
+    return await read.attempt(attempt)
 
 
 async def read_current_catalogue(read: Read) -> Catalogue:
     """Return the catalogue of the current publication, as `Client.catalogue` says."""
-    while True:
-        try:
-            return await read.catalogue()
-        except DatasetChangedError as error:
-            change = error
-        await read.restart(change)
+    return await read.attempt(read.catalogue)
 
 
 async def read_panel(read: Read, current: Plan) -> Panel:
     """Return the answer of one publication, by its plan."""
     stitch = Stitch(current, read.publications.of(current.catalogue))
     async with read.pinned_to(current.catalogue.dataset_id):
-        if read.fills_cache:
-            blocks = await _gather(read, stitch)
-        else:
-            blocks, batches = await _take_cached(read, stitch)
+        blocks, batches = await _take_cached(read, stitch)
+        async with AsyncExitStack() as claim:
+            if batches and read.fills_cache:
+                await claim.enter_async_context(_claim(read, stitch.publication))
+                # Another query or process may have requested them during the wait.
+                others, batches = await _take_cached(read, stitch)
+                blocks += others
             _count_cached(read, stitch)
             async with _send_batches(read, stitch, batches, prefetch=True) as pages:
                 blocks += [block async for block, _ in pages]
@@ -127,91 +124,81 @@ async def read_panel(read: Read, current: Plan) -> Panel:
 # Plans.
 
 
-async def plan_restarting(read: Read) -> Plan:
-    """Return the plan of a read's question, as `Client.plan` says."""
-    while True:
-        try:
-            return await plan_read(read)
-        except DatasetChangedError as error:
-            change = error
-        await read.restart(change)
-
-
 async def plan_read(read: Read, *, batches: bool = True) -> Plan:
     """Return the plan of a read's question, made with a cached catalogue if there is
     one.
 
     That may be stale. What is requested with it is then rejected. Before it leads to a
-    SelectionError, or to a plan that requests nothing, one request for the metadata
-    confirms it. With a cache and without `batches`, `plan_missing` plans the requests.
+    SelectionError, or to a plan without series, one request for the metadata confirms
+    it. With a cache and without `batches`, the plan has no batches yet.
     """
-    question = read.question
+    question, publications = read.question, read.publications
     if isinstance(question.source, Catalogue):
-        return await plan_for(read, question, question.source, batches=batches)
+        publication = publications.of(question.source)
+        return await plan_for(read, question, publication, batches=batches)
     if (last := await read.last_publication()) is not None:
         is_current = last.standing is Standing.CURRENT
         try:
-            made = await _plan(
-                read, question, last.publication, batches or not is_current
-            )
-            if is_current or made.batches or made.cached:
-                return made
+            current = await plan_for(read, question, last.publication, batches=batches)
+            if is_current or current.series:
+                return current
         except SelectionError:
             if is_current:
                 raise
-    return await _plan(read, question, await read.current_publication(), batches)
+    publication = await read.current_publication()
+    return await plan_for(read, question, publication, batches=batches)
 
 
 async def plan_for(
-    read: Read, question: Question, catalogue: Catalogue, *, batches: bool = True
+    read: Read, question: Question, publication: Publication, *, batches: bool = True
 ) -> Plan:
     """Return the plan of a question for a publication. No request."""
-    return await _plan(read, question, read.publications.of(catalogue), batches)
-
-
-async def _plan(
-    read: Read, question: Question, publication: Publication, batches: bool
-) -> Plan:
     # A predicate may depend on anything, so a Select with one may mean other series the
     # next time.
     key = question.key if question.select.where is None else None
-    made = None if key is None else publication.plans.get(key)
-    if made is None:
-        make = partial(without_batches, question, publication.catalogue)
-        # The error names close matches, which are searched for among all ids.
-        is_rejected = (
-            question.judged(publication.catalogue).missing
-            and not question.allow_missing
-        )
-        made = await asyncio.to_thread(make) if is_rejected else make()
-        # With a cache, what is requested depends on what is cached, which changes.
-        if read.cache is None and made.series:
-            make = partial(plan, question, publication.catalogue, made.series)
-            made = (
-                make()
-                if len(made.series) <= _PLANNED_INLINE
-                else await asyncio.to_thread(make)
-            )
+    current = None if key is None else publication.plans.get(key)
+    if current is None:
+        current = await _plan_uncached(read, question, publication.catalogue)
         if key is not None:
-            publication.plans.put(key, made)
+            publication.plans.put(key, current)
     if read.cache is None or not batches:
-        return made
-    return await _plan_missing(read, made, await _cached_blocks(read, made))
+        return current
+    return await _plan_missing(read, current, await _cached_blocks(read, current))
 
 
-async def _plan_missing(read: Read, made: Plan, blocks: tuple[Block, ...]) -> Plan:
+async def _plan_uncached(read: Read, question: Question, catalogue: Catalogue) -> Plan:
+    """Return a plan, without batches if there is a cache: what it has changes."""
+    make = partial(without_batches, question, catalogue)
+    # The error names close matches, which are searched for among all ids.
+    if question.judged(catalogue).missing and not question.allow_missing:
+        current = await asyncio.to_thread(make)
+    else:
+        current = make()
+    if read.cache is not None or not current.series:
+        return current
+    make = partial(plan, question, catalogue, current.series)
+    return await _plan_aside(make, len(current.series))
+
+
+async def _plan_missing(read: Read, current: Plan, blocks: tuple[Block, ...]) -> Plan:
     """Return a plan that requests the series that are not in the cached blocks, and no
     others.
     """
     cached: set[str] = set().union(*(block.series_ids for block in blocks))
-    unlisted = read.publications.of(made.catalogue).unlisted(
-        made.question.value_version
-    )
-    missing = {series.series_id for series in made.series} - cached - unlisted
-    make = partial(for_cache, made, cached, unlisted, fill=read.fills_cache)
+    publication = read.publications.of(current.catalogue)
+    unlisted = publication.unlisted(current.question.value_version)
+    missing = {series.series_id for series in current.series} - cached - unlisted
+    make = partial(for_cache, current, cached, unlisted, fill=read.fills_cache)
     # Filling a single batch looks at the whole catalogue.
-    looked_at = len(made.catalogue) if missing and read.fills_cache else len(missing)
-    return make() if looked_at <= _PLANNED_INLINE else await asyncio.to_thread(make)
+    is_filled = missing and read.fills_cache
+    return await _plan_aside(
+        make, len(current.catalogue) if is_filled else len(missing)
+    )
+
+
+async def _plan_aside(make: Callable[[], Plan], series: int) -> Plan:
+    """Return a plan, made in a thread if it looks at many series."""
+    return make() if series <= _PLANNED_INLINE else await asyncio.to_thread(make)
 
 
 # What is cached.
@@ -296,11 +283,24 @@ async def _take_cached(
     if read.cache is None:
         return [], stitch.plan.batches
     blocks = await _cached_blocks(read, stitch.plan)
-    current = await _plan_missing(read, stitch.plan, blocks)
     taken = stitch.take(blocks)
-    if current.batches:
-        await read.check_not_replaced(current.catalogue.dataset_id)
+    if not stitch.missing:
+        return taken, ()
+    current = await _plan_missing(read, stitch.plan, blocks)
     return taken, current.batches
+
+
+@asynccontextmanager
+async def _claim(read: Read, publication: Publication) -> AsyncIterator[None]:
+    """Wait at most ten seconds for queries and processes that request the same entity,
+    and make others wait.
+    """
+    async with AsyncExitStack() as claim:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLAIM_SECONDS):
+                await claim.enter_async_context(publication.lock)
+        await claim.enter_async_context(read.claim())
+        yield
 
 
 def _count_cached(read: Read, stitch: Stitch) -> None:
@@ -308,50 +308,6 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
         wanted, misses = len(stitch.plan.series), len(stitch.missing)
         read.cache.count(hits=wanted - misses, misses=misses)
         read.cached = wanted - misses
-
-
-async def _gather(read: Read, stitch: Stitch) -> list[Block]:
-    """Return cached series, and the missing ones, which are requested once for all
-    questions.
-    """
-    current = stitch.plan
-    taken = stitch.take(await _cached_blocks(read, current))
-    missing = [series.series_id for series in stitch.missing]
-    _count_cached(read, stitch)
-    if missing:
-        request = partial(_request_series, read, stitch)
-        for blocks, sent in await stitch.publication.gather(
-            current.question.value_version, missing, request
-        ):
-            taken += stitch.take(blocks)
-            if (
-                sent is not None
-            ):  # also by a request of another question, which this one has shared
-                read.record_confirmation(current.catalogue.dataset_id, sent)
-    return taken
-
-
-async def _request_series(
-    read: Read, question: Stitch, series_ids: Collection[str]
-) -> Received:
-    """Request some series with all their periods, and return all that is received."""
-    assert read.cache is not None
-    catalogue = question.plan.catalogue
-    wanted = tuple(
-        [catalogue.series[catalogue.places[series_id]] for series_id in series_ids]
-    )
-    # Within the claim, so that the next holder learns that the publication was
-    # replaced.
-    async with read.cache.claim(read.entity_id), read.pinned_to(catalogue.dataset_id):
-        # Another process may have requested them during the wait, or found that the
-        # publication is replaced.
-        stitch = Stitch(evolve(question.plan, series=wanted), question.publication)
-        blocks, batches = await _take_cached(read, stitch)
-        async with _send_batches(read, stitch, batches, prefetch=True) as pages:
-            blocks += [
-                block async for page in pages for block in page if block is not None
-            ]
-    return tuple(blocks), read.confirmed_at(catalogue.dataset_id) if batches else None
 
 
 @asynccontextmanager
@@ -366,12 +322,12 @@ async def _send_batches(
     prefetch.
     """
     writer = None
+    dataset_id = stitch.plan.catalogue.dataset_id
     async with AsyncExitStack() as opened:
+        if batches and read.cache is not None:
+            await read.check_not_replaced(dataset_id)
         if batches and read.cache is not None and read.fills_cache:
-            dataset_id, version = (
-                stitch.plan.catalogue.dataset_id,
-                stitch.plan.question.value_version,
-            )
+            version = stitch.plan.question.value_version
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)
             writer = await opened.enter_async_context(CacheWriter(put))
         jobs = [
@@ -436,7 +392,7 @@ async def stream_question(
         # Planned out here, so that a wrong question is an error of `async with`, not of
         # the first step.
         planning = asyncio.get_running_loop().create_task(
-            plan_restarting(read), context=context
+            read.attempt(partial(plan_read, read)), context=context
         )
         current = await planning
         async with resumable(read_pieces(read, current), context) as panels:
@@ -453,9 +409,8 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
                 aclosing(_pieces_of(read, current)) as panels,
             ):
                 async for panel in panels:
-                    read.is_committed = (
-                        True  # from here on the consumer has values of this publication
-                    )
+                    # From here on the consumer has values of this publication.
+                    read.is_committed = True
                     read.add(panel)
                     yield panel
             return

@@ -5,12 +5,12 @@ has cost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, TypeVar
 
 from attrs import frozen
 
@@ -47,6 +47,8 @@ from asyncfin.tasks import TIME_IS_UP, running_loop
 from asyncfin.wire.pages import read_catalogue
 from asyncfin.wire.protocol import Request, Response, dataset_request, read_dataset
 from asyncfin.wire.sender import Patience
+
+T = TypeVar("T")
 
 MAX_RESTARTS = 3
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -91,15 +93,7 @@ Confirmed: TypeAlias = tuple[Publication, datetime | None]
 class Read:
     """One whole read of an entity.
 
-    Its work is about one publication. If that changes, `restart` begins the next
-    attempt:
-
-        while True:
-            try:
-                return await work(read)
-            except DatasetChangedError as error:
-                change = error
-            await read.restart(change)
+    Its work is about one publication. If that changes, `attempt` begins it again.
 
     Args:
         publications: what the client has of publications.
@@ -211,6 +205,18 @@ class Read:
         self._series += len(panel)
         self._periods.update(panel.periods)
         self._dataset_id = panel.dataset.dataset_id
+
+    async def attempt(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of some work, which begins again if the publication
+        changes.
+        """
+        while True:
+            try:
+                return await work()
+            except DatasetChangedError as error:
+                change = error
+            # Out here, so that what it raises has no context.
+            await self.restart(change)
 
     async def restart(self, change: DatasetChangedError) -> None:
         """Wait for the next attempt after a change, or raise it if no attempt is
@@ -454,7 +460,7 @@ class Read:
 
     async def _read_publication(self) -> Confirmed:
         if await self._is_first():
-            async with self._claim():
+            async with self.claim():
                 if await self._is_first():  # no other process has read it meanwhile
                     sent = self.publications.clock()
                     catalogue = await self._first_catalogue()
@@ -475,7 +481,7 @@ class Read:
         dataset_id = current.dataset.dataset_id
         cached = await self.cached_publication(dataset_id)
         if cached is None:
-            async with self._claim(), self.pinned_to(dataset_id):
+            async with self.claim(), self.pinned_to(dataset_id):
                 cached = await self.cached_publication(dataset_id)
                 if cached is None:  # no other process has read it meanwhile
                     catalogue = await read_catalogue(
@@ -484,7 +490,7 @@ class Read:
                     cached = await self._keep(catalogue)
         return cached, current.sent
 
-    def _claim(self) -> AbstractAsyncContextManager[None]:
+    def claim(self) -> AbstractAsyncContextManager[None]:
         """Make other processes wait that are about to read the same catalogue."""
         if self.cache is None or not self.keeps:
             return nullcontext()

@@ -203,7 +203,9 @@ async def plans_of(
             question = Question(catalogue, select, periods, version, allow_missing=True)
             plans.append(
                 await plan_for(
-                    Read(publications, question, "plan"), question, catalogue
+                    Read(publications, question, "plan"),
+                    question,
+                    publications.of(catalogue),
                 )
             )
     return plans
@@ -301,7 +303,8 @@ async def _read_by_rule(
         pinned = evolve(read.question, source=catalogue, periods=periods or rule)
 
         async def lead() -> Panel:
-            plan = await plan_for(read, pinned, catalogue, batches=not read.fills_cache)
+            publication = publications.of(catalogue)
+            plan = await plan_for(read, pinned, publication, batches=False)
             return await read_panel(read, plan)
 
         return await share(read, pinned.key, lead)

@@ -574,62 +574,6 @@ async def test_questions_about_a_catalogue_of_the_caller_ask_for_no_series_twice
 
 
 @virtual
-async def test_requests_that_end_leave_other_pending_series_as_they_are() -> None:
-    """The first question's requests take longer: a third one for its series still shares them."""
-    large = generate(17, series=1000, publications=1)
-    slow = [Latency(operation="query", nth=1, seconds=9), Latency(operation="query", nth=2, seconds=1)]
-    async with service(large, faults=slow) as sandbox, client(sandbox, MemoryCache()) as cached:
-        catalogue = await cached.catalogue(large.entity_id)
-        ranked = sorted(catalogue, key=lambda series: (series.metric_id, series.series_id))
-        first, second = Select.of(ranked[0]), Select.of(ranked[-1])
-        slow_one = asyncio.ensure_future(cached.query(large.entity_id, first, FiscalRange()))
-        await asyncio.sleep(0.5)
-        await cached.query(large.entity_id, second, FiscalRange())
-        assert not slow_one.done()
-        third = await cached.query(large.entity_id, first, Annual())
-        await slow_one
-        assert (third.requests, asked(sandbox).count("query")) == (0, 2)
-
-
-@virtual
-async def test_a_cancelled_caller_leaves_its_request_to_those_that_wait() -> None:
-    """Another question for the same series gets them, with no request repeated."""
-    async with (
-        service(faults=[Latency(operation="query", seconds=5)]) as sandbox,
-        client(sandbox, MemoryCache()) as cached,
-    ):
-        catalogue = await cached.catalogue(ENTITY)
-        one, other = Select.of(catalogue.series[:40]), Select.of(catalogue.series[:20])
-        leader = asyncio.ensure_future(cached.query(ENTITY, one, FiscalRange()))
-        await asyncio.sleep(1)
-        follower = asyncio.ensure_future(cached.query(ENTITY, other, FiscalRange()))
-        await asyncio.sleep(1)
-        sent = asked(sandbox).count("query")
-        leader.cancel()
-        panel = await follower
-        assert leader.cancelled()
-        assert len(panel) == 20
-        assert asked(sandbox).count("query") == max(sent, 1)
-        assert panel.requests == 0
-
-
-@virtual
-async def test_a_request_that_fails_fails_for_all_that_wait_for_it() -> None:
-    """Waiting callers do not repeat what has just failed."""
-    failing = [Latency(operation="query", seconds=5), Status(status=500, operation="query")]
-    async with (
-        service(faults=failing) as sandbox,
-        client(sandbox, MemoryCache(), retry=ONCE) as cached,
-    ):
-        catalogue = await cached.catalogue(ENTITY)
-        selects = [Select.of(catalogue.series[:count]) for count in (40, 30, 20)]
-        reads = [asyncio.ensure_future(cached.query(ENTITY, each, FiscalRange())) for each in selects]
-        outcomes = await asyncio.gather(*reads, return_exceptions=True)
-        assert all(isinstance(outcome, ServerFailureError) for outcome in outcomes)
-        assert asked(sandbox).count("query") == 1
-
-
-@virtual
 async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
     """A series that came along has values that do not decode: it is asked for when it is wanted."""
     spoilt: set[str] = set()

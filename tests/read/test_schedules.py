@@ -3,22 +3,19 @@
 import asyncio
 import gc
 import os
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
 import pytest
 
 from asyncfin import ServerFailureError
-from asyncfin.read.publications import Publication, Received
 from asyncfin.tasks import SingleFlight
 from tests import examples
-from tests.cache.stored import catalogue
 from tests.conftest import VirtualTimeLoop
 
 # ASYNCFIN_SCHEDULES=20000 runs more.
 SCHEDULES = int(os.environ.get("ASYNCFIN_SCHEDULES", examples(300)))
-SERIES = [each.series_id for each in catalogue(6).series]
 Caller = Callable[[], Coroutine[Any, Any, object]]
 
 
@@ -94,28 +91,8 @@ def share_one_call(seed: int) -> None:
     assert {each for each in ends if isinstance(each, int)} <= {7}
 
 
-def share_requests_for_series(seed: int) -> None:
-    source, publication, received = Random(seed), Publication(catalogue(6)), set[str]()
-
-    async def request(ids: Collection[str]) -> Received:
-        await work(source)
-        received.update(ids)
-        return (), None
-
-    async def caller() -> None:
-        wanted = source.sample(SERIES, source.randint(1, 4))
-        await publication.gather("original", wanted, request)
-        assert received.issuperset(wanted)
-
-    run(PermutedLoop(source), source, caller)
-    assert not any(publication._pending.values())
-
-
 @pytest.mark.parametrize("begin", range(0, SCHEDULES, 500))
-@pytest.mark.parametrize("share", [share_one_call, share_requests_for_series])
-def test_what_is_shared_reaches_each_caller_and_leaves_no_entry(
-    share: Callable[[int], None], begin: int
-) -> None:
+def test_shared_call_reaches_each_caller(begin: int) -> None:
     """However its callers come, leave and are cancelled: all others get the result or the error."""
     for seed in range(begin, min(begin + 500, SCHEDULES)):
-        share(seed)
+        share_one_call(seed)

@@ -16,7 +16,8 @@ from asyncfin.sandbox import Sandbox
 FOLDER = Path(__file__).parent / "_static"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PAGE = """<!doctype html><meta charset="utf-8"><style>
-body {{ font: 14px/1.4 sans-serif; margin: 0; padding: 16px; width: max-content; background: #fff }}
+body {{ font: 14px/1.4 sans-serif; margin: 0; padding: 16px;
+  width: max-content; background: #fff }}
 td {{ text-align: right; padding: 2px 8px }} /* as notebooks do */
 </style>{}"""
 

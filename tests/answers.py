@@ -29,11 +29,6 @@ Numbers = Mapping[str, Mapping[Period, Any]]
 """Of each series, by its id, the numbers by period."""
 
 
-def number_json(number: Any) -> str:
-    """Return how a service may write a number: whole ones as such, however large."""
-    return str(number) if isinstance(number, int) else repr(float(number))
-
-
 def value(number: Any, period: Period, **changes: Any) -> dict[str, Any]:
     """Return a value object; every field has a value that no other has."""
     return {

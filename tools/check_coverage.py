@@ -1,8 +1,8 @@
 """Compare the branch coverage of each room with its floor: `python
 tools/check_coverage.py coverage.json`.
 
-The floors are whole percents in tests/coverage.toml. A commit that cuts may lower one and says why. With
-`--write` the present figures, rounded down, become the floors.
+The floors are whole percents in tests/coverage.toml. A commit that cuts may lower one
+and says why. With `--write` the present figures, rounded down, become the floors.
 """
 
 import json

@@ -38,10 +38,8 @@ class EncodedSeries:
     catalogue: bytes
     head: bytes
     original: bytes  # a cell for every period, null without a value
-    latest: (
-        bytes | None
-        # likewise with the restated values in their places; None when nothing was restated
-    )
+    # Likewise with the restated values in their places, if any was restated.
+    latest: bytes | None
 
 
 def fiscal_end(period: Sequence[int]) -> int:

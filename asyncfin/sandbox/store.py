@@ -32,20 +32,23 @@ PRAGMA user_version = {_VERSION};
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS publication (
-    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT, digest BLOB, head BLOB,
-    periods TEXT, scope_groups TEXT, groups TEXT);
+    number INTEGER PRIMARY KEY, entity_id TEXT UNIQUE, dataset_id TEXT,
+    digest BLOB, head BLOB, periods TEXT, scope_groups TEXT, groups TEXT);
 CREATE TABLE IF NOT EXISTS series (
     id INTEGER PRIMARY KEY, publication INTEGER, position INTEGER,
-    metric_id TEXT, path TEXT, reporting_group_id TEXT, populated BLOB, populated_latest BLOB);
+    metric_id TEXT, path TEXT, reporting_group_id TEXT,
+    populated BLOB, populated_latest BLOB);
 CREATE INDEX IF NOT EXISTS series_by_position ON series (publication, position);
 CREATE INDEX IF NOT EXISTS series_by_metric ON series (publication, metric_id, path);
 CREATE INDEX IF NOT EXISTS series_by_path ON series (publication, path);
 CREATE TABLE IF NOT EXISTS encoded (
     series INTEGER PRIMARY KEY, catalogue BLOB, head BLOB, original BLOB, latest BLOB);
 CREATE TABLE IF NOT EXISTS account (name TEXT PRIMARY KEY, settings TEXT);
-CREATE TABLE IF NOT EXISTS token (digest BLOB PRIMARY KEY, account TEXT, permissions TEXT, audience TEXT);
+CREATE TABLE IF NOT EXISTS token (
+    digest BLOB PRIMARY KEY, account TEXT, permissions TEXT, audience TEXT);
 CREATE TABLE IF NOT EXISTS request_count (
-    account TEXT, day TEXT, operation TEXT, requests INTEGER, PRIMARY KEY (account, day, operation));
+    account TEXT, day TEXT, operation TEXT, requests INTEGER,
+    PRIMARY KEY (account, day, operation));
 """
 
 # Lists of ids come as JSON arrays, so that every statement is constant.
@@ -54,20 +57,25 @@ SELECT value FROM json_each(?) WHERE EXISTS (
     SELECT 1 FROM series WHERE publication = ? AND metric_id = value)
 """
 _KNOWN_PATHS = """
-SELECT value FROM json_each(?) WHERE EXISTS (SELECT 1 FROM series WHERE publication = ? AND path = value)
+SELECT value FROM json_each(?) WHERE EXISTS (
+    SELECT 1 FROM series WHERE publication = ? AND path = value)
 """
 # The plus keeps the order from choosing the index by position, which would scan the
 # whole publication.
 _MATCHING = """
-SELECT id, CASE :version WHEN 'original' THEN populated ELSE coalesce(populated_latest, populated) END
+SELECT id, CASE :version WHEN 'original' THEN populated
+    ELSE coalesce(populated_latest, populated) END
 FROM series
-WHERE publication = :publication AND metric_id IN (SELECT value FROM json_each(:metrics))
+WHERE publication = :publication
+    AND metric_id IN (SELECT value FROM json_each(:metrics))
     AND path IN (SELECT value FROM json_each(:paths))
-    AND (:groups IS NULL OR reporting_group_id IN (SELECT value FROM json_each(:groups)))
+    AND (:groups IS NULL
+        OR reporting_group_id IN (SELECT value FROM json_each(:groups)))
 ORDER BY +position
 """
 _ENCODED = """
-SELECT series, head, CASE :version WHEN 'original' THEN original ELSE coalesce(latest, original) END
+SELECT series, head, CASE :version WHEN 'original' THEN original
+    ELSE coalesce(latest, original) END
 FROM encoded
 WHERE series IN (SELECT value FROM json_each(:series))
 """

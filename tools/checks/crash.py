@@ -92,7 +92,8 @@ def tell(event):
         print("query", flush=True)
 
 async def main(base_url, token, folder, *ids):
-    async with Client(base_url, token, max_in_flight={IN_PROGRESS}, observers=[tell]) as client:
+    options = {{"max_in_flight": {IN_PROGRESS}, "observers": [tell]}}
+    async with Client(base_url, token, **options) as client:
         await extract(client, ids, Select(), Annual(), to=folder)
 
 asyncio.run(main(*sys.argv[1:]))

@@ -54,14 +54,15 @@ def pool():
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
 
 def main(kind, to, *ids):
-    asked = {"to": to, "chunk": 3}
+    arguments = make_killing_client, ids, Select(), Annual()
+    options = {"to": to, "chunk": 3}
     if kind == "pool":
-        asyncio.run(extract(make_killing_client, ids, Select(), Annual(), executor=pool, **asked))
+        asyncio.run(extract(*arguments, executor=pool, **options))
         return
     from distributed import Client as Cluster
     with Cluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         executor = cluster.get_executor(pure=False)
-        asyncio.run(extract(make_killing_client, ids, Select(), Annual(), executor=executor, **asked))
+        asyncio.run(extract(*arguments, executor=executor, **options))
 
 if __name__ == "__main__":
     main(*sys.argv[1:])

@@ -105,15 +105,14 @@ def odd_world(rng: random.Random, name: str, entity_id: str) -> dict[str, Any]:
                 rows.append([at, 0 if rng.random() < 0.03 else number])
         values[series_id] = rows
         texts[series_id] = number_format
+    dataset_id = f"11111111-1111-4111-8111-{int(entity_id[-12:], 16):012d}"
     return {
         "format": "asyncfin-dataset/1",
         "entity_id": entity_id,
         "name": name,
         "publications": [
             {
-                "dataset_id": f"11111111-1111-4111-8111-{int(entity_id[-12:], 16):012d}"[
-                    :36
-                ],
+                "dataset_id": dataset_id[:36],
                 "created_timestamp": "2026-02-01T06:00:00Z",
                 "periods": [[year, 12, 12] for year in years],
                 "report_periods": [[year, 12, 0] for year in years],

@@ -13,52 +13,36 @@ import pytest
 import asyncfin
 import asyncfin.typing
 
-OPTIONAL = [
-    "cyclopts",
-    "matplotlib",
-    "numpy",
-    "opentelemetry",
-    "pandas",
-    "polars",
-    "pyarrow",
-    "redis",
-    "rich",
-]
-APART = ["asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry", "cattrs"]
+# What is optional, and what few programs use, is imported when it is used.
+LAZY = {
+    *("cyclopts", "matplotlib", "numpy", "opentelemetry", "pandas", "polars", "pyarrow", "redis", "rich"),
+    *("asyncfin.sandbox", "asyncfin.cli", "asyncfin.extraction", "asyncfin.telemetry", "cattrs"),
+}
+STEPS = """
+import sys
+before = set(sys.modules)
+import asyncfin
+print(*set(sys.modules) - before)
+from asyncfin import Client
+print(*sys.modules)
+print(asyncfin.errors.SelectionError.__name__, asyncfin.sandbox.Sandbox.__name__)
+"""
 
 
-def child(code: str) -> str:
-    """Return what a new interpreter prints."""
-    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+def test_imports_load_what_is_used() -> None:
+    """A bare import costs nothing, a client only what it needs; public modules are attributes."""
+    run = subprocess.run([sys.executable, "-W", "error", "-c", STEPS], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    return run.stdout
+    bare, client, names = run.stdout.splitlines()
+    assert bare == "asyncfin"
+    assert "asyncfin.client" in client.split()
+    assert LAZY.isdisjoint(client.split())
+    assert names == "SelectionError Sandbox"
 
 
-@pytest.fixture(scope="module")
-def imported() -> set[str]:
-    """The modules of a new interpreter that has imported the client."""
-    return set(child("import sys; from asyncfin import Client; print(*sys.modules)").split())
-
-
-@pytest.mark.parametrize("name", [*OPTIONAL, *APART])
-def test_importing_the_client_leaves_what_is_optional_alone(imported: set[str], name: str) -> None:
-    """What is optional, and what few programs use, is imported when it is used."""
-    assert "asyncfin.client" in imported
-    assert name not in imported
-
-
-def test_importing_the_package_imports_nothing_else() -> None:
-    """A bare import costs nothing, and a misspelt name is an AttributeError."""
-    code = "import sys; known = set(sys.modules); import asyncfin; print(*set(sys.modules) - known)"
-    assert child(code).split() == ["asyncfin"]
+def test_misspelt_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'asyncfin' has no attribute 'Cliant'"):
         asyncfin.Cliant  # noqa: B018
-
-
-def test_public_modules_are_attributes_of_the_package() -> None:
-    """Public modules are attributes of the package, without a separate import."""
-    assert child("import asyncfin; print(asyncfin.errors.SelectionError.__name__)") == "SelectionError\n"
-    assert child("import asyncfin; print(asyncfin.sandbox.Sandbox.__name__)") == "Sandbox\n"
 
 
 def test_the_installed_command_is_that_of_the_module() -> None:
@@ -96,11 +80,6 @@ def test_help_renders(module: str) -> None:
     assert module in text
     for name in getattr(importlib.import_module(module), "__all__", ()):
         assert name in text
-
-
-def test_types_have_one_public_address() -> None:
-    """They have one public address."""
-    assert {"PeriodSelection", "ValueVersion", "Lane", "OnProgress", "Layout"} <= set(asyncfin.typing.__all__)
 
 
 @pytest.mark.parametrize("module", ["asyncfin", "asyncfin.typing", "asyncfin.web"])

@@ -80,7 +80,7 @@ def read(table: Any) -> list[tuple[Any, ...]]:
     return sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
-def test_the_process_pool_writes_one_file_a_company(demo: Sandbox, tmp_path: Path) -> None:
+def test_process_pool_writes_one_file_company(demo: Sandbox, tmp_path: Path) -> None:
     """The process pool writes one file a company, and finds nothing changed the second time."""
     module, parquet = example("process_pool", "pyarrow"), pytest.importorskip("pyarrow.parquet")
     for state in ("done", "unchanged"):
@@ -195,7 +195,7 @@ def nights(
     assert {entity_id for entity_id, *_ in table()} == {ids[1], ids[2]}
 
 
-def test_the_delta_table_follows_the_change_feed(service: Sandbox, tmp_path: Path) -> None:
+def test_delta_table_follows_change_feed(service: Sandbox, tmp_path: Path) -> None:
     """Deletions included; a night without changes commits nothing."""
     module = example("delta_lake", "deltalake")
     module.SELECT = Select()
@@ -212,7 +212,7 @@ def test_the_delta_table_follows_the_change_feed(service: Sandbox, tmp_path: Pat
     assert len({each["version"] for each in module.DeltaTable(name).history()}) == 3
 
 
-def test_the_dlt_resource_follows_the_change_feed(
+def test_dlt_resource_follows_change_feed(
     service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Deletions included; a night without changes loads nothing."""
@@ -256,14 +256,14 @@ def test_ray_tasks_read_every_company(demo: Sandbox) -> None:
     assert read(module.night(list(demo.entities), 1)) == asyncio.run(expected(module, demo))
 
 
-def test_the_prefect_task_ends_with_the_report(demo: Sandbox, tmp_path: Path) -> None:
+def test_prefect_task_ends_with_report(demo: Sandbox, tmp_path: Path) -> None:
     """Called without Prefect's server; a second one finds nothing changed."""
     module = example("prefect_flow", "prefect")
     for state in ("3 done", "3 unchanged"):
         assert state in asyncio.run(module.night.fn(str(tmp_path / "night"), list(demo.entities)))
 
 
-def test_the_dask_cluster_writes_to_the_bucket(demo: Sandbox, tmp_path: Path) -> None:
+def test_dask_cluster_writes_to_bucket(demo: Sandbox, tmp_path: Path) -> None:
     """Here to a folder: its workers are of one machine."""
     module, parquet = example("dask_cluster", "distributed"), pytest.importorskip("pyarrow.parquet")
     with module.Cluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:

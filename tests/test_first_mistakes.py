@@ -10,7 +10,7 @@ from asyncfin.sandbox import Sandbox
 from tests.handmade import ENTITY_ID, dataset
 
 
-async def test_several_entities_in_one_question_are_a_comparison() -> None:
+async def test_multiple_entities_are_a_comparison() -> None:
     async with Client("https://service.example", "token") as client:
         with pytest.raises(SelectionError, match=r"write client\.compare\(\[\.\.\.\], \.\.\.\)$"):
             await client.query([ENTITY_ID, ENTITY_ID], Select(), Annual())  # type: ignore[arg-type]
@@ -36,14 +36,14 @@ async def test_two_versions_are_not_two_publications(versions: tuple[Panel, Pane
 
 
 @pytest.mark.parametrize("day", ["2023-06-30", date(2023, 6, 30)], ids=str)
-async def test_a_date_is_not_a_fiscal_period(versions: tuple[Panel, Panel], day: Any) -> None:
+async def test_date_is_not_fiscal_period(versions: tuple[Panel, Panel], day: Any) -> None:
     with pytest.raises(SelectionError) as caught:
         known_by(*versions, day)
     assert "a fiscal period such as FY2023" in str(caught.value)
     assert str(caught.value).endswith('; for a date keep a feed: as_of(folder, "2023-06-30")')
 
 
-async def test_a_period_is_the_second_key_of_a_panel(versions: tuple[Panel, Panel]) -> None:
+async def test_period_is_second_key_of_panel(versions: tuple[Panel, Panel]) -> None:
     with pytest.raises(KeyError, match=r"write panel\['EPS'\]\['FY2024'\]"):
         versions[0]["EPS", "FY2024"]  # type: ignore[index]
 

@@ -45,7 +45,7 @@ def test_misspelt_name_is_an_attribute_error() -> None:
         asyncfin.Cliant  # noqa: B018
 
 
-def test_the_installed_command_is_that_of_the_module() -> None:
+def test_installed_command_is_the_module() -> None:
     """`asyncfin`, which the documents use, and `python -m asyncfin`, which tests start."""
     (script,) = importlib.metadata.entry_points(group="console_scripts", name="asyncfin")
     assert script.load() is importlib.import_module("asyncfin.__main__").main
@@ -56,7 +56,7 @@ def test_the_package_knows_its_version() -> None:
     assert asyncfin.__version__ == importlib.metadata.version("asyncfin")
 
 
-def test_the_public_names_are_sorted_and_complete() -> None:
+def test_public_names_are_sorted_and_complete() -> None:
     """`__all__` is in order, each name can be had, and type checkers see the same ones."""
     assert asyncfin.__all__ == sorted(asyncfin.__all__)
     assert list(asyncfin._MODULES) == asyncfin.__all__
@@ -83,7 +83,7 @@ def test_help_renders(module: str) -> None:
 
 
 @pytest.mark.parametrize("module", ["asyncfin", "asyncfin.typing", "asyncfin.web"])
-def test_the_program_for_type_checkers_uses_every_public_name(module: str) -> None:
+def test_type_checked_program_uses_all_names(module: str) -> None:
     """What it does not import, no type checker looks at."""
     program = ast.parse((Path(__file__).parent / "typing" / "program.py").read_text())
     imported = {

@@ -66,7 +66,7 @@ def states(kept: Path) -> list[Any]:
     return [as_of(kept / "night", moment(at + 1), columns=COLUMNS).to_pylist() for at in range(len(NIGHTS))]
 
 
-async def test_a_folder_and_its_feed_are_continued(kept: Path) -> None:
+async def test_folder_and_feed_are_continued(kept: Path) -> None:
     """An unchanged company costs one request; a change is one row, and earlier nights stay as they were."""
     assert states(kept) == noted_of(kept)["nights"]
     to, changes = kept / "night", len(read_changes(kept / "night"))
@@ -101,7 +101,7 @@ async def test_a_cache_is_used_or_ignored(kept: Path) -> None:
     await cache.aclose()
 
 
-async def test_the_spending_of_a_bucket_is_taken_over(kept: Path) -> None:
+async def test_spending_of_bucket_is_taken_over(kept: Path) -> None:
     """On its day: what is left of the budget is granted, and no more."""
     bucket = bucket_at(kept)
     assert (await bucket.inspect()).spent_today == noted_of(kept)["bucket"]["spent"] == SPENT
@@ -122,7 +122,7 @@ async def test_a_recording_is_served(kept: Path) -> None:
     assert COST.metric_id in {series.metric_id for series in panel}
 
 
-async def test_names_and_types_are_written_as_they_are_noted(tmp_path: Path) -> None:
+async def test_stored_forms_are_unchanged(tmp_path: Path) -> None:
     """Otherwise a form has changed: before the release, write it again with `python -m tests.kept`."""
     await write(tmp_path)
     assert json.loads(json.dumps(noted(tmp_path))) == noted_of(KEPT / THIS)

@@ -62,7 +62,7 @@ async def panel(service: Sandbox) -> Panel:
         return await client.query(ENTITY_ID, Select(), FiscalRange())
 
 
-def test_no_label_of_a_table_is_a_date(panel: Panel) -> None:
+def test_no_label_of_table_is_date(panel: Panel) -> None:
     long = panel.to_arrow()
     wide = panel.to_arrow("wide", labels=True)
     joined = concat([panel], labels=True, columns=["period_label"]).to_pandas()
@@ -70,13 +70,13 @@ def test_no_label_of_a_table_is_a_date(panel: Panel) -> None:
         refuse_dates("\n".join(table), *KINDS)
 
 
-def test_no_label_of_a_text_is_a_date(panel: Panel) -> None:
+def test_no_label_of_text_is_date(panel: Panel) -> None:
     refuse_dates(str(panel) + panel._repr_html_(), "FY2020", "FY2020-Q1")
     refuse_dates(str(panel.one()) + repr(panel.one().values) + str(panel.gaps))
     refuse_dates(str(panel.catalogue) + panel.catalogue._repr_html_(), "FY2022")
 
 
-def test_a_label_without_its_fy_is_read_wherever_a_label_is_read(panel: Panel) -> None:
+def test_labels_without_fy_are_read(panel: Panel) -> None:
     """A period with its FY is the same; nothing warns."""
     (series,) = panel
     for short in ("2020-Q1", "2020-H2", "2020-9M", "2020-11-05M"):

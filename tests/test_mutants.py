@@ -62,7 +62,7 @@ def test_absent_or_repeated_code_is_gone(function: str, old: str) -> None:
         replace_code(SOURCE, function, old, "None")
 
 
-def test_found_missed_and_gone_are_told_apart(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_found_missed_and_gone(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A defect that is gone fails only a release, or a room that falls below its floor."""
     assert plant(project, "one = 1", "one = 3", floor=1) == 0
     assert plant(project, "two = 2", "two = 3") == 1

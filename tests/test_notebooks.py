@@ -48,7 +48,7 @@ async def test_a_notebook_shows_what_is_stored(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_nothing_in_a_notebook_is_of_one_machine_or_run(path: Path) -> None:
+def test_notebooks_have_nothing_machine_bound(path: Path) -> None:
     """Only the ids of the demo's companies and publications, and no stored error."""
     for cell in read(path):
         assert {output["output_type"] for output in cell["outputs"]} <= {
@@ -59,7 +59,7 @@ def test_nothing_in_a_notebook_is_of_one_machine_or_run(path: Path) -> None:
         assert VARYING.findall(json.dumps(shown(cell["outputs"]), ensure_ascii=False)) == []
 
 
-def test_a_page_of_the_site_has_every_cell_and_output(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_site_page_has_every_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(FOLDER.parent)
     page = importlib.import_module("notebook_pages").page
     for path in NOTEBOOKS:

@@ -80,9 +80,7 @@ def keys(panel: asyncfin.Panel) -> list[Key]:
 
 
 @pytest.mark.parametrize(("name", "last"), QUESTIONS)
-async def test_a_question_a_cut_and_a_resolved_rule_mean_the_same_periods(
-    client: Client, name: str, last: int | None
-) -> None:
+async def test_rule_means_the_same_everywhere(client: Client, name: str, last: int | None) -> None:
     rule = CLASSES[name](last=last)
     panel = await client.query(ONE, SELECT, rule)
     assert keys(panel) == oracle(name, last, ONE)
@@ -107,7 +105,7 @@ async def test_rule_is_resolved_over_companies(client: Client, name: str, last: 
 
 
 @pytest.mark.parametrize("name", LENGTHS)
-async def test_a_feed_takes_a_rule_without_last_only(client: Client, tmp_path: Path, name: str) -> None:
+async def test_feed_takes_rule_without_last_only(client: Client, tmp_path: Path, name: str) -> None:
     """The latest ones move with each new period: an old one would count as vanished."""
     to = tmp_path / "night"
     with pytest.raises(ArgumentError, match="history needs periods that stay"):
@@ -117,7 +115,7 @@ async def test_a_feed_takes_a_rule_without_last_only(client: Client, tmp_path: P
     assert len(report.done) == 1
 
 
-def test_a_rule_of_a_user_is_a_rule() -> None:
+def test_rule_of_user_is_rule() -> None:
     """A subclass is enough; nothing is registered."""
 
     class NineMonths(Rule):

@@ -28,7 +28,7 @@ def _is_of(module: types.ModuleType, value: object) -> bool:
     return isinstance(value, (type, types.FunctionType)) and value.__module__ == module.__name__
 
 
-def test_every_public_name_has_an_entry_in_the_reference() -> None:
+def test_public_names_are_in_the_reference() -> None:
     """Each name that can be imported is on one page of the reference."""
     text = "\n".join(page.read_text() for page in sorted((DOCS / "reference").glob("*.md")))
     entries = re.findall(r"^\.\. (?:auto\w+|py:type):: (\S+)$", text, re.MULTILINE)
@@ -37,7 +37,7 @@ def test_every_public_name_has_an_entry_in_the_reference() -> None:
     assert sorted(public - set(entries)) == []
 
 
-def test_the_tree_of_errors_is_the_one_of_the_library() -> None:
+def test_documented_errors_are_the_library_s() -> None:
     """Each below the class that catches it."""
     text = (DOCS / "reference" / "errors.md").read_text().partition("The tree:")[2].split("```")[1]
     path, shown = list[str](), set[tuple[str, str]]()
@@ -53,7 +53,7 @@ def test_the_tree_of_errors_is_the_one_of_the_library() -> None:
     assert shown == set(parents.items())
 
 
-def test_every_page_is_in_the_table_of_contents() -> None:
+def test_pages_are_in_the_contents() -> None:
     """A page that no list names cannot be found."""
     named = "\n".join((DOCS / name).read_text() for name in ("index.md", "reference.md"))
     found = re.findall(r"<([\w/-]+)>$|^(reference/\w+)$", named, re.MULTILINE)
@@ -67,7 +67,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert sorted(pages - {"index"} - listed) == []
 
 
-def test_the_readme_links_to_files_of_the_repository() -> None:
+def test_readme_links_to_files_of_repository() -> None:
     """It is read in the repository as well as in the site, so its links are paths of files."""
     root = DOCS.parent
     for text in (root / "README.md", root / "CONTRIBUTING.md"):

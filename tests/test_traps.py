@@ -59,7 +59,7 @@ def mean(numbers: list[float]) -> float:
 @pytest.mark.virtual
 @pytest.mark.parametrize("slow", range(1, 4))
 @pytest.mark.parametrize("periods", [Annual(), FiscalRange()], ids=["rule", "range"])
-async def test_companies_are_in_the_order_of_the_question(periods: Any, slow: int) -> None:
+async def test_companies_are_in_order_of_question(periods: Any, slow: int) -> None:
     """Whichever answers last."""
     faults = [Latency(operation=operation, nth=slow, seconds=5) for operation in ("catalogue", "query")]
     result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=periods, faults=faults)
@@ -67,7 +67,7 @@ async def test_companies_are_in_the_order_of_the_question(periods: Any, slow: in
     assert [*result.to_pandas().columns] == NAMES
 
 
-async def test_the_mean_over_companies_is_one_of_their_numbers_alone() -> None:
+async def test_mean_is_of_numbers_alone() -> None:
     """Neither a year nor a duration is among the numbers, also after the table has been in a Parquet file."""
     result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=Annual())
     labels = sorted({label for numbers in EPS.values() for label in numbers})
@@ -104,7 +104,7 @@ def is_near(found: float, wanted: float | None) -> bool:
         st.dictionaries(st.sampled_from(QUARTERS), st.integers(1, 1_000), min_size=1), min_size=1, max_size=3
     )
 )
-def test_four_rows_of_quarters_are_a_year_or_empty(numbers: list[dict[Period, float]]) -> None:
+def test_four_quarters_are_a_year(numbers: list[dict[Period, float]]) -> None:
     """`rolling(4)` and `pct_change(4)`, in wide frames and complete long ones, whatever is missing."""
     series = {f"m{number}.g": found for number, found in enumerate(numbers)}
     listed = sorted({period for found in numbers for period in found})
@@ -128,7 +128,7 @@ def test_four_rows_of_quarters_are_a_year_or_empty(numbers: list[dict[Period, fl
         assert is_near(row.total, year_of and sum(year_of))
 
 
-async def test_a_unit_divides_no_small_number_to_nothing() -> None:
+async def test_unit_keeps_small_numbers() -> None:
     """EPS keeps its digits next to revenue in billions, a text stays a text, and data are never divided."""
     quarters = [Period(2024, 12, 12), Period(2023, 12, 12)]
     numbers = {
@@ -163,7 +163,7 @@ ENDS = {
 }
 
 
-async def test_a_join_with_prices_takes_the_price_of_the_end_of_the_period() -> None:
+async def test_join_with_prices_by_end_date() -> None:
     """Each price is the number of its day, so that the joined one says when it is of."""
     figures = {name: {"FY2025-Q1": 1.0, "FY2025-Q2": 2.0} for name in NAMES}
     result = await compared(*companies(EPS=figures), select=Select("EPS"), periods=Quarterly())

@@ -52,7 +52,7 @@ def test_what_is_no_address_is_refused(base_url: Any) -> None:
         Client(base_url, "token")
 
 
-def test_credentials_in_the_address_are_refused_and_not_shown() -> None:
+def test_credentials_in_address_are_rejected_unseen() -> None:
     """Credentials in the address are a secret, so they are refused and not shown."""
     with pytest.raises(SelectionError, match="base_url must not contain credentials") as caught:
         Client("https://user:s3cret@example.org", "token")
@@ -60,7 +60,7 @@ def test_credentials_in_the_address_are_refused_and_not_shown() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "new\nline", "é", None, 5, b"bytes"])
-def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
+def test_wrong_token_is_rejected_unseen(token: Any) -> None:
     """A header can't carry it."""
     with pytest.raises(SelectionError, match="token") as caught:
         Client(LOCAL, token)
@@ -83,7 +83,7 @@ def test_what_is_no_token_is_refused_and_not_shown(token: Any) -> None:
         ({"observers": [5]}, "observer.* 5"),
     ],
 )
-def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, Any], message: str) -> None:
+def test_wrong_client_argument_is_rejected(options: dict[str, Any], message: str) -> None:
     """When it is made, not at its first request."""
     with pytest.raises(SelectionError, match=message):
         Client(LOCAL, "token", **options)
@@ -98,9 +98,7 @@ def test_another_argument_of_the_client_is_refused_by_name(options: dict[str, An
     ],
 )
 @pytest.mark.parametrize("value", [-1, "5", float("nan"), True])
-def test_a_setting_that_is_no_sensible_number_is_refused_by_name(
-    make: Any, fields: list[str], value: Any
-) -> None:
+def test_wrong_number_is_rejected_by_name(make: Any, fields: list[str], value: Any) -> None:
     """Nothing is coerced."""
     for field in fields:
         with pytest.raises(SelectionError, match=rf"^{field}.* must be ") as caught:
@@ -130,7 +128,7 @@ WRONG_IDS = ["", ".", "..", "a\n", "a" * 513, None, 5]
 
 
 @pytest.mark.parametrize("entity_id", WRONG_IDS)
-async def test_what_is_no_entity_id_is_refused_by_every_operation(client: Client, entity_id: Any) -> None:
+async def test_wrong_entity_id_is_rejected(client: Client, entity_id: Any) -> None:
     """The error shows it and says what an id looks like."""
     message = "entity_id must be an id such as 'O-' followed by 32 characters"
     for wrong in (client.dataset(entity_id), client.catalogue(entity_id)):
@@ -164,7 +162,7 @@ WRONG_DAYS = [
 
 @pytest.mark.parametrize("day", WRONG_DAYS, ids=repr)
 @pytest.mark.parametrize("field", ["start_date", "end_date"])
-async def test_a_usage_day_in_a_wrong_form_is_refused_by_name(client: Client, field: str, day: Any) -> None:
+async def test_wrong_usage_day_is_rejected(client: Client, field: str, day: Any) -> None:
     """A date, or its text YYYY-MM-DD; a datetime is none."""
     days = {"start_date": "2024-01-01", "end_date": "2024-12-31", field: day}
     with pytest.raises(
@@ -174,7 +172,7 @@ async def test_a_usage_day_in_a_wrong_form_is_refused_by_name(client: Client, fi
     assert repr(day) in str(caught.value)
 
 
-async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Client) -> None:
+async def test_reversed_usage_range_is_rejected(client: Client) -> None:
     """A range that ends before it starts is refused with both days."""
     with pytest.raises(
         SelectionError, match="end_date must not be before start_date: 2024-01-01 is before 2024-01-02"
@@ -193,9 +191,7 @@ async def test_a_usage_range_that_ends_before_it_starts_is_refused(client: Clien
         (("..", Select(), Annual()), "entity_id must be .* not '..'"),
     ],
 )
-async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(
-    client: Client, arguments: tuple[Any, ...], message: str
-) -> None:
+async def test_wrong_query_costs_no_request(client: Client, arguments: tuple[Any, ...], message: str) -> None:
     """Query, plan and stream refuse a wrong question before the catalogue is read."""
     for ask in (client.query, client.plan):
         with pytest.raises(SelectionError, match=message):
@@ -206,9 +202,7 @@ async def test_a_wrong_question_is_refused_before_the_catalogue_is_read(
 
 
 @pytest.mark.parametrize("several", [[ENTITY], (ENTITY, ENTITY), {ENTITY}])
-async def test_several_entities_where_one_is_read_are_referred_to_query_many(
-    client: Client, several: Any
-) -> None:
+async def test_multiple_entities_are_referred_to_compare(client: Client, several: Any) -> None:
     """In every method that takes an entity id."""
     for refused in (
         client.query(several, Select(), Annual()),
@@ -227,9 +221,7 @@ async def test_several_entities_where_one_is_read_are_referred_to_query_many(
 
 
 @pytest.mark.parametrize("version", ["", "Original", None, 1])
-async def test_another_value_version_is_refused_before_the_catalogue_is_read(
-    client: Client, version: Any
-) -> None:
+async def test_unknown_value_version_costs_no_request(client: Client, version: Any) -> None:
     """The error names the two there are."""
     with pytest.raises(SelectionError, match="value_version must be 'original' or 'latest_restated', not"):
         await client.query(ENTITY, Select(), Annual(), value_version=version)

@@ -53,7 +53,7 @@ async def observed(client: Client) -> Value:
     return (await cells(client, query()))["A-profit", "FY2023"]
 
 
-async def test_2_1_duration_is_0_in_bounds_and_report_periods(catalogue: Catalogue, observed: Value) -> None:
+async def test_2_1_bounds_have_no_duration(catalogue: Catalogue, observed: Value) -> None:
     """Points in time have no duration."""
     scope = catalogue.scope_groups[0].scopes[0]
     assert (scope.active_start, scope.active_end) == (Period(2023, 3, 0), Period(2024, 12, 0))
@@ -124,7 +124,7 @@ async def test_2_4_query_series_fields(client: Client) -> None:
 
 
 @each_dialect
-async def test_2_4_values_are_aligned_with_the_periods_of_their_page(client: Client) -> None:
+async def test_2_4_values_align_with_periods(client: Client) -> None:
     """One entry a period, None where there is no observation, whatever each page lists in what order."""
     async for page in client.query_pages(ENTITY, query(), page_size=2):
         for series in page.series:
@@ -135,7 +135,7 @@ async def test_2_4_values_are_aligned_with_the_periods_of_their_page(client: Cli
 
 
 @each_dialect
-async def test_2_4_next_cursor_is_none_on_the_last_page_alone(client: Client) -> None:
+async def test_2_4_last_page_has_no_cursor(client: Client) -> None:
     """Absent or null, both mean the end; a page before it always has one."""
     for pages in (
         [page.next_cursor async for page in client.catalogue_pages(ENTITY, page_size=3)],
@@ -146,7 +146,7 @@ async def test_2_4_next_cursor_is_none_on_the_last_page_alone(client: Client) ->
 
 
 @pytest.mark.parametrize("field", [*sorted(set(METADATA) - {"name"}), "periods", "series"])
-async def test_2_all_fields_of_a_page_but_the_name_are_required(field: str) -> None:
+async def test_2_page_fields_are_required(field: str) -> None:
     """A page without one is malformed, and the error names its path. A name is a text and is repaired."""
     body = query_body()
     del body[field]
@@ -156,7 +156,7 @@ async def test_2_all_fields_of_a_page_but_the_name_are_required(field: str) -> N
 
 
 @pytest.mark.parametrize("number", [True, "5", None, [1]])
-async def test_2_4_a_number_that_is_none_is_malformed_once_looked_at(number: object) -> None:
+async def test_2_4_wrong_number_is_malformed(number: object) -> None:
     """Nothing is coerced; the page itself comes, since values are decoded on demand."""
     wrong = value(1, "FY2023") | {"number": number, "value_version": "original"}
     async with wrong_service(query_body(query_series("A-sales", [wrong]))) as (client, _):
@@ -165,7 +165,7 @@ async def test_2_4_a_number_that_is_none_is_malformed_once_looked_at(number: obj
             _ = page.series[0].values
 
 
-async def test_series_are_equal_with_equal_values_only(client: Client) -> None:
+async def test_series_are_equal_by_value(client: Client) -> None:
     """Else a restatement would not be seen; the pages they come on can be keys of a dict."""
     found = [
         [page async for page in client.query_pages(ENTITY, query(value_version=version))]

@@ -9,7 +9,7 @@ from tests.contract.conftest import ENTITY, asking
 UNKNOWN = "O-" + "0" * 32
 
 
-async def test_the_request_is_a_get_without_body_or_parameters(client: Client, sandbox: Sandbox) -> None:
+async def test_request_is_a_get(client: Client, sandbox: Sandbox) -> None:
     """At /v1/entities/{entity_id}/dataset."""
     await client.dataset(ENTITY)
     (sent,) = sandbox.log
@@ -18,9 +18,7 @@ async def test_the_request_is_a_get_without_body_or_parameters(client: Client, s
 
 
 @pytest.mark.parametrize("odd", ["/../" + "a" * 28, "%2F" + "b" * 29, "?#é ☃&=+" + "c" * 24])
-async def test_path_parameter_entity_id_may_hold_any_characters(
-    client: Client, sandbox: Sandbox, odd: str
-) -> None:
+async def test_entity_id_may_have_any_characters(client: Client, sandbox: Sandbox, odd: str) -> None:
     """An id of any characters reaches the service as one part of the path, and is simply unknown there."""
     with pytest.raises(NotFoundError):
         await client.dataset(f"O-{odd}")
@@ -35,7 +33,7 @@ async def test_404_without_a_published_dataset(client: Client) -> None:
     assert (caught.value.status, caught.value.operation) == (404, "dataset")
 
 
-async def test_404_when_it_is_not_available_to_the_account(sandbox: Sandbox) -> None:
+async def test_404_for_another_account(sandbox: Sandbox) -> None:
     """Another account may not see what this one does."""
     sandbox.put_account(Account("blind", entities=()))
     async with asking(sandbox, sandbox.issue_token("blind")) as client:

@@ -25,7 +25,7 @@ async def pages_of(client: Client, **options: object) -> list[list[str]]:
     ]
 
 
-async def test_the_request_is_a_get_without_body(client: Client, sandbox: Sandbox) -> None:
+async def test_request_is_get_without_body(client: Client, sandbox: Sandbox) -> None:
     """At /v1/entities/{entity_id}/dataset/catalogue."""
     await pages_of(client)
     (sent,) = sandbox.log
@@ -39,9 +39,7 @@ async def test_parameter_limit_is_100_unless_given(client: Client, sandbox: Sand
     assert {sent.params["limit"] for sent in sandbox.log if sent.operation == "catalogue"} == {"100"}
 
 
-async def test_parameter_cursor_is_the_next_cursor_of_the_page_before(
-    client: Client, sandbox: Sandbox
-) -> None:
+async def test_cursor_is_that_of_last_page(client: Client, sandbox: Sandbox) -> None:
     """The cursor is sent as it came; the first page has none."""
     given = [page.next_cursor async for page in client.catalogue_pages(ENTITY, page_size=3)]
     assert [sent.params.get("cursor") for sent in sandbox.log] == [None, *given[:-1]]
@@ -49,7 +47,7 @@ async def test_parameter_cursor_is_the_next_cursor_of_the_page_before(
 
 @each_dialect
 @pytest.mark.parametrize("size", [1, 2, 100])
-async def test_rule_1_pages_count_series_and_split_groups(client: Client, size: int) -> None:
+async def test_rule_1_pages_split_groups(client: Client, size: int) -> None:
     """A group goes on where the page before ended; no series is lost or doubled."""
     pages = await pages_of(client, page_size=size)
     assert [series_id for page in pages for series_id in page] == list(SERIES)
@@ -57,7 +55,7 @@ async def test_rule_1_pages_count_series_and_split_groups(client: Client, size: 
 
 
 @each_dialect
-async def test_rule_2_the_pin_is_kept_until_the_cursor_is_absent(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_2_pin_lasts_to_last_page(client: Client, sandbox: Sandbox) -> None:
     """Nothing is asked after the last page."""
     await pages_of(client, expected_dataset_id=FIRST, page_size=2)
     assert {sent.params["expected_dataset_id"] for sent in sandbox.log} == {FIRST}
@@ -65,9 +63,7 @@ async def test_rule_2_the_pin_is_kept_until_the_cursor_is_absent(client: Client,
     assert {sent.status for sent in sandbox.log} == {200}
 
 
-async def test_rule_2_a_whole_read_is_pinned_if_it_has_begun_with_the_metadata(
-    client: Client, sandbox: Sandbox
-) -> None:
+async def test_rule_2_read_after_metadata_is_pinned(client: Client, sandbox: Sandbox) -> None:
     """The first read is not: its pages say which publication they are of, and rule 2 adds no pin."""
     await client.catalogue(ENTITY)
     sandbox.publish(LATER)
@@ -79,14 +75,14 @@ async def test_rule_2_a_whole_read_is_pinned_if_it_has_begun_with_the_metadata(
     ]
 
 
-async def test_rule_3_a_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_3_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
     """A restarted read has nothing left of the publication before."""
     sandbox.inject(Switch(operation="catalogue", nth=1, publication=LATER))
     assert (await client.catalogue(ENTITY)).dataset_id == SECOND
 
 
 @each_dialect
-async def test_rule_4_what_is_kept_of_a_series_finds_it_again(client: Client) -> None:
+async def test_rule_4_series_is_found_again(client: Client) -> None:
     """Metric, reporting group and complete scope path make up the query of one series."""
     catalogue = await client.catalogue(ENTITY)
     for series in catalogue.select(Select(scope_combinations=EMEA)):

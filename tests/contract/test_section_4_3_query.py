@@ -100,7 +100,7 @@ async def test_body_limit_is_100_unless_given(client: Client, sandbox: Sandbox) 
 @each_dialect
 @pytest.mark.parametrize("prefetch", [False, True])
 @pytest.mark.parametrize("size", [1, 3, 7])
-async def test_body_limit_changes_pages_and_not_the_result(client: Client, size: int, prefetch: bool) -> None:
+async def test_limit_does_not_change_result(client: Client, size: int, prefetch: bool) -> None:
     """The page size changes the pages and not the result, with and without prefetch."""
     assert await numbers(client, query(), page_size=size, prefetch=prefetch) == meant(query())
 
@@ -119,7 +119,7 @@ async def test_mode_exact_selects_exactly_those_periods(client: Client, labels: 
 @pytest.mark.parametrize(
     "bounds", [((2023, 6), (2023, 6)), ((2023, 4), (2024, 3)), ((2024, 12), (2030, 1)), ((1, 1), (2, 1))]
 )
-async def test_mode_fiscal_range_includes_both_ends_and_every_duration(client: Client, bounds: Any) -> None:
+async def test_mode_fiscal_range_includes_both_ends(client: Client, bounds: Any) -> None:
     """All observations whose fiscal ends lie between."""
     asked = query(periods=FiscalRange(*bounds))
     assert await numbers(client, asked) == meant(asked)
@@ -128,7 +128,7 @@ async def test_mode_fiscal_range_includes_both_ends_and_every_duration(client: C
 @each_dialect
 @pytest.mark.parametrize("months", [1, 6, 7, 12, 13, 24, 600])
 @pytest.mark.parametrize("groups", [None, ["quarterly"]])
-async def test_mode_trailing_ends_at_the_latest_period_of_the_matching_series(
+async def test_mode_trailing_ends_at_latest_period(
     client: Client, months: int, groups: list[str] | None
 ) -> None:
     """A trailing window ends at the latest period of the matching series, so other series have another."""
@@ -151,7 +151,7 @@ async def test_mode_trailing_ends_at_the_latest_period_of_the_matching_series(
         (Trailing(18), {"mode": "trailing", "months": 18}),
     ],
 )
-async def test_period_selection_is_sent_by_its_mode(
+async def test_period_selection_is_sent_by_mode(
     client: Client, sandbox: Sandbox, periods: Any, sent: dict[str, Any]
 ) -> None:
     """Each period selection is sent with the fields of its mode and no others."""
@@ -161,7 +161,7 @@ async def test_period_selection_is_sent_by_its_mode(
 @each_dialect
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-async def test_rule_1_the_result_is_what_matches(client: Client, data: st.DataObject) -> None:
+async def test_rule_1_result_is_what_matches(client: Client, data: st.DataObject) -> None:
     """Any selection gives the values that the dataset holds for it, groups kept apart."""
     asked = Query(
         data.draw(st.lists(st.sampled_from(METRICS), min_size=1, unique=True)),
@@ -179,7 +179,7 @@ async def test_rule_1_the_result_is_what_matches(client: Client, data: st.DataOb
     assert await numbers(client, asked, page_size=data.draw(st.integers(1, 8))) == meant(asked)
 
 
-async def test_rule_3_another_page_is_the_same_body_with_the_cursor(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_3_next_page_adds_cursor(client: Client, sandbox: Sandbox) -> None:
     """Selections and pin unchanged; nothing is asked after the last page."""
     asked = query(expected_dataset_id=FIRST, reporting_group_ids="quarterly", periods=Trailing(24))
     given = [page.next_cursor async for page in client.query_pages(ENTITY, asked, page_size=2)]
@@ -198,14 +198,14 @@ async def test_rule_3_another_page_is_the_same_body_with_the_cursor(client: Clie
         query(metric_ids="staff", periods=Trailing(12)),
     ],
 )
-async def test_rule_4_a_selection_that_matches_nothing_is_no_error(client: Client, asked: Query) -> None:
+async def test_rule_4_no_match_is_no_error(client: Client, asked: Query) -> None:
     """No series, or series without values."""
     assert await numbers(client, asked) == {}
 
 
 @each_dialect
 @pytest.mark.parametrize("asked", [Exact("FY2023"), Exact(["FY2023", "FY2024"]), EVERYTHING, Trailing(12)])
-async def test_rule_4_a_dataset_without_periods_is_no_error(dialect: Dialect, asked: Any) -> None:
+async def test_rule_4_no_periods_is_no_error(dialect: Dialect, asked: Any) -> None:
     """A dataset without periods has its series, and no values whatever is asked."""
     empty = evolve(PUBLICATION, periods=(), values={})
     async with Sandbox(empty, dialect=dialect) as sandbox, asking(sandbox) as client:
@@ -220,7 +220,7 @@ async def test_rule_4_a_dataset_without_periods_is_no_error(dialect: Dialect, as
         ({"scope_combinations": [TOTAL, "company=nonsense"]}, "nonsense"),
     ],
 )
-async def test_rule_5_what_is_unknown_is_validation_failed(
+async def test_rule_5_unknown_is_validation_failed(
     client: Client, fields: dict[str, Any], place: str
 ) -> None:
     """400, and the service's text, which names it, is in the error."""
@@ -231,7 +231,7 @@ async def test_rule_5_what_is_unknown_is_validation_failed(
 
 
 @each_dialect
-async def test_rule_6_a_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_6_whole_read_starts_over(client: Client, sandbox: Sandbox) -> None:
     """A kept catalogue has become stale; the answer is of the new publication alone."""
     await client.catalogue(ENTITY)
     sandbox.publish(LATER)
@@ -252,7 +252,7 @@ async def test_a_path_may_have_no_entries() -> None:
     assert alone.to_polars()["scope_path"].to_list() == [""]
 
 
-async def test_an_empty_metric_or_group_id_is_an_id_like_any_other() -> None:
+async def test_empty_id_is_an_id() -> None:
     """The spec bounds no id from below; such a series is asked for alone, and with all others."""
     annual, quarterly = deepcopy(PUBLICATION.groups)
     annual["reporting_group_id"] = ""

@@ -12,7 +12,7 @@ from tests import examples
 from tests.contract.conftest import asking
 
 
-async def test_the_request_is_a_get_of_both_days(client: Client, sandbox: Sandbox) -> None:
+async def test_request_is_get_of_both_days(client: Client, sandbox: Sandbox) -> None:
     """At /v1/usage, the days written YYYY-MM-DD."""
     await client.usage(date(2024, 1, 5), "2024-02-01")
     (sent,) = sandbox.log
@@ -27,7 +27,7 @@ async def test_permission_by_its_full_identifier(sandbox: Sandbox) -> None:
         assert len(await client.usage("2024-01-01", "2024-01-02")) == 1
 
 
-async def test_start_date_and_end_date_are_included(client: Client) -> None:
+async def test_both_dates_are_included(client: Client) -> None:
     """The body lists each day of the range, as the sandbox words it."""
     (window,) = await client.usage("2024-02-28", date(2024, 3, 1))
     assert (window.start_date, window.end_date) == (date(2024, 2, 28), date(2024, 3, 1))
@@ -37,9 +37,7 @@ async def test_start_date_and_end_date_are_included(client: Client) -> None:
 @pytest.mark.parametrize(
     ("days", "requests"), [(1, 1), (91, 1), (92, 1), (93, 2), (184, 2), (185, 3), (730, 8)]
 )
-async def test_a_range_of_more_than_92_days_is_cut(
-    client: Client, sandbox: Sandbox, days: int, requests: int
-) -> None:
+async def test_long_range_is_cut(client: Client, sandbox: Sandbox, days: int, requests: int) -> None:
     """Into as few windows as the cap allows; the service refuses none of them."""
     start = date(2023, 1, 1)
     windows = await client.usage(start, start + timedelta(days=days - 1))
@@ -49,7 +47,7 @@ async def test_a_range_of_more_than_92_days_is_cut(
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(start=st.dates(date(2000, 1, 1), date(2030, 1, 1)), days=st.integers(0, 500))
-async def test_every_day_is_reported_exactly_once_in_order(client: Client, start: date, days: int) -> None:
+async def test_every_day_is_reported_once(client: Client, start: date, days: int) -> None:
     """Every day is reported once and in order, whatever the range and whichever window answers first."""
     windows = await client.usage(start, start + timedelta(days=days))
     listed = [day["date"] for window in windows for day in window.body["days"]]
@@ -57,7 +55,7 @@ async def test_every_day_is_reported_exactly_once_in_order(client: Client, start
 
 
 @pytest.mark.virtual
-async def test_windows_are_read_at_the_same_time_and_come_in_order(sandbox: Sandbox) -> None:
+async def test_windows_are_read_together(sandbox: Sandbox) -> None:
     """Windows are read at the same time and come in order even if the first ones answer last."""
     sandbox.inject(*(Latency(nth=nth, seconds=10 - nth) for nth in (1, 2, 3)))
     async with asking(sandbox) as client:

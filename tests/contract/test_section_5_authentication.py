@@ -39,7 +39,7 @@ every_operation = pytest.mark.parametrize("operation", OPERATIONS)
 
 
 @every_operation
-async def test_rule_1_every_request_carries_the_bearer_token(operation: str) -> None:
+async def test_rule_1_requests_carry_bearer_token(operation: str) -> None:
     """In the header Authorization, and nowhere else."""
     async with (
         scripted(answer(body=b"{}")) as server,
@@ -54,7 +54,7 @@ async def test_rule_1_every_request_carries_the_bearer_token(operation: str) -> 
 
 
 @every_operation
-async def test_rule_2_a_token_of_no_account_gives_401(sandbox: Sandbox, operation: str) -> None:
+async def test_rule_2_unknown_token_gives_401(sandbox: Sandbox, operation: str) -> None:
     """The error names the operation, and is not tried again."""
     async with Client(sandbox.base_url, "wrong") as client:
         with pytest.raises(AuthenticationError) as caught:
@@ -64,7 +64,7 @@ async def test_rule_2_a_token_of_no_account_gives_401(sandbox: Sandbox, operatio
 
 
 @every_operation
-async def test_rule_2_a_token_not_issued_for_the_rest_api_gives_401(sandbox: Sandbox, operation: str) -> None:
+async def test_rule_2_token_of_other_audience(sandbox: Sandbox, operation: str) -> None:
     """An MCP token is none."""
     async with asking(sandbox, sandbox.issue_token(audience="mcp")) as client:
         with pytest.raises(AuthenticationError):
@@ -80,7 +80,7 @@ async def test_rule_2_a_token_not_issued_for_the_rest_api_gives_401(sandbox: San
         ("usage", "usage:read"),
     ],
 )
-async def test_rule_3_each_operation_needs_its_permission_alone(
+async def test_rule_3_operation_needs_its_permission(
     sandbox: Sandbox, operation: str, permission: str
 ) -> None:
     """A token with only the needed permission is answered, and one with all others is refused."""
@@ -93,7 +93,7 @@ async def test_rule_3_each_operation_needs_its_permission_alone(
 
 
 @every_operation
-async def test_rule_4_an_account_without_access_gives_403(sandbox: Sandbox, operation: str) -> None:
+async def test_rule_4_no_access_gives_403(sandbox: Sandbox, operation: str) -> None:
     """An account without access gets 403 whatever the token's permissions."""
     sandbox.put_account(Account("shut", access=False))
     async with asking(sandbox, sandbox.issue_token("shut")) as client:
@@ -102,7 +102,7 @@ async def test_rule_4_an_account_without_access_gives_403(sandbox: Sandbox, oper
     assert caught.value.status == 403
 
 
-async def test_rule_5_more_credentials_are_no_more_allowance(sandbox: Sandbox) -> None:
+async def test_rule_5_tokens_share_one_allowance(sandbox: Sandbox) -> None:
     """Two tokens of one account spend the same requests; another account has its own."""
     sandbox.put_account(Account("small", allowance=2))
     for _ in range(2):
@@ -115,7 +115,7 @@ async def test_rule_5_more_credentials_are_no_more_allowance(sandbox: Sandbox) -
         await client.dataset(ENTITY)
 
 
-async def test_rule_6_a_token_may_come_from_a_callable_and_is_renewed(sandbox: Sandbox) -> None:
+async def test_rule_6_callable_renews_token(sandbox: Sandbox) -> None:
     """How tokens are obtained is the caller's; one that is refused is asked for again, once."""
     tokens = ["expired", sandbox.token]
 
@@ -132,7 +132,7 @@ TOKEN = "s3cret.token-of-mine"
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 429, 500])
-async def test_the_token_is_in_no_error_even_if_the_service_echoes_it(status: int) -> None:
+async def test_echoed_token_is_in_no_error(status: int) -> None:
     """The token is in no text, field, report, traceback or pickle of an error, even if it is echoed."""
     echo = refusal(status, message=f"Bearer {TOKEN} is bad", code=TOKEN, retry_after="9999")
     async with scripted(echo) as server, Client(server.base_url, TOKEN, retry=ONCE) as client:

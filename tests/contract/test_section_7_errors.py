@@ -21,7 +21,7 @@ from tests.contract.conftest import ENTITY, SECOND, asking, query
 pytestmark = pytest.mark.virtual
 
 
-async def test_an_error_carries_code_message_and_request_id(client: Client, sandbox: Sandbox) -> None:
+async def test_error_has_code_and_request_id(client: Client, sandbox: Sandbox) -> None:
     """An error has the service's code, message and request id, the operation, and the time."""
     before = datetime.now(UTC)
     with pytest.raises(ServiceError) as caught:
@@ -36,7 +36,7 @@ async def test_an_error_carries_code_message_and_request_id(client: Client, sand
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 409, 418])
-async def test_rows_401_403_404_are_not_tried_again(sandbox: Sandbox, status: int) -> None:
+async def test_rows_4xx_are_not_retried(sandbox: Sandbox, status: int) -> None:
     """No 4xx is tried again but 429, and no 409 with an unknown code."""
     sandbox.inject(Status(status=status))
     async with asking(sandbox, retry=Retry()) as client:
@@ -47,7 +47,7 @@ async def test_rows_401_403_404_are_not_tried_again(sandbox: Sandbox, status: in
 
 
 @pytest.mark.parametrize("operation", ["catalogue", "query"])
-async def test_row_409_dataset_changed_is_not_tried_again(sandbox: Sandbox, operation: str) -> None:
+async def test_row_409_is_not_retried(sandbox: Sandbox, operation: str) -> None:
     """Fetch metadata and catalogue again, rebuild the query: that is for who knows the question."""
     async with asking(sandbox, retry=Retry()) as client:
         pages = (
@@ -62,7 +62,7 @@ async def test_row_409_dataset_changed_is_not_tried_again(sandbox: Sandbox, oper
 
 
 @pytest.mark.parametrize("seconds", [0, 1, 59])
-async def test_row_429_waits_the_seconds_of_retry_after(sandbox: Sandbox, seconds: int) -> None:
+async def test_row_429_waits_for_retry_after(sandbox: Sandbox, seconds: int) -> None:
     """After a 429 the next attempt comes when Retry-After is over, and not much later."""
     sandbox.inject(Status(nth=1, status=429, retry_after=seconds))
     async with asking(sandbox, retry=Retry()) as client:
@@ -73,7 +73,7 @@ async def test_row_429_waits_the_seconds_of_retry_after(sandbox: Sandbox, second
 
 @pytest.mark.parametrize("operation", ["dataset", "query"])
 @pytest.mark.parametrize("status", [500, 503, 504])
-async def test_rows_500_503_504_are_tried_again(sandbox: Sandbox, status: int, operation: str) -> None:
+async def test_rows_5xx_are_retried(sandbox: Sandbox, status: int, operation: str) -> None:
     """The query is a POST that reads, so it is tried again too."""
     sandbox.inject(Status(nth=[1, 2, 3], status=status))
     async with asking(sandbox, retry=Retry()) as client:
@@ -84,7 +84,7 @@ async def test_rows_500_503_504_are_tried_again(sandbox: Sandbox, status: int, o
     assert [sent.status for sent in sandbox.log] == [status] * 3 + [200]
 
 
-async def test_rows_500_503_504_lengthen_the_delay_while_failures_continue(sandbox: Sandbox) -> None:
+async def test_rows_5xx_lengthen_waits(sandbox: Sandbox) -> None:
     """Each wait is drawn from twice the span of the one before, and that is really waited."""
     sandbox.inject(Status(status=503))
     waits: dict[int, list[float]] = {}
@@ -107,7 +107,7 @@ async def test_rows_500_503_504_lengthen_the_delay_while_failures_continue(sandb
     ("status", "kind"), [(500, ServerFailureError), (429, RateLimitedError), (404, NotFoundError)]
 )
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'{"error": "text"}', b"[]"])
-async def test_an_error_without_an_error_object_is_chosen_by_its_status(
+async def test_status_decides_without_error_object(
     sandbox: Sandbox, status: int, kind: type[ServiceError], body: bytes
 ) -> None:
     """An error without an error object, as a proxy sends it, is chosen by its status."""

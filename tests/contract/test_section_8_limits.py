@@ -45,13 +45,13 @@ async def test_row_limit_is_1_to_100(client: Client, sandbox: Sandbox, size: Any
         ({"reporting_group_ids": IDS}, "reporting_group_ids must have 1 to 50 entries, not 51"),
     ],
 )
-def test_rows_of_the_query_are_refused_by_name(fields: dict[str, Any], message: str) -> None:
+def test_wrong_query_fields_are_rejected(fields: dict[str, Any], message: str) -> None:
     """Such a Query can't even be made, so no request is spent on it."""
     with pytest.raises(SelectionError, match=message):
         query(**fields)
 
 
-async def test_the_largest_query_that_is_allowed_is_taken(client: Client, sandbox: Sandbox) -> None:
+async def test_largest_query_is_accepted(client: Client, sandbox: Sandbox) -> None:
     """50 metrics, 50 paths of up to 20 entries, 50 groups: the service only finds the ids unknown."""
     paths = [[("g", f"{number}-{depth}") for depth in range(20)] for number in range(50)]
     with pytest.raises(Exception, match="400 validation_failed"):
@@ -59,7 +59,7 @@ async def test_the_largest_query_that_is_allowed_is_taken(client: Client, sandbo
     assert len(sandbox.log) == 1
 
 
-async def test_allowance_2_dataset_reads_count_and_usage_and_limits_do_not(sandbox: Sandbox) -> None:
+async def test_allowance_2_counts_dataset_reads(sandbox: Sandbox) -> None:
     """Each of the three dataset operations is one data request."""
     sandbox.put_account(Account("small", allowance=3))
     async with asking(sandbox, sandbox.issue_token("small")) as client:
@@ -78,7 +78,7 @@ def running_clock() -> Callable[[], datetime]:
 
 
 @pytest.mark.virtual
-async def test_allowance_3_and_4_a_short_wait_for_midnight_is_sat_out() -> None:
+async def test_allowance_3_waits_for_midnight() -> None:
     """The daily allowance is reset at midnight UTC; Retry-After says how long that is."""
     async with (
         Sandbox(PUBLICATION, allowance=1, clock=running_clock()) as sandbox,
@@ -91,7 +91,7 @@ async def test_allowance_3_and_4_a_short_wait_for_midnight_is_sat_out() -> None:
 
 
 @pytest.mark.virtual
-async def test_allowance_4_a_long_wait_is_an_error_at_once() -> None:
+async def test_allowance_4_long_wait_fails() -> None:
     """A wait that is too long is an error at once, which says when requests are possible again."""
     async with Sandbox(PUBLICATION, allowance=1, clock=running_clock()) as sandbox:
         async with asking(sandbox, retry=Retry(max_retry_after=20)) as client:

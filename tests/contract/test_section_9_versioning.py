@@ -18,7 +18,7 @@ from tests.contract.conftest import (
 )
 
 
-async def test_rule_1_every_path_begins_with_v1(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_1_paths_begin_with_v1(client: Client, sandbox: Sandbox) -> None:
     """Every path begins with /v1, also under a base URL with a trailing slash."""
     await client.query(ENTITY, Select(), EVERYTHING)
     await client.dataset(ENTITY)
@@ -30,7 +30,7 @@ async def test_rule_1_every_path_begins_with_v1(client: Client, sandbox: Sandbox
     assert all(sent.path.startswith("/v1/") for sent in sandbox.log)
 
 
-async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_2_pin_ends_with_publication(client: Client, sandbox: Sandbox) -> None:
     """A pinned request is refused after the next publication, which answers under its own id."""
     for current, other in [(FIRST, SECOND), (SECOND, FIRST)]:
         pages = [page async for page in client.query_pages(ENTITY, query(expected_dataset_id=current))]
@@ -41,7 +41,7 @@ async def test_rule_2_a_pin_holds_until_the_next_publication(client: Client, san
 
 
 @each_dialect
-async def test_rule_3_one_query_selects_one_of_them(client: Client) -> None:
+async def test_rule_3_query_selects_one_version(client: Client) -> None:
     """The restated value where there is one."""
     asked = query(value_version="latest_restated")
     found = await cells(client, asked)

@@ -49,14 +49,6 @@ async def read_catalogue(*bodies: Any, **options: Any) -> list[str]:
         return [series.series_id for page in pages for group in page.groups for series in group.series]
 
 
-async def test_an_empty_page_with_a_cursor_is_followed() -> None:
-    """An empty page with a cursor is followed: only the absence of a cursor is the end."""
-    assert await read_query(query_body(next_cursor="a"), query_body(next_cursor="b"), query_body(SALES)) == [
-        "A-sales"
-    ]
-    assert await read_catalogue(catalogue_body(next_cursor="a"), catalogue_body(LISTED)) == ["A-sales"]
-
-
 async def test_an_empty_cursor_ends_the_pages() -> None:
     """An empty cursor is not sent back: the page is the last one."""
     async with wrong_service(query_body(SALES, next_cursor="")) as (client, server):
@@ -71,9 +63,7 @@ async def test_an_empty_cursor_ends_the_pages() -> None:
 
 @pytest.mark.parametrize("status", [403, 404])
 @pytest.mark.parametrize("with_error_object", [False, True])
-async def test_a_page_from_in_front_of_the_service_deletes_no_cached_data(
-    status: int, with_error_object: bool
-) -> None:
+async def test_proxy_page_deletes_no_cached_data(status: int, with_error_object: bool) -> None:
     """A proxy's 403 leaves the cached catalogue readable; the service's own is raised, without a request."""
     body = b'{"error": {"code": "no_access", "message": "no"}}' if with_error_object else b"<html>no</html>"
     steps = [answer(body=json.dumps(each).encode()) for each in (catalogue_body(LISTED),)]
@@ -148,14 +138,6 @@ async def test_a_cycle_of_cursors(cursors: str, prefetch: bool) -> None:
         assert len(server.requests) == first_again + 1
 
 
-async def test_a_series_twice_on_one_page() -> None:
-    """The error names it."""
-    with pytest.raises(MalformedAnswerError, match="A-sales"):
-        await read_query(query_body(SALES, SALES))
-    with pytest.raises(MalformedAnswerError, match="'A-sales' is repeated"):
-        await read_catalogue(catalogue_body(LISTED, LISTED))
-
-
 async def test_a_series_twice_on_two_pages() -> None:
     """The error names it."""
     with pytest.raises(MalformedAnswerError, match="'A-sales' is repeated"):
@@ -172,40 +154,13 @@ async def test_a_series_twice_on_two_pages() -> None:
         {"reporting_group_ids": "quarterly"},
     ],
 )
-async def test_a_series_that_was_not_asked_for(asked: dict[str, Any]) -> None:
+async def test_unrequested_series_is_malformed(asked: dict[str, Any]) -> None:
     """A series that was not asked for, by metric, path or group, is refused (spec 4.3 rule 1)."""
     with pytest.raises(MalformedAnswerError, match=r"'A-sales' .* was not requested @ \$\.series\[0\]"):
         await read_query(query_body(SALES), **asked)
 
 
-@pytest.mark.parametrize("count", [0, 1, 3])
-async def test_values_of_another_length_than_the_periods(count: int) -> None:
-    """Known as soon as they are looked at."""
-    body = query_body(query_series("A-sales", [None] * count), periods=["FY2023", "FY2024"])
-    async with wrong_service(body) as (client, _):
-        page = await anext(client.query_pages(ENTITY, query()))
-        with pytest.raises(
-            MalformedAnswerError, match=rf"2 periods, got {count} @ \$\.series\[0\] \(A-sales\)\.values"
-        ):
-            _ = page.series[0].values
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
-async def test_a_number_that_json_has_not(number: str) -> None:
-    """No table ever holds a NaN that was sent."""
-    body = query_body(query_series("A-sales", [value(77, "FY2023") | {"value_version": "original"}]))
-    text = json.dumps(body).replace('"number": 77', f'"number": {number}')
-    async with (
-        scripted(answer(body=text.encode())) as server,
-        Client(server.base_url, "t", retry=ONCE) as client,
-    ):
-        with pytest.raises(MalformedAnswerError):
-            _ = [
-                series.values async for page in client.query_pages(ENTITY, query()) for series in page.series
-            ]
-
-
-async def test_restated_values_where_the_original_ones_were_asked_for() -> None:
+async def test_value_of_another_version_is_malformed() -> None:
     """A query selects one of the versions (9.3); a word that is not known passes."""
     labelled = [value(1, "FY2023") | {"value_version": name} for name in ("latest_restated", "of_tomorrow")]
     restated, unknown = (query_body(query_series("A-sales", [each])) for each in labelled)
@@ -216,7 +171,7 @@ async def test_restated_values_where_the_original_ones_were_asked_for() -> None:
     assert await read_query(unknown) == ["A-sales"]
 
 
-async def test_a_series_under_another_group_than_its_own() -> None:
+async def test_series_under_wrong_group() -> None:
     """The catalogue would find it under the wrong one."""
     stray = catalogue_series("A-sales", reporting_group_id="quarterly")
     with pytest.raises(

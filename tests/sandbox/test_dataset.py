@@ -128,7 +128,7 @@ def broken(change: Callable[[Document], Any]) -> BrokenDatasetError:
     return caught.value
 
 
-def test_the_documented_example_loads_with_its_defaults() -> None:
+def test_documented_example_loads() -> None:
     """The file printed in the documentation is complete; what it leaves out is filled in as documented."""
     publication = load(documented()).publications[0]
     (group,) = publication.groups
@@ -169,7 +169,7 @@ def test_the_documented_example_loads_with_its_defaults() -> None:
     assert publication.values["S-1"][1][2] is None
 
 
-def test_every_key_is_carried_into_the_wire_shapes() -> None:
+def test_every_key_is_served() -> None:
     """A document that leaves nothing out arrives unchanged, tables resolved."""
     document = full()
     dataset = load(document)
@@ -199,7 +199,7 @@ def test_every_key_is_carried_into_the_wire_shapes() -> None:
     assert restated["report_period"] == {"year": 2024, "end_month": 3, "duration_months": 0}
 
 
-def test_a_file_loads_from_a_path_a_name_bytes_and_a_mapping(tmp_path: Path) -> None:
+def test_file_loads_from_each_source(tmp_path: Path) -> None:
     """All sources, gzip'd or not, give the same dataset, whatever the file is called."""
     plain = json.dumps(full()).encode()
     (tmp_path / "plain.gz").write_bytes(plain)
@@ -218,7 +218,7 @@ def test_writing_is_the_inverse_of_reading() -> None:
         assert dump(dataset) == dump(load(document))
 
 
-def test_a_value_can_exist_only_restated_or_be_withdrawn() -> None:
+def test_value_of_one_version() -> None:
     """A null in place of either value says which version has none, and is written back as it came."""
     document = documented()
     rows = [[0, None, 1150], [1, 1300, None]]
@@ -391,7 +391,7 @@ BROKEN: dict[str, tuple[Callable[[Document], Any], str, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_broken_document_is_refused_at_its_place(case: str) -> None:
+def test_broken_document_is_rejected_at_place(case: str) -> None:
     """Every rule, broken once, is reported with its JSON place and the value or key at fault."""
     change, place, words = BROKEN[case]
     error = broken(change)
@@ -414,7 +414,7 @@ def test_a_broken_document_is_refused_at_its_place(case: str) -> None:
         (gzip.compress(b"{}" * 50, mtime=0)[:12] + b"\xff" * 20, "is a broken gzip stream"),
     ],
 )
-def test_content_that_is_no_json_object_is_refused(content: bytes, words: str) -> None:
+def test_content_without_json_is_rejected(content: bytes, words: str) -> None:
     """Broken JSON, broken gzip and NaN are one clear error, without the lower library's one."""
     with pytest.raises(BrokenDatasetError) as caught:
         load(content)
@@ -423,7 +423,7 @@ def test_content_that_is_no_json_object_is_refused(content: bytes, words: str) -
     assert caught.value.__context__ is None
 
 
-def test_a_file_that_inflates_beyond_all_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inflating_file_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small gzip file can inflate to gigabytes: no more than the bound is inflated, of all members."""
     small = gzip.compress(json.dumps(documented()).encode())
     bomb = gzip.compress(b" " * (1 << 20)) * 3 + small
@@ -438,7 +438,7 @@ def test_a_file_that_inflates_beyond_all_bounds_is_refused(monkeypatch: pytest.M
     assert inflated == [(3 << 20) + 1]
 
 
-def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+def test_unreadable_file_is_rejected_by_name(tmp_path: Path) -> None:
     """A missing file, a folder, an impossible name and a wrong type: the error begins with what was given."""
     for path in (tmp_path / "missing.json", tmp_path, "a\0b"):
         with pytest.raises(BrokenDatasetError, match="cannot be read") as caught:
@@ -448,7 +448,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
         load(["a.json", "b.json"])  # type: ignore[arg-type]
 
 
-def test_the_error_is_a_value_error_that_pickles() -> None:
+def test_error_is_value_error_that_pickles() -> None:
     """A BrokenDatasetError survives a process boundary with its fields and its text."""
     error = broken(_set(_top, "format", "x"))
     again = pickle.loads(pickle.dumps(error))
@@ -478,7 +478,7 @@ def test_the_error_is_a_value_error_that_pickles() -> None:
         (12.5, ";;;", ""),
     ],
 )
-def test_a_number_is_shown_by_its_pattern(number: float, pattern: str, text: str) -> None:
+def test_number_is_shown_by_pattern(number: float, pattern: str, text: str) -> None:
     """The patterns of real datasets, and the plain number for any other."""
     assert format_number(number, pattern) == text
 

@@ -72,7 +72,7 @@ def years(company: int, name: str) -> dict[int, float]:
     return {year: number for (year, _, _), number in numbers(company, name).items()}
 
 
-def test_three_companies_with_some_hundred_series_each() -> None:
+def test_demo_has_three_companies() -> None:
     """What a newcomer finds: three names, one with two publications, many years, segments and products."""
     assert [dataset.name for dataset in datasets()] == ["Apple", "NVIDIA", "Alphabet"]
     assert [len(dataset.publications) for dataset in datasets()] == [1, 2, 1]
@@ -88,7 +88,7 @@ def test_three_companies_with_some_hundred_series_each() -> None:
 
 
 @pytest.mark.parametrize(("company", "name"), REPORTED, ids=lambda part: str(part))
-def test_the_figures_are_those_of_the_annual_reports(company: int, name: str) -> None:
+def test_figures_are_those_of_annual_reports(company: int, name: str) -> None:
     """Sample figures, copied here from the printed reports, to the million."""
     found = years(company, name)
     wanted = REPORTED[company, name]
@@ -97,7 +97,7 @@ def test_the_figures_are_those_of_the_annual_reports(company: int, name: str) ->
 
 @pytest.mark.parametrize("company", range(3))
 @pytest.mark.parametrize("metric", ["Revenue", "NetIncome", "OperatingIncome"])
-def test_the_quarters_add_up_to_the_year(company: int, metric: str) -> None:
+def test_quarters_add_up_to_year(company: int, metric: str) -> None:
     """Four quarters, reported or derived, are the fiscal year, but for what was restated within it."""
     quarters = numbers(company, f"{metric}/quarterly")
     sums = {
@@ -111,7 +111,7 @@ def test_the_quarters_add_up_to_the_year(company: int, metric: str) -> None:
     assert len(close) >= len(sums) - 2
 
 
-def test_a_stock_split_is_seen_in_both_versions() -> None:
+def test_stock_split_is_in_both_versions() -> None:
     """Apple's 2013 earnings per share: 40.03 dollars as filed, 5.72 after the split of seven for one."""
     publication = current(APPLE)
     rows = {publication.periods[row[0]]: row for row in publication.values[demo_id("EPS/annual", APPLE)]}
@@ -131,7 +131,7 @@ def test_the_second_publication_only_adds() -> None:
         assert {before.periods[i]: value["number"] for i, value, _ in rows}.items() <= later.items()
 
 
-def test_every_series_says_its_unit_and_its_values_say_their_source() -> None:
+def test_series_have_units_and_sources() -> None:
     """The unit ends the description; every value names a filing, two where it is a difference."""
     for company in range(3):
         publication = current(company)

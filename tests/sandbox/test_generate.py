@@ -21,7 +21,7 @@ from tests.generate import generate, generate_table
     st.none() | st.integers(1, 150),
     st.none() | st.floats(0, 1),
 )
-def test_any_generated_dataset_is_a_valid_file(
+def test_any_generated_dataset_is_valid_file(
     seed: int, series: int, publications: int, periods: int | None, fill: float | None
 ) -> None:
     """Whatever is asked for survives the loader's checks unchanged and has the size asked for."""
@@ -32,7 +32,7 @@ def test_any_generated_dataset_is_a_valid_file(
     assert len(dataset.publications[-1].periods) <= (periods or 19)
 
 
-def test_the_same_arguments_give_the_same_dataset_and_other_seeds_another() -> None:
+def test_seed_decides_the_dataset() -> None:
     """Tests and benchmarks may rely on a seed; names and ids differ between seeds."""
     first, again, other = generate(7, series=50), generate(7, series=50), generate(8, series=50)
     assert dump(first) == dump(again)
@@ -78,7 +78,7 @@ def test_it_holds_the_rare_cases() -> None:
     assert 0 in numbers
 
 
-def test_the_dense_shape_is_as_full_as_asked_for() -> None:
+def test_dense_shape_is_filled() -> None:
     """What the benchmarks ask for: 100 series, 120 periods, 60 % filled."""
     publication = generate(1, series=100, periods=120, fill=0.6).publications[-1]
     assert len(publication.periods) == 120
@@ -88,7 +88,7 @@ def test_the_dense_shape_is_as_full_as_asked_for() -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 3])
 @pytest.mark.parametrize(("density", "blocks"), [(1.0, 1), (0.5, 1), (1.0, 4), (0.8, 3)])
-def test_a_table_has_the_cells_that_were_asked_for(density: float, blocks: int, groups: int) -> None:
+def test_table_has_requested_cells(density: float, blocks: int, groups: int) -> None:
     """Dense, half-dense and in blocks, in one to three groups, each with separate cells."""
     dataset = generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
     assert load(dump(dataset)) == dataset

@@ -19,7 +19,7 @@ def test_an_entity_without_publication_is_404(desk: Desk, entity_id: str) -> Non
     assert (status, body["error"]["code"]) == (404, "not_found")
 
 
-def test_a_refusal_carries_code_message_and_request_id(desk: Desk) -> None:
+def test_rejection_has_code_and_request_id(desk: Desk) -> None:
     """Spec 7: these three fields, in an error object."""
     _, body = desk.dataset("unknown")
     assert set(body) == {"error"}
@@ -27,7 +27,7 @@ def test_a_refusal_carries_code_message_and_request_id(desk: Desk) -> None:
     assert body["error"]["request_id"] == "req-1"
 
 
-def test_limits_want_no_permission_and_tell_nothing_of_the_requests_left(desk: Desk) -> None:
+def test_limits_need_no_permission(desk: Desk) -> None:
     """Spec 4.5: credits and research runs."""
     desk.token = desk.issue("other", "main", "nothing")
     status, body = desk.get("/v1/limits")
@@ -35,14 +35,14 @@ def test_limits_want_no_permission_and_tell_nothing_of_the_requests_left(desk: D
     assert set(body) == {"account", "credits", "research_runs"}
 
 
-def test_an_entity_outside_the_account_is_404(desk: Desk) -> None:
+def test_entity_outside_account_is_404(desk: Desk) -> None:
     """Spec 7: unavailable to the account looks like missing."""
     desk.account(Account("narrow", entities=("O-" + "2" * 32,)))
     desk.token = desk.issue("other", "narrow")
     assert desk.dataset()[0] == 404
 
 
-def test_an_encoded_slash_does_not_part_a_path(desk: Desk) -> None:
+def test_encoded_slash_does_not_part_path(desk: Desk) -> None:
     """An encoded slash belongs to the path segment that it is in."""
     assert desk.reply("GET", "/v1%2Fusage").status == 404
     assert desk.reply("GET", DATASET.replace("/dataset", "%2Fdataset")).status == 404
@@ -59,9 +59,7 @@ def test_other_paths_are_404(desk: Desk, path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "allowed"), [("POST", DATASET, "GET"), ("GET", f"{DATASET}/query", "POST")]
 )
-def test_another_method_is_405_and_names_the_right_one(
-    desk: Desk, method: str, path: str, allowed: str
-) -> None:
+def test_another_method_is_405(desk: Desk, method: str, path: str, allowed: str) -> None:
     """Another method gets 405 and the right one in Allow, which the spec does not show."""
     reply = desk.reply(method, path)
     assert (reply.status, reply.headers["Allow"]) == (405, allowed)
@@ -72,7 +70,7 @@ def test_a_body_too_large_is_413(desk: Desk) -> None:
     assert desk.reply("POST", f"{DATASET}/query", body=None).status == 413
 
 
-def test_what_counts_is_a_read_that_was_answered(desk: Desk) -> None:
+def test_answered_reads_count(desk: Desk) -> None:
     """Each read of data, also one that got 400, 404 or 409; no other answer, path or operation."""
     desk.dataset(), desk.catalogue(), desk.query()
     desk.query(limit=0), desk.dataset("unknown"), desk.catalogue(expected_dataset_id=SECOND)
@@ -92,7 +90,7 @@ def test_what_counts_is_a_read_that_was_answered(desk: Desk) -> None:
     assert (today["data_requests"], today["operations"]) == (6, {"dataset": 2, "catalogue": 2, "query": 2})
 
 
-def test_the_allowance_is_reset_at_midnight_utc(desk: Desk) -> None:
+def test_allowance_is_reset_at_midnight_utc(desk: Desk) -> None:
     """Spec 8.3, 8.4: Retry-After leads just there."""
     desk.account(Account("main", allowance=1))
     desk.now = datetime(2026, 3, 2, 1, 30, tzinfo=UTC).astimezone(None) - timedelta(hours=2)
@@ -105,7 +103,7 @@ def test_the_allowance_is_reset_at_midnight_utc(desk: Desk) -> None:
     assert desk.dataset()[0] == 200
 
 
-def test_the_rate_admits_a_burst_and_then_one_by_one(desk: Desk) -> None:
+def test_rate_admits_a_burst(desk: Desk) -> None:
     """A limit of our own: two a second, three at once."""
     desk.account(Account("main", rate=2, burst=3))
     assert [desk.dataset()[0] for _ in range(4)] == [200, 200, 200, 429]
@@ -117,14 +115,14 @@ def test_the_rate_admits_a_burst_and_then_one_by_one(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"allowance": -1}, {"rate": 0}, {"burst": 0}])
-def test_a_wrong_account_is_refused_when_it_is_made(wrong: dict[str, int]) -> None:
+def test_wrong_account_is_rejected(wrong: dict[str, int]) -> None:
     """A wrong account is refused by the name of the field when it is made."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Account("main", **wrong)
 
 
 @pytest.mark.parametrize(("method", "path"), [*READS, ("GET", "/v1/usage"), ("GET", "/v1/limits")])
-def test_an_account_without_access_is_403_everywhere(desk: Desk, method: str, path: str) -> None:
+def test_account_without_access_is_403_everywhere(desk: Desk, method: str, path: str) -> None:
     """Spec 5.4, whatever its tokens carry."""
     desk.account(Account("shut", access=False))
     desk.token = desk.issue("other", "shut")

@@ -42,7 +42,7 @@ async def refused(
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "deflate", "zstd", "none"])
-async def test_a_content_coding_is_refused_by_its_header(
+async def test_content_coding_is_rejected_by_header(
     sandbox: Sandbox, session: aiohttp.ClientSession, coding: str
 ) -> None:
     """Bodies are read as they come, whether or not the server could undo the coding."""
@@ -62,7 +62,7 @@ async def test_nesting_of_any_depth_is_refused(sandbox: Sandbox, session: aiohtt
 
 
 @pytest.mark.parametrize("expect", ["100-continue", "100-Continue"])
-async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it(sandbox: Sandbox, expect: str) -> None:
+async def test_expect_continue_is_answered(sandbox: Sandbox, expect: str) -> None:
     """The interim answer comes before the body does, the final one after it, on one connection."""
     host, port = sandbox.base_url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))

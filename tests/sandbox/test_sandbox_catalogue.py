@@ -17,7 +17,7 @@ def _ids(page: dict[str, Any]) -> list[tuple[str, list[str]]]:
     ]
 
 
-def test_a_catalogue_holds_everything_the_dataset_does(desk: Desk) -> None:
+def test_catalogue_holds_everything_dataset_does(desk: Desk) -> None:
     """Spec 2.3: metadata, periods, scope groups and groups with complete series, and no cursor."""
     status, page = desk.catalogue()
     assert status == 200
@@ -29,7 +29,7 @@ def test_a_catalogue_holds_everything_the_dataset_does(desk: Desk) -> None:
     assert "next_cursor" not in page
 
 
-def test_a_last_page_that_is_full_has_no_cursor(desk: Desk) -> None:
+def test_full_last_page_has_no_cursor(desk: Desk) -> None:
     """Spec 2.3: absent when there are no further pages."""
     assert "next_cursor" not in desk.catalogue(limit=5)[1]
     assert "next_cursor" in desk.catalogue(limit=4)[1]
@@ -43,7 +43,7 @@ def test_the_default_page_has_25_series(publication: Publication) -> None:
     desk.store.close()
 
 
-def test_a_cursor_of_the_old_publication_is_409_with_or_without_a_pin(desk: Desk, later: Publication) -> None:
+def test_old_cursor_is_409(desk: Desk, later: Publication) -> None:
     """Spec 7: the publication changed while the client was reading."""
     cursor = desk.catalogue(limit=2)[1]["next_cursor"]
     desk.store.publish(later)
@@ -71,14 +71,14 @@ def test_a_cursor_of_the_old_publication_is_409_with_or_without_a_pin(desk: Desk
         ("page", "2"),
     ],
 )
-def test_a_wrong_parameter_is_400_and_named(desk: Desk, field: str, text: str) -> None:
+def test_wrong_parameter_is_400_and_named(desk: Desk, field: str, text: str) -> None:
     """Spec 4.2, 8; a parameter that is not in spec is wrong too."""
     status, body = desk.catalogue(**{field: text})
     assert (status, body["error"]["code"]) == (400, "validation_failed")
     assert [issue["field"] for issue in body["error"]["issues"]] == [field]
 
 
-def test_a_cursor_of_a_query_does_not_fit_the_catalogue(desk: Desk) -> None:
+def test_query_cursor_does_not_fit_catalogue(desk: Desk) -> None:
     """A cursor is bound to what it was made for."""
     cursor = desk.query(scope_combinations=[CLOUD[:1]], limit=1)[1]["next_cursor"]
     status, body = desk.catalogue(cursor=cursor)

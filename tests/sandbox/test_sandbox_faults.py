@@ -27,7 +27,7 @@ from .conftest import FIRST, SECOND, Caller
 
 
 @pytest.mark.virtual
-async def test_latency_and_slow_bodies_take_virtual_time(sandbox: Sandbox, caller: Caller) -> None:
+async def test_latency_takes_virtual_time(sandbox: Sandbox, caller: Caller) -> None:
     """The answer is still right."""
     started = asyncio.get_running_loop().time()
     sandbox.inject(Latency(seconds=1000), Slow(seconds=500))
@@ -46,7 +46,7 @@ async def test_a_status_replaces_the_nth_answer(sandbox: Sandbox, caller: Caller
     assert sum(count for *_, count in sandbox._store.counts("sandbox", today, today)) == 4
 
 
-async def test_a_429_can_be_had_with_any_retry_after(sandbox: Sandbox, caller: Caller) -> None:
+async def test_429_with_any_retry_after(sandbox: Sandbox, caller: Caller) -> None:
     """Seconds or a date, and a code."""
     sandbox.inject(Status(status=429, retry_after=7, code="busy"))
     headers = {"Authorization": f"Bearer {sandbox.token}"}
@@ -57,7 +57,7 @@ async def test_a_429_can_be_had_with_any_retry_after(sandbox: Sandbox, caller: C
     assert await caller.statuses(1) == [200]
 
 
-async def test_a_share_of_all_requests_meets_a_fault_by_its_seed(sandbox: Sandbox, caller: Caller) -> None:
+async def test_seed_decides_share_of_faults(sandbox: Sandbox, caller: Caller) -> None:
     """The same requests for the same seed."""
     runs = []
     for seed in (1, 1, 2):
@@ -68,7 +68,7 @@ async def test_a_share_of_all_requests_meets_a_fault_by_its_seed(sandbox: Sandbo
     assert 10 < runs[0].count(500) < 30
 
 
-async def test_a_publication_can_be_switched_at_a_request(
+async def test_publication_can_be_switched_at_request(
     sandbox: Sandbox, caller: Caller, later: Publication
 ) -> None:
     """The nth request is the first to see it."""
@@ -77,7 +77,7 @@ async def test_a_publication_can_be_switched_at_a_request(
     assert got == [FIRST, SECOND, SECOND]
 
 
-async def test_other_content_under_the_same_id_is_an_answer_that_says_so(
+async def test_switch_to_other_content_is_500(
     sandbox: Sandbox, caller: Caller, publication: Publication, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Other content under a known id is logged and refused, and what was served before is served on."""
@@ -102,7 +102,7 @@ async def test_other_content_under_the_same_id_is_an_answer_that_says_so(
         (Truncate(after=0.5), aiohttp.ClientPayloadError),
     ],
 )
-async def test_a_connection_can_end_before_or_within_the_body(
+async def test_connection_ends_before_body(
     sandbox: Sandbox, caller: Caller, fault: Fault, error: type[Exception]
 ) -> None:
     """The request was answered, and is in the log."""
@@ -144,7 +144,7 @@ async def test_closing_cuts_off_whoever_waits(
         *((Slow, {"seconds": seconds}) for seconds in (0, None)),
     ],
 )
-def test_a_wrong_fault_is_refused_when_it_is_made(kind: type[Fault], wrong: dict[str, Any]) -> None:
+def test_wrong_fault_is_rejected(kind: type[Fault], wrong: dict[str, Any]) -> None:
     """A wrong fault is refused by field, value and what would be right, rather than meet nothing."""
     ((name, value),) = wrong.items()
     with pytest.raises((ValueError, TypeError)) as caught:

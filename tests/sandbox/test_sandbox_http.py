@@ -33,7 +33,7 @@ async def sent(sandbox: Sandbox, message: str, *, headers: str = "") -> tuple[in
 
 @pytest.mark.parametrize("authority", ["127.0.0.1", "service.example:80", "user@service.example"])
 @pytest.mark.parametrize("scheme", ["http", "https", "HTTP"])
-async def test_a_target_may_be_in_absolute_form(sandbox: Sandbox, scheme: str, authority: str) -> None:
+async def test_target_may_be_in_absolute_form(sandbox: Sandbox, scheme: str, authority: str) -> None:
     """RFC 9112, section 3.2.2: a server must accept it, though only proxies are sent it."""
     status, _, body = await sent(sandbox, f"GET {scheme}://{authority}{DATASET} HTTP/1.1\r\n\r\n")
     assert (status, body["dataset_id"]) == (200, FIRST)
@@ -69,7 +69,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-async def test_a_malformed_message_gets_an_error_object(
+async def test_malformed_message_gets_error_object(
     sandbox: Sandbox, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Spec 7: an error response contains an error object, whatever was wrong; and the token is not in it."""
@@ -84,9 +84,7 @@ async def test_a_malformed_message_gets_an_error_object(
     assert (await sent(sandbox, f"GET {DATASET} HTTP/1.1\r\n\r\n"))[0] == 200
 
 
-async def test_a_failure_of_the_sandbox_itself_gets_an_error_object(
-    sandbox: Sandbox, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_own_failure_is_an_error_object(sandbox: Sandbox, caplog: pytest.LogCaptureFixture) -> None:
     """Spec 7: a fault in the program is a 500 in JSON as well; the log has its traceback."""
     sandbox._store.close()
     status, headers, body = await sent(sandbox, f"GET {DATASET} HTTP/1.1\r\n\r\n")

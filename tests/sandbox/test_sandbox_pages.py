@@ -45,14 +45,14 @@ def ids(page: dict[str, Any]) -> list[str]:
     return [series["series_id"] for series in page["series"]]
 
 
-def test_the_cursor_leads_through_every_series_once(desk: Desk) -> None:
+def test_cursor_leads_through_every_series_once(desk: Desk) -> None:
     """Spec 4.3 rule 3: in catalogue order, absent on the last page."""
     got = list(pages(desk, limit=2))
     assert [ids(page) for page in got] == [["A-sales", "A-profit"], ["A-empty", "Q-sales"], ["Q-cloud"]]
     assert "next_cursor" not in got[-1]
 
 
-def test_trailing_has_one_window_on_every_page(desk: Desk) -> None:
+def test_trailing_window_spans_pages(desk: Desk) -> None:
     """Spec 4.3: anchored by the matching series, not by those of the page."""
     got = list(pages(desk, limit=1, periods={"mode": "trailing", "months": 10}))
     assert numbers(got[3]) == {"Q-sales": {(2024, 3, 3): 25, (2024, 6, 6): 55}}
@@ -68,7 +68,7 @@ def test_trailing_has_one_window_on_every_page(desk: Desk) -> None:
         {"value_version": "latest_restated"},
     ],
 )
-def test_a_cursor_with_another_selection_is_400(desk: Desk, changed: dict[str, Any]) -> None:
+def test_cursor_with_another_selection_is_400(desk: Desk, changed: dict[str, Any]) -> None:
     """Spec 4.3 rule 3: selections stay unchanged."""
     cursor = next(pages(desk, limit=2))["next_cursor"]
     status, body = desk.query(**{**ALL, **changed}, limit=2, cursor=cursor)
@@ -76,7 +76,7 @@ def test_a_cursor_with_another_selection_is_400(desk: Desk, changed: dict[str, A
     assert [issue["field"] for issue in body["error"]["issues"]] == ["cursor"]
 
 
-def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
+def test_altered_cursor_is_400(desk: Desk) -> None:
     """A cursor is sealed, so any other text is refused."""
     cursor = next(pages(desk, limit=2))["next_cursor"]
     for at, char in product(range(len(cursor)), "A+"):
@@ -86,7 +86,7 @@ def test_a_cursor_that_was_tampered_with_is_400(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("pin", [None, SECOND])
-def test_a_cursor_of_another_entity_is_400(desk: Desk, later: Publication, pin: str | None) -> None:
+def test_cursor_of_another_entity_is_400(desk: Desk, later: Publication, pin: str | None) -> None:
     """Nothing has changed, so reading again would not help: the request is wrong."""
     other = evolve(later, entity_id="O-" + "2" * 32)
     desk.store.publish(other)
@@ -125,7 +125,7 @@ def test_which_periods_a_page_lists(desk: Desk, choice: Any, listed: Any) -> Non
     ]
 
 
-def test_series_without_observations_can_be_left_out(desk: Desk) -> None:
+def test_empty_series_can_be_omitted(desk: Desk) -> None:
     """With series left out, pages count only those with a value in the selected periods."""
     desk.dialect = Dialect(empty_series=False)
     assert [ids(page) for page in pages(desk, limit=3)] == [["A-sales", "A-profit", "Q-sales"], ["Q-cloud"]]
@@ -134,7 +134,7 @@ def test_series_without_observations_can_be_left_out(desk: Desk) -> None:
 
 @pytest.mark.parametrize("ids_first", [False, True])
 @pytest.mark.parametrize("cursor_first", [False, True])
-def test_ids_and_cursor_can_be_checked_before_the_pin(
+def test_ids_can_be_checked_before_pin(
     desk: Desk, publication: Publication, ids_first: bool, cursor_first: bool
 ) -> None:
     """Spec 4.3 rules 5 and 6 have no order: a stale question may be 400 where another service says 409."""
@@ -171,7 +171,7 @@ def test_metadata_can_lag_by_some_answers(desk: Desk, later: Publication) -> Non
     assert [desk.dataset()[1]["dataset_id"] for _ in range(3)] == [SECOND, SECOND, FIRST]
 
 
-def test_trailing_can_hold_only_what_lies_within_the_window(desk: Desk) -> None:
+def test_trailing_within_the_window(desk: Desk) -> None:
     """Six months to June hold the first quarter and the half year, five months neither."""
     desk.dialect = Dialect(trailing="within")
     asked = {"metric_ids": ["sales"], "reporting_group_ids": ["quarterly"]}
@@ -180,7 +180,7 @@ def test_trailing_can_hold_only_what_lies_within_the_window(desk: Desk) -> None:
         assert list(numbers(page)["Q-sales"]) == listed
 
 
-def test_pages_can_be_empty_with_a_cursor(desk: Desk) -> None:
+def test_pages_can_be_empty_with_cursor(desk: Desk) -> None:
     """Before every page with series; a result without series is one page too."""
     desk.dialect = Dialect(pages="empty")
     got = list(pages(desk, limit=3))
@@ -204,7 +204,7 @@ def test_where_scope_groups_stand(desk: Desk, choice: Any, listed: Any) -> None:
     assert [[group["scope_group_id"] for group in page["scope_groups"]] for page in got] == listed
 
 
-def test_a_value_never_restated_can_keep_its_label(desk: Desk) -> None:
+def test_value_never_restated_can_keep_label(desk: Desk) -> None:
     """Under latest_restated only the restated ones are labelled so, then."""
     desk.dialect = Dialect(unrestated="original")
     _, page = desk.query(
@@ -227,7 +227,7 @@ def _without_extras(value: Any) -> Any:
     return plain
 
 
-def test_extras_add_to_every_object_and_change_only_the_open_sets(desk: Desk) -> None:
+def test_extras_add_fields_and_words(desk: Desk) -> None:
     """In every answer, whatever the endpoint."""
 
     def answers() -> list[Any]:
@@ -239,7 +239,7 @@ def test_extras_add_to_every_object_and_change_only_the_open_sets(desk: Desk) ->
     assert _without_extras(answers()) == plain
 
 
-def test_gzip_is_for_clients_that_accept_it(desk: Desk) -> None:
+def test_gzip_is_for_accepting_clients(desk: Desk) -> None:
     """The same body, compressed."""
     path = "/v1/limits"
     plain = desk.reply("GET", path)
@@ -261,7 +261,7 @@ def test_gzip_is_for_clients_that_accept_it(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"periods": "all"}, {"order": None}, {"pages": 3}, {"metadata_lag": -1}, {"trailing": "narrow"}]
 )
-def test_a_wrong_dialect_is_refused_when_it_is_made(wrong: dict[str, Any]) -> None:
+def test_wrong_dialect_is_rejected(wrong: dict[str, Any]) -> None:
     """A wrong dialect is refused by the name of the switch when it is made."""
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Dialect(**wrong)

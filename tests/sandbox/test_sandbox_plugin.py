@@ -18,7 +18,7 @@ def _dataset(sandbox: Sandbox) -> urllib.request.Request:
     return urllib.request.Request(url, headers={"Authorization": f"Bearer {sandbox.token}"})
 
 
-def test_a_synchronous_test_has_a_running_service(asyncfin_sandbox: Sandbox) -> None:
+def test_synchronous_test_has_running_service(asyncfin_sandbox: Sandbox) -> None:
     """A synchronous test gets a service that answers a blocking client and takes faults from its thread."""
     with urllib.request.urlopen(_dataset(asyncfin_sandbox)) as response:
         assert json.load(response)["entity_id"] == asyncfin_sandbox.entities[0]

@@ -29,7 +29,7 @@ def numbers(page: dict[str, Any]) -> dict[str, dict[tuple[int, ...], float]]:
     }
 
 
-def test_a_result_has_the_fields_of_the_spec(desk: Desk) -> None:
+def test_result_has_fields_of_spec(desk: Desk) -> None:
     """Spec 2.4: no description, values aligned with periods, complete value objects."""
     status, page = desk.query(
         metric_ids=["profit"], periods={"mode": "exact", "exact": [period(2023, 12, 12)]}
@@ -43,7 +43,7 @@ def test_a_result_has_the_fields_of_the_spec(desk: Desk) -> None:
     }
 
 
-def test_an_old_pin_is_409_before_its_ids_are_looked_at(desk: Desk) -> None:
+def test_old_pin_is_409_first(desk: Desk) -> None:
     """Spec 4.3 rule 6: ids of the old publication may be gone."""
     status, body = desk.query(metric_ids=["gone"], expected_dataset_id=SECOND)
     assert (status, body["error"]["code"]) == (409, "dataset_changed")
@@ -103,7 +103,7 @@ REVISED = {
     choice=_choices(),
     version=st.sampled_from(["original", "latest_restated"]),
 )
-def test_a_query_answers_what_reading_the_dataset_by_hand_does(
+def test_query_equals_loops_over_dataset(
     publication: Publication,
     values: dict[str, Any],
     narrow: bool,
@@ -153,7 +153,7 @@ def test_a_query_answers_what_reading_the_dataset_by_hand_does(
     desk.store.close()
 
 
-def test_a_new_publication_is_answered_from_at_once(desk: Desk, later: Publication) -> None:
+def test_new_publication_is_served_at_once(desk: Desk, later: Publication) -> None:
     """Spec 9.2: nothing of the old one stays."""
     assert numbers(desk.query(metric_ids=["staff"])[1]) == {"A-empty": {}}
     desk.store.publish(later)

@@ -72,13 +72,13 @@ def fields(answer: tuple[int, Any]) -> list[str]:
         ("periods", {"mode": "trailing", "months": 120_001}, "periods.months"),
     ],
 )
-def test_a_wrong_field_is_400_and_named(desk: Desk, field: str, wrong: Any, named: str) -> None:
+def test_wrong_field_is_400_and_named(desk: Desk, field: str, wrong: Any, named: str) -> None:
     """Spec 4.3, 8."""
     assert fields(desk.query(**{field: wrong})) == [named]
 
 
 @pytest.mark.parametrize("name", ["metric_ids", "scope_combinations", "periods"])
-def test_a_missing_field_is_400_and_named(desk: Desk, name: str) -> None:
+def test_missing_field_is_400_and_named(desk: Desk, name: str) -> None:
     """Spec 4.3: these are required."""
     assert fields(desk.query(**{name: None})) == [name]
 
@@ -105,7 +105,7 @@ def test_all_wrong_fields_are_named_together(desk: Desk) -> None:
         b'{"limit": ' + b"9" * 5000 + b"}",
     ],
 )
-def test_a_body_that_is_no_json_object_is_400(desk: Desk, body: bytes) -> None:
+def test_body_without_object_is_400(desk: Desk, body: bytes) -> None:
     """Spec 4.3: the body is JSON."""
     assert fields(desk.post(body)) == ["body"]
 

@@ -40,7 +40,7 @@ from .conftest import ENTITY, FIRST, SECOND, Caller
     ],
     ids=["base_url", "token", "another token", "entities", "publish", "put_account", "issue_token"],
 )
-async def test_a_sandbox_that_is_not_running_says_how_to_start_it(use: Callable[[Sandbox], Any]) -> None:
+async def test_stopped_sandbox_shows_how_to_start(use: Callable[[Sandbox], Any]) -> None:
     """There is nothing to connect to yet, or any longer."""
     sandbox = Sandbox()
     for again in (False, True):
@@ -69,7 +69,7 @@ async def test_it_serves_at_its_base_url(sandbox: Sandbox, caller: Caller) -> No
     assert (status, json.loads(body)["dataset_id"]) == (200, FIRST)
 
 
-async def test_the_log_tells_what_was_asked_and_never_the_token(sandbox: Sandbox, caller: Caller) -> None:
+async def test_log_has_requests_without_token(sandbox: Sandbox, caller: Caller) -> None:
     """In order, with parameters."""
     await caller.get("/dataset/catalogue", limit="2")
     await caller.get("/nothing")
@@ -138,16 +138,14 @@ async def test_datasets_are_served_all_or_none(tmp_path: Path, publication: Publ
         assert sandbox.entities == ()
 
 
-async def test_a_port_in_use_is_one_clear_error(sandbox: Sandbox, publication: Publication) -> None:
+async def test_port_in_use_is_an_error(sandbox: Sandbox, publication: Publication) -> None:
     """A port in use is one error that names the port and says what to do."""
     port = int(sandbox.base_url.rpartition(":")[2])
     with pytest.raises(PortInUseError, match=f"{port}.*another"):
         await Sandbox(publication, port=port).start()
 
 
-async def test_a_store_that_another_program_holds_is_one_clear_error(
-    tmp_path: Path, publication: Publication
-) -> None:
+async def test_locked_store_is_an_error(tmp_path: Path, publication: Publication) -> None:
     """The loop does not wait long for it, and when the lock is gone the sandbox starts."""
     store = tmp_path / "service.db"
     async with Sandbox(store=store) as sandbox:
@@ -162,7 +160,7 @@ async def test_a_store_that_another_program_holds_is_one_clear_error(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-async def test_a_sandbox_at_all_addresses_has_one_that_this_machine_reaches(
+async def test_sandbox_at_all_addresses_is_reached(
     publication: Publication, session: aiohttp.ClientSession, host: str
 ) -> None:
     """A client cannot connect to `http://0.0.0.0`."""
@@ -174,7 +172,7 @@ async def test_a_sandbox_at_all_addresses_has_one_that_this_machine_reaches(
         pytest.skip(f"no such address here: {error}")
 
 
-async def test_a_public_url_is_where_clients_are_told_to_go(
+async def test_public_url_is_shown_to_clients(
     publication: Publication, session: aiohttp.ClientSession
 ) -> None:
     """The base URL, the OpenAPI document and full permission identifiers have it."""
@@ -186,7 +184,7 @@ async def test_a_public_url_is_where_clients_are_told_to_go(
             assert (await response.json())["servers"] == [{"url": "https://service.example"}]
 
 
-async def test_nothing_that_is_served_changes_the_service(
+async def test_nothing_that_is_served_changes_service(
     sandbox: Sandbox, session: aiohttp.ClientSession
 ) -> None:
     """Over the port one can only read; a test changes the service in its own process."""
@@ -201,7 +199,7 @@ async def test_nothing_that_is_served_changes_the_service(
                 assert response.status == 405
 
 
-async def test_starting_twice_is_refused_and_closing_twice_is_not(sandbox: Sandbox) -> None:
+async def test_starting_twice_is_rejected(sandbox: Sandbox) -> None:
     """One sandbox has one socket."""
     with pytest.raises(SandboxError, match="once"):
         await sandbox.start()
@@ -209,7 +207,7 @@ async def test_starting_twice_is_refused_and_closing_twice_is_not(sandbox: Sandb
     await sandbox.aclose()
 
 
-async def test_the_allowance_goes_by_the_given_clock(
+async def test_allowance_goes_by_given_clock(
     publication: Publication, session: aiohttp.ClientSession
 ) -> None:
     """The allowance and the Date header go by the given clock."""
@@ -223,9 +221,7 @@ async def test_the_allowance_goes_by_the_given_clock(
 
 
 @pytest.mark.virtual
-async def test_the_rate_goes_by_the_clock_of_the_loop(
-    publication: Publication, session: aiohttp.ClientSession
-) -> None:
+async def test_rate_goes_by_clock_of_loop(publication: Publication, session: aiohttp.ClientSession) -> None:
     """The rate goes by the loop's clock, so it passes in virtual time."""
     async with Sandbox(publication, rate=0.01, burst=2) as sandbox:
         caller = Caller(session, sandbox)

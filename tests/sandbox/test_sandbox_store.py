@@ -45,7 +45,7 @@ def reopened(file: str) -> Iterator[Any]:
         store.close()
 
 
-def test_other_content_under_the_same_id_is_refused(desk: Desk, edited: Publication) -> None:
+def test_other_content_under_same_id(desk: Desk, edited: Publication) -> None:
     """Spec 9.2: an id names one publication; to ignore the edit would serve the old numbers."""
     with pytest.raises(SandboxError, match=f"{FIRST}.*new dataset_id"):
         desk.store.publish(edited)
@@ -54,9 +54,7 @@ def test_other_content_under_the_same_id_is_refused(desk: Desk, edited: Publicat
     assert numbers(desk.query(metric_ids=["profit"])[1])["A-profit"] == {(2023, 12, 12): -1}
 
 
-def test_other_content_is_refused_after_a_restart_too(
-    reopened: Any, publication: Publication, edited: Publication
-) -> None:
+def test_other_content_after_a_restart(reopened: Any, publication: Publication, edited: Publication) -> None:
     """The file keeps what the id stood for; the same content again changes nothing."""
     reopened().publish(publication)
     store = reopened()
@@ -67,7 +65,7 @@ def test_other_content_is_refused_after_a_restart_too(
         store.publish(edited)
 
 
-def test_an_earlier_publication_can_become_current_again(
+def test_earlier_publication_can_become_current_again(
     desk: Desk, publication: Publication, later: Publication
 ) -> None:
     """An earlier publication can become current again, as a fault may have it."""
@@ -76,7 +74,7 @@ def test_an_earlier_publication_can_become_current_again(
         assert desk.dataset()[1]["dataset_id"] == current.dataset_id
 
 
-def test_pages_of_a_new_publication_have_nothing_of_the_old_one(desk: Desk, edited: Publication) -> None:
+def test_new_pages_have_nothing_old(desk: Desk, edited: Publication) -> None:
     """Pieces of the last pages are kept by the number of their publication, which SQLite gives again."""
     before = desk.query(metric_ids=["profit"])
     assert desk.query(metric_ids=["profit"])[1] == before[1]
@@ -86,7 +84,7 @@ def test_pages_of_a_new_publication_have_nothing_of_the_old_one(desk: Desk, edit
     assert numbers(desk.query(metric_ids=["profit"])[1])["A-profit"] == {(2023, 12, 12): -1}
 
 
-def test_pages_have_nothing_of_what_was_rolled_back(publication: Publication, edited: Publication) -> None:
+def test_pages_after_a_rollback(publication: Publication, edited: Publication) -> None:
     """Though it was read within the transaction, and its numbers are given again."""
 
     def read(store: Store) -> list[bytes]:
@@ -114,7 +112,7 @@ def test_pages_have_nothing_of_what_was_rolled_back(publication: Publication, ed
 
 
 @pytest.mark.parametrize("bound", [0, 3, 1_000_000])
-def test_what_is_kept_for_further_pages_is_bounded_and_changes_none(
+def test_stored_pages_are_bounded(
     bound: int, desk: Desk, publication: Publication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However little is kept, pages are those of a store that has just been opened."""
@@ -132,7 +130,7 @@ def test_what_is_kept_for_further_pages_is_bounded_and_changes_none(
     other.store.close()
 
 
-def test_of_a_transaction_that_fails_nothing_stays(
+def test_of_transaction_that_fails_nothing_stays(
     desk: Desk, publication: Publication, later: Publication
 ) -> None:
     """What a failed transaction has published is gone from the store's memory and its file."""
@@ -151,7 +149,7 @@ def test_of_a_transaction_that_fails_nothing_stays(
     assert [desk.dataset()[1]["dataset_id"] for _ in range(2)] == [FIRST, SECOND]
 
 
-def test_a_store_of_another_version_is_refused_and_left_alone(file: str) -> None:
+def test_store_of_another_version_is_rejected(file: str) -> None:
     """A store of another version, or of something else, is named in the error and left alone."""
     with sqlite3.connect(file) as database:
         database.execute("CREATE TABLE publication (number INTEGER PRIMARY KEY, dataset_id TEXT)")

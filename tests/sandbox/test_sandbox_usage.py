@@ -8,7 +8,7 @@ import pytest
 from .conftest import Desk
 
 
-def test_usage_tells_the_real_counts_of_every_day(desk: Desk) -> None:
+def test_usage_counts_every_day(desk: Desk) -> None:
     """Usage counts every day of the range, days without requests and failed reads included."""
     desk.dataset()
     desk.now += timedelta(days=1)
@@ -30,14 +30,14 @@ def test_usage_tells_the_real_counts_of_every_day(desk: Desk) -> None:
     }
 
 
-def test_a_range_left_open_ends_today_and_starts_where_it_ends(desk: Desk) -> None:
+def test_open_range_ends_today(desk: Desk) -> None:
     """A range left open ends today and starts where it ends, which the spec does not show."""
     assert [day["date"] for day in desk.get("/v1/usage")[1]["days"]] == ["2026-03-01"]
     assert len(desk.get("/v1/usage", start_date="2026-02-01")[1]["days"]) == 29
     assert len(desk.get("/v1/usage", end_date="2025-02-01")[1]["days"]) == 1
 
 
-def test_a_range_covers_at_most_92_days(desk: Desk) -> None:
+def test_range_covers_at_most_92_days(desk: Desk) -> None:
     """Spec 8: both dates included."""
     start = date(2026, 1, 1)
     for days, status in ((92, 200), (93, 400)):
@@ -59,7 +59,7 @@ def test_a_range_covers_at_most_92_days(desk: Desk) -> None:
         ({"start_date": "2026-03-05", "end_date": "2026-3-9"}, "end_date"),
     ],
 )
-def test_a_wrong_range_is_400_and_named(desk: Desk, given: dict[str, Any], named: str) -> None:
+def test_wrong_range_is_400_and_named(desk: Desk, given: dict[str, Any], named: str) -> None:
     """Spec 4.4: dates are YYYY-MM-DD."""
     status, body = desk.get("/v1/usage", **given)
     assert (status, body["error"]["code"]) == (400, "validation_failed")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from asyncfin import Panel, checks, concat
+from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.cells import (
     SERIES,
     TRIPLE,
@@ -23,7 +23,6 @@ from asyncfin.analysis.cells import (
 )
 from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import Period
 from asyncfin.optional import compute, pa
 
 if TYPE_CHECKING:

@@ -6,31 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from asyncfin import Panel, checks, concat
+from asyncfin import Panel, Period, checks, concat
 from asyncfin.analysis.lines import by_publication, panels_of, table_metadata
 from asyncfin.errors import SelectionError
-from asyncfin.model.period import Period
-from asyncfin.model.scope import ScopePath
 from asyncfin.optional import pa
 from asyncfin.words import listed
 
 if TYPE_CHECKING:
     import pyarrow
-
-
-class _Value(NamedTuple):
-    """A value of a cell: the places of its metric in the list and of its series in the
-    catalogue.
-
-    `row` is its row in the joined long tables.
-    """
-
-    place: int
-    listed_at: int
-    number: float
-    row: int
 
 
 def first_of(
@@ -72,75 +57,60 @@ def first_of(
     >>> asyncfin.first_of(panels, ["Revenues", "SalesRevenueNet"]).to_pandas()  # doctest: +SKIP
     """
     panels = panels_of(panels)
-    places = {
-        metric_id: place
-        for place, metric_id in enumerate(
-            checks.texts("metric_ids", metric_ids, "metric id")
-        )
-    }
-    wanted = [
-        panel.where(lambda series: series.metric_id in places) for panel in panels
-    ]
-    if not any(len(panel) for panel in wanted):
-        raise SelectionError(f"no panel has the metric {listed([*map(repr, places)])}")
-    tables = [panel.to_arrow().replace_schema_metadata(None) for panel in wanted]
-    starts = dict(zip(wanted, accumulate(map(len, tables), initial=0), strict=False))
+    metrics = checks.texts("metric_ids", metric_ids, "metric id")
     chosen = [
-        _chosen(values, list(places))
-        for group in by_publication(wanted)
-        for values in _cells(group, places, starts)
+        panel.where(lambda series: series.metric_id in metrics) for panel in panels
     ]
-    having = {panel.dataset.entity_id for panel in wanted if panel.value_count}
-    without = dict.fromkeys(
-        each.dataset.entity_id
-        for each in panels
-        if each.dataset.entity_id not in having
-    )
+    if not any(map(len, chosen)):
+        raise SelectionError(f"no panel has the metric {listed([*map(repr, metrics)])}")
+    tables = [panel.to_arrow().replace_schema_metadata(None) for panel in chosen]
+    starts = dict(zip(chosen, accumulate(map(len, tables), initial=0), strict=False))
+    rows: list[int] = []
+    conflicts: list[str | None] = []
+    for group in by_publication(chosen):
+        for values in _list_cells(group, metrics, starts):
+            _, number, row = min(values)
+            others = {value[0][0] for value in values if value[1] != number}
+            rows.append(row)
+            conflicts.append(
+                ", ".join(metrics[index] for index in sorted(others)) or None
+            )
+    ids = dict.fromkeys(panel.dataset.entity_id for panel in panels)
+    having = {panel.dataset.entity_id for panel in chosen if panel.value_count}
     table = pa.concat_tables([concat([]).replace_schema_metadata(None), *tables])
-    found = table.unify_dictionaries().take(
-        pa.array([row for row, _ in chosen], pa.int64())
-    )
-    found = found.append_column(
-        "conflict", pa.array([text for _, text in chosen], pa.string())
-    )
-    metadata = table_metadata(panels, without=list(without))
-    result: pyarrow.Table = found.replace_schema_metadata(metadata)
+    table = table.unify_dictionaries().take(pa.array(rows, pa.int64()))
+    table = table.append_column("conflict", pa.array(conflicts, pa.string()))
+    without = [entity_id for entity_id in ids if entity_id not in having]
+    metadata = table_metadata(panels, without=without)
+    result: pyarrow.Table = table.replace_schema_metadata(metadata)
     return result
 
 
-def _cells(
-    panels: Iterable[Panel], places: Mapping[str, int], starts: Mapping[Panel, int]
+# The places of its metric in the list and of its series in the catalogue, the number,
+# and its row in the joined tables. By the catalogue, and not by row: panels of one
+# publication are given in any order.
+_Value: TypeAlias = tuple[tuple[int, int], float, int]
+
+
+def _list_cells(
+    panels: Iterable[Panel], metrics: Sequence[str], starts: Mapping[Panel, int]
 ) -> Iterator[list[_Value]]:
     """Yield the values of each cell of one publication: by group and path, oldest
     first.
     """
-    found: dict[tuple[str, ScopePath], dict[Period, list[_Value]]] = {}
-    first: dict[tuple[str, ScopePath], int] = {}  # the place in the catalogue
+    cells: dict[Any, dict[Period, list[_Value]]] = {}
+    first: dict[Any, int] = {}  # the place in the catalogue
     for panel in panels:
         row = starts[panel]
         for series_id, numbers in panel.numbers().items():
-            series, listed_at = (
-                panel.catalogue[series_id],
-                panel.catalogue.places[series_id],
-            )
+            series = panel.catalogue[series_id]
+            listed_at = panel.catalogue.places[series_id]
             key = series.reporting_group_id, series.scopes
-            cells = found.setdefault(key, {})
-            first[key] = min(first.get(key, len(panel.catalogue)), listed_at)
+            first[key] = min(first.get(key, listed_at), listed_at)
+            place = metrics.index(series.metric_id), listed_at
+            by_period = cells.setdefault(key, {})
             for period, number in numbers.items():
-                cells.setdefault(period, []).append(
-                    _Value(places[series.metric_id], listed_at, number, row)
-                )
+                by_period.setdefault(period, []).append((place, number, row))
                 row += 1
-    for key in sorted(found, key=first.__getitem__):
-        yield from (found[key][period] for period in sorted(found[key]))
-
-
-def _chosen(
-    values: Sequence[_Value], metric_ids: Sequence[str]
-) -> tuple[int, str | None]:
-    """Return the row of a cell, and which metrics have another number."""
-    # By the catalogue, and not by row: panels of one publication are given in any
-    # order.
-    first = min(values, key=lambda value: (value.place, value.listed_at))
-    others = sorted({value.place for value in values if value.number != first.number})
-    return first.row, ", ".join(metric_ids[place] for place in others) or None
+    for key in sorted(cells, key=first.__getitem__):
+        yield from (cells[key][period] for period in sorted(cells[key]))

@@ -7,14 +7,11 @@ from __future__ import annotations
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from asyncfin import Panel, checks
-from asyncfin.analysis.cells import numbered, plain, stacked
+from asyncfin import Panel, Period, checks
 from asyncfin.analysis.changes import refuse_differing
 from asyncfin.analysis.lines import PERIOD_FIELDS, table_metadata
 from asyncfin.errors import SelectionError
-from asyncfin.model.catalogue import is_same_publication
-from asyncfin.model.period import Period
-from asyncfin.optional import compute, pa
+from asyncfin.optional import pa
 
 if TYPE_CHECKING:
     import pyarrow
@@ -62,37 +59,36 @@ def known_by(original: Panel, restated: Panel, reported: Period | str) -> pyarro
     _check_panel("original", original)
     _check_panel("restated", restated)
     _check_pair(original, restated)
-    reported = _period(reported)
-    first, latest = original.to_arrow(), restated.to_arrow()
-    cells = numbered(stacked([first, latest], _CELL), _CELL)
-    of_first, of_latest = cells[: len(first)], cells[len(first) :]
-    ends = [_ends(table) for table in (first, latest)]
-    known = [
-        compute.less_equal(end, reported.fiscal_end) for end in ends
-    ]  # null without a report period
-    # A restated value that was reported later leaves the original one to decide; one
-    # without a report period leaves the cell undecided.
-    at = compute.index_in(of_first, value_set=of_latest)
-    restated_known = known[1].take(at)
-    is_later = compute.and_(
-        compute.is_valid(at), compute.fill_null(compute.invert(restated_known), False)
+    last = _read_period(reported).fiscal_end
+    tables = [panel.to_arrow() for panel in (original, restated)]
+    first, latest = map(_read_cells, tables)
+    restated_ends = dict(latest)
+    rows: list[tuple[Any, int, bool]] = []  # the cell, its row, whether it is certain
+    unreported = 0
+    for row, (cell, end) in enumerate(first):
+        restated_end = restated_ends.get(cell)
+        # A restated value that was reported later leaves the original one to decide;
+        # one without a report period leaves the cell undecided.
+        if cell not in restated_ends or (restated_end or 0) > last:
+            unreported += end is None
+            if end is not None and end <= last:
+                rows.append((cell, row, cell not in restated_ends))
+    for row, (cell, end) in enumerate(latest, len(first)):
+        unreported += end is None
+        if end is not None and end <= last:
+            rows.append((cell, row, True))
+    place = original.catalogue.places
+    rows.sort(key=lambda entry: (place[entry[0][0]], entry[0][1:]))
+    both = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+    table = both.unify_dictionaries().take(
+        pa.array([row[1] for row in rows], pa.int64())
     )
-    is_first = compute.and_(
-        compute.or_(compute.is_null(at), is_later), compute.fill_null(known[0], False)
+    table = table.append_column(
+        "certain", pa.array([row[2] for row in rows], pa.bool_())
     )
-    is_latest = compute.fill_null(known[1], False)
-    rows = pa.concat_tables([
-        _certain(first.filter(is_first), compute.invert(is_later).filter(is_first)),
-        _certain(latest.filter(is_latest), None),
-    ])  # fmt: skip
-    undecided = compute.and_(
-        compute.or_(compute.is_null(at), is_later), compute.is_null(known[0])
-    )
-    unreported = compute.sum(undecided).as_py() or 0
-    unreported += compute.sum(compute.is_null(known[1])).as_py() or 0
-    table = _ordered(rows.unify_dictionaries(), original)
     metadata = table_metadata([original, restated], unreported=unreported)
-    return table.replace_schema_metadata(metadata)
+    result: pyarrow.Table = table.replace_schema_metadata(metadata)
+    return result
 
 
 def _check_pair(original: Panel, restated: Panel) -> None:
@@ -110,34 +106,32 @@ def _check_pair(original: Panel, restated: Panel) -> None:
         ("series", original.series_ids, restated.series_ids),
         ("periods", original.periods_asked, restated.periods_asked),
     )
-    one, other = original.dataset.dataset_id, restated.dataset.dataset_id
-    if not is_same_publication(one, other):
+    dataset_id = restated.dataset.dataset_id
+    if not original.dataset.is_publication(dataset_id):
         raise SelectionError(
-            f"original and restated must be panels of one publication, not of {one} "
-            f"and {other}: query both"
-            " with the same Catalogue"
+            "original and restated must be panels of one publication, not of "
+            f"{original.dataset.dataset_id} and {dataset_id}: query both with the same "
+            "Catalogue"
         )
 
 
-def _ends(table: Any) -> Any:
-    """Return the fiscal end of each row's report period, null where there is none."""
-    years, months = (
-        plain(table.column("report_year")),
-        plain(table.column("report_end_month")),
-    )
-    return compute.add(compute.multiply(years, 12), months)
+def _read_cells(table: Any) -> list[tuple[tuple[Any, ...], int | None]]:
+    """Return the cell of each row, and the fiscal end of its report period, if any."""
+    names = (*_CELL, "report_year", "report_end_month")
+    columns = [table.column(name).to_pylist() for name in names]
+    return [
+        (tuple(cell), None if year is None or month is None else year * 12 + month)
+        for *cell, year, month in zip(*columns, strict=True)
+    ]
 
 
-def _period(reported: Any) -> Period:
+def _read_period(reported: Any) -> Period:
     """Return the period of a label; a date is refused with what takes one."""
     if isinstance(reported, Period):
         return reported
     try:
-        day = (
-            reported
-            if isinstance(reported, date)
-            else date.fromisoformat(str(reported))
-        )
+        is_date = isinstance(reported, date)
+        day = reported if is_date else date.fromisoformat(str(reported))
     except ValueError:
         return Period.parse(reported)
     raise SelectionError(
@@ -145,17 +139,3 @@ def _period(reported: Any) -> Period:
         "date keep a feed:"
         f' as_of(folder, "{day:%Y-%m-%d}")'
     )
-
-
-def _certain(rows: Any, certain: Any) -> Any:
-    certain = pa.repeat(pa.scalar(True), len(rows)) if certain is None else certain
-    return rows.replace_schema_metadata(None).append_column("certain", certain)
-
-
-def _ordered(rows: Any, panel: Panel) -> Any:
-    """Return the rows in catalogue order, each series oldest first."""
-    ids = pa.array(list(panel.catalogue.places), pa.string())
-    place = compute.index_in(plain(rows.column("series_id")), value_set=ids)
-    order = {"place": place, **{name: rows.column(name) for name in PERIOD_FIELDS}}
-    keys = [(name, "ascending") for name in order]
-    return rows.take(compute.sort_indices(pa.table(order), sort_keys=keys))

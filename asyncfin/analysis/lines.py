@@ -5,22 +5,23 @@ they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
 from attrs import frozen
 
-from asyncfin import Panel, checks
-from asyncfin.model.catalogue import publication_id
-from asyncfin.model.period import Period
-from asyncfin.model.series import SERIES_FIELDS, CatalogueSeries
+from asyncfin import CatalogueSeries, Panel, Period, checks
 
 PERIOD_FIELDS = Period.__struct_fields__
 # What a series is, apart from its own id and the group that it is reported in.
 _meaning = attrgetter(
-    *(name for name in SERIES_FIELDS if name not in ("series_id", "reporting_group_id"))
+    *(
+        name
+        for name in CatalogueSeries.__struct_fields__
+        if name not in ("series_id", "reporting_group_id")
+    )
 )
 
 
@@ -72,7 +73,7 @@ def by_publication(panels: Iterable[Panel]) -> list[list[Panel]]:
     entities: dict[str, dict[tuple[str, str], list[Panel]]] = {}
     for panel in panels:
         of_entity = entities.setdefault(panel.dataset.entity_id, {})
-        publication = publication_id(panel.dataset.dataset_id)
+        publication = panel.dataset.dataset_id.lower()
         of_entity.setdefault((publication, panel.value_version), []).append(panel)
     return [group for of_entity in entities.values() for group in of_entity.values()]
 
@@ -88,40 +89,36 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
     numbers: dict[str, dict[Period, float]] = {}
     having: dict[str, list[Panel]] = {}
     for panel in panels:
-        for series_id, found in panel.numbers().items():
-            numbers.setdefault(series_id, {}).update(found)
+        for series_id, of_series in panel.numbers().items():
+            numbers.setdefault(series_id, {}).update(of_series)
             having.setdefault(series_id, []).append(panel)
     place = catalogue.places.__getitem__
-    series = [catalogue[series_id] for series_id in sorted(numbers, key=place)]
-    lines = [
-        Line(
-            several,
-            having,
-            {
-                period: n
-                for each in several
-                for period, n in numbers[each.series_id].items()
-            },
-        )
-        for several in joined(series, numbers)
-    ]
+    alike: dict[object, list[CatalogueSeries]] = {}
+    for series_id in sorted(numbers, key=place):
+        series = catalogue[series_id]
+        alike.setdefault(_meaning(series), []).append(series)
+    lines = []
+    for members in alike.values():
+        joined = _join_numbers([numbers[series.series_id] for series in members])
+        if joined is not None:
+            lines.append(Line(tuple(members), having, joined))
+        else:
+            lines += [
+                Line((each,), having, numbers[each.series_id]) for each in members
+            ]
     return sorted(lines, key=lambda line: place(line.series[0].series_id))
 
 
-def joined(
-    series: Iterable[CatalogueSeries], numbers: Mapping[str, Mapping[Period, float]]
-) -> Iterator[tuple[CatalogueSeries, ...]]:
-    """Yield the series of each line, given the numbers of each series by its id."""
-    same: dict[object, list[CatalogueSeries]] = {}
-    for each in series:
-        same.setdefault(_meaning(each), []).append(each)
-    for several in same.values():
-        found: dict[Period, float] = {}
-        items = (item for each in several for item in numbers[each.series_id].items())
-        if all(found.setdefault(period, number) == number for period, number in items):
-            yield tuple(several)
-        else:
-            yield from ((each,) for each in several)
+def _join_numbers(
+    numbers: Iterable[Mapping[Period, float]],
+) -> dict[Period, float] | None:
+    """Return the numbers of all by period, or None if two differ in a period."""
+    joined: dict[Period, float] = {}
+    for of_series in numbers:
+        for period, number in of_series.items():
+            if joined.setdefault(period, number) != number:
+                return None
+    return joined
 
 
 def panels_of(panels: Any) -> tuple[Panel, ...]:

@@ -4,13 +4,14 @@ since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from asyncfin import Panel, checks
+from asyncfin import Panel, Period, checks
 from asyncfin.analysis.lines import (
+    PERIOD_FIELDS,
     Line,
     by_publication,
     lines_of,
@@ -18,33 +19,12 @@ from asyncfin.analysis.lines import (
     table_metadata,
 )
 from asyncfin.errors import SelectionError
-from asyncfin.model.frame import arrow_type
-from asyncfin.model.period import Period
-from asyncfin.model.scope import format_path
 from asyncfin.optional import pa
 from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
     import pyarrow
 
-_COLUMNS = {
-    **dict.fromkeys(
-        ("entity_id", "entity_name", "dataset_id", "asked_version", "metric_id"), "word"
-    ),
-    "scope_path": "word",
-    "scope_names": "words",
-    **dict.fromkeys(
-        ("series_label", "description", "basis", "series_number_format"), "word"
-    ),
-    **dict.fromkeys(("year", "end_month", "duration_months"), "int32"),
-    "period_label": "word",
-    "number": "float64",
-    "text": "string",
-    "how": "word",
-    "operands": "words",
-    "series_ids": "words",
-    "reason": "string",
-}
 # What the service calls the periods of values that add up, as far as is known: the spec
 # fixes no words.
 OVER_PERIOD = ("over_period",)
@@ -58,27 +38,6 @@ _EARLIEST = 3 * 12
 # A period as its fiscal end and its months: of thousands of lines there are millions to
 # look up.
 _At: TypeAlias = tuple[int, int]
-
-
-class _Contradiction(NamedTuple):
-    """A published period that is not the sum of its parts: the month before, the last,
-    and a text.
-    """
-
-    begin: int
-    end: int
-    text: str
-
-
-class _Sum(NamedTuple):
-    """The twelve months to a fiscal end: how they were added up, or why they were
-    not.
-    """
-
-    how: str | None = None
-    number: float | None = None
-    operands: Sequence[_At] = ()
-    reason: str | None = None
 
 
 def last_twelve_months(
@@ -149,85 +108,105 @@ def last_twelve_months(
     >>> asyncfin.last_twelve_months(panel).to_pandas().tail(1)  # doctest: +SKIP
     """
     panels = panels_of(panels)
-    wanted = checks.texts("period_meanings", period_meanings, "word")
-    rows: list[tuple[Any, ...]] = []
+    words = checks.texts("period_meanings", period_meanings, "word")
+    rows: list[dict[str, Any]] = []
     left_out: dict[str, int] = {}
-    taken = unproven_lines = 0
+    unproven_lines = 0
+    has_lines = False
     for group in by_publication(panels):
-        ends = _ends(group)
+        ends = _find_ends(group)
         for line in lines_of(group):
-            if (meaning := line.series[0].period_meaning) not in wanted:
+            if (meaning := line.series[0].period_meaning) not in words:
                 left_out[meaning] = left_out.get(meaning, 0) + len(line.series)
                 continue
-            taken += 1
-            of_line = list(_rows(line, group[0], ends, unproven=unproven))
-            unproven_lines += any(row[-1] == _UNPROVEN for row in of_line)
+            has_lines = True
+            of_line = _make_rows(line, group[0], ends, unproven=unproven)
+            unproven_lines += any(row.get("reason") == _UNPROVEN for row in of_line)
             rows += of_line
-    if left_out and not taken:
+    if left_out and not has_lines:
         raise SelectionError(
-            f"no series has the period meaning {' or '.join(map(repr, wanted))}, of "
-            "values that add up;"
-            f" they have {listed([*map(repr, left_out)])}"
+            f"no series has the period meaning {' or '.join(map(repr, words))}, of "
+            f"values that add up; they have {listed([*map(repr, left_out)])}"
         )
     notes = []
     if unproven_lines:
         lines = counted(unproven_lines, "line is", "lines are")
         notes.append(f"{lines} not added up: {_UNPROVEN}; unproven=True adds anyway")
-    metadata = table_metadata(panels, left_out=sum(left_out.values()), notes=notes)
-    columns = list(zip(*rows, strict=True)) or [()] * len(_COLUMNS)
-    schema = pa.schema(
-        [(name, arrow_type(kind)) for name, kind in _COLUMNS.items()], metadata
-    )
-    arrays = [
-        pa.array(each, kind) for each, kind in zip(columns, schema.types, strict=True)
-    ]
-    table: pyarrow.Table = pa.Table.from_arrays(arrays, schema=schema)
+    left_out_count = sum(left_out.values())
+    metadata = table_metadata(panels, left_out=left_out_count, notes=notes)
+    table: pyarrow.Table = pa.Table.from_pylist(rows, _make_schema(metadata))
     return table
 
 
-def _ends(panels: Iterable[Panel]) -> list[int]:
+def _make_schema(metadata: dict[bytes, bytes]) -> Any:
+    word = pa.dictionary(pa.int32(), pa.string())
+    words = pa.list_(pa.string())
+    types = {
+        **dict.fromkeys(
+            ("entity_id", "entity_name", "dataset_id", "asked_version"), word
+        ),
+        **dict.fromkeys(("metric_id", "scope_path"), word),
+        "scope_names": words,
+        **dict.fromkeys(("series_label", "description", "basis"), word),
+        "series_number_format": word,
+        **dict.fromkeys(PERIOD_FIELDS, pa.int32()),
+        "period_label": word,
+        "number": pa.float64(),
+        "text": pa.string(),
+        "how": word,
+        "operands": words,
+        "series_ids": words,
+        "reason": pa.string(),
+    }
+    return pa.schema(list(types.items()), metadata)
+
+
+def _find_ends(panels: Iterable[Panel]) -> list[int]:
     """Return the fiscal ends at which there can be a row, oldest first."""
     periods = {period for panel in panels for period in (*panel.periods, *panel.gaps)}
     return sorted(
         {
-            each.fiscal_end
-            for each in periods
-            if each.duration_months in (3, 12, each.end_month)
+            period.fiscal_end
+            for period in periods
+            if period.duration_months in (3, 12, period.end_month)
         }
     )
 
 
-def _rows(
+def _make_rows(
     line: Line, panel: Panel, ends: Iterable[int], *, unproven: bool
-) -> Iterator[tuple[Any, ...]]:
-    first, catalogue = line.series[0], panel.catalogue
-    head = (
-        *(
-            catalogue.entity_id,
-            catalogue.name,
-            catalogue.dataset_id,
-            panel.value_version,
-        ),
-        *(
-            first.metric_id,
-            format_path(first.scopes),
-            catalogue.scope_names(first.scopes),
-        ),
-        *(first.label, first.description, first.basis, first.number_format),
-    )
-    series_ids = [each.series_id for each in line.series]
+) -> list[dict[str, Any]]:
+    series, catalogue = line.series[0], panel.catalogue
     sums = _Sums(line, unproven=unproven)
-    begins = min((end for end, _ in sums.numbers), default=None)
+    first = min((end for end, _ in sums.numbers), default=None)
+    rows = []
     for end in ends:
-        if begins is not None and end >= begins:
-            found, period = sums.to(end), _period((end, 12))
-            operands = [_period(each).label for each in found.operands]
-            yield (
-                *head,
-                *(period.year, period.end_month, period.duration_months, period.label),
-                *(found.number, line.text(period) if found.how == "year" else None),
-                *(found.how, operands, series_ids, found.reason),
-            )
+        if first is None or end < first:
+            continue
+        period = _period((end, 12))
+        rows.append(
+            {
+                "entity_id": catalogue.entity_id,
+                "entity_name": catalogue.name,
+                "dataset_id": catalogue.dataset_id,
+                "asked_version": panel.value_version,
+                "metric_id": series.metric_id,
+                "scope_path": series.scope_path,
+                "scope_names": catalogue.scope_names(series.scopes),
+                "series_label": series.label,
+                "description": series.description,
+                "basis": series.basis,
+                "series_number_format": series.number_format,
+                "year": period.year,
+                "end_month": period.end_month,
+                "duration_months": 12,
+                "period_label": period.label,
+                "operands": [],
+                "series_ids": [each.series_id for each in line.series],
+                **sums.add_up(end),
+            }
+        )
+    return rows
 
 
 class _Sums:
@@ -240,94 +219,89 @@ class _Sums:
             for period, number in line.numbers.items()
         }
         self._is_negative = any(number < 0 for number in self.numbers.values())
-        self._contradictions: list[_Contradiction] = []
+        # The published periods that are not the sum of their parts: the month before,
+        # the last, and a text.
+        self._contradictions: list[tuple[int, int, str]] = []
         proofs = 0
         for (end, months), stated in sorted(self.numbers.items()):
             if months in (6, 9, 12) and not (end - months) % 12:
-                adds_up, contradiction = self._compare(end, months, stated)
+                adds_up, text = self._compare(end, months, stated)
                 proofs += adds_up
-                if contradiction:
-                    self._contradictions.append(contradiction)
+                if text:
+                    self._contradictions.append((end - months, end, text))
         self._is_proven = unproven or proofs > len(self._contradictions)
         self._whys: dict[_At, str] = {}
 
-    def _compare(
-        self, end: int, months: int, stated: float
-    ) -> tuple[bool, _Contradiction | None]:
-        """Return whether a published period is the sum of its parts, and whether it
-        cannot be.
+    def _compare(self, end: int, months: int, stated: float) -> tuple[bool, str]:
+        """Return whether a published period is the sum of its parts, and why it cannot
+        be.
         """
-        begin, text = end - months, ""
-        adds_up = False
-        for parts in _parts(end, months):
-            if not all(part in self.numbers for part in parts) or not any(
-                map(self.numbers.get, parts)
-            ):
+        text = ""
+        for parts in _list_parts(end, months):
+            numbers = [self.numbers.get(part) for part in parts]
+            if None in numbers or not any(numbers):
                 continue
-            added = sum((_decimal(self.numbers[part]) for part in parts), Decimal())
-            if _are_alike(_decimal(stated), added):
-                adds_up = True
-            elif not text:
-                labels = " and ".join(_period(part).label for part in parts)
-                text = f"{labels} add up to {number_text(float(added))}"
-        if not adds_up and not text and months == 12 and not self._is_negative:
+            added = sum(map(_decimal, numbers), Decimal())
+            if _are_alike(stated, added):
+                return True, ""
+            labels = " and ".join(_period(part).label for part in parts)
+            text = text or f"{labels} add up to {number_text(float(added))}"
+        if not text and months == 12 and not self._is_negative:
             for first in (3, 6, 9):
-                so_far = self.numbers.get((begin + first, first), 0.0)
-                if so_far > stated and not _are_alike(
-                    _decimal(stated), _decimal(so_far)
-                ):
+                so_far = self.numbers.get((end - months + first, first), 0.0)
+                if so_far > stated and not _are_alike(stated, _decimal(so_far)):
                     text = f"its first {first} months are {number_text(so_far)}"
-        if adds_up or not text:
-            return adds_up, None
         name = f"{_period((end, months))} is {number_text(stated)}"
-        return False, _Contradiction(begin, end, f"{name}, {text}")
+        return False, f"{name}, {text}" if text else ""
 
-    def to(self, end: int) -> _Sum:
-        """Return the twelve months to a fiscal end."""
-        numbers, series = self.numbers, self._line.series[0]
-        if (end, 12) in numbers:
-            return _Sum("year", numbers[end, 12], [(end, 12)])
-        if "%" in series.number_format:
-            return _Sum(
-                reason=f"{series.number_format} is the format of a share, which does "
-                "not add up"
-            )
+    def add_up(self, end: int) -> dict[str, Any]:
+        """Return what a row has of the twelve months to a fiscal end: the number and
+        how it was made, or the reason why there is none.
+        """
+        year = end, 12
+        if year in self.numbers:
+            period = _period(year)
+            return {
+                "number": self.numbers[year],
+                "text": self._line.text(period),
+                "how": "year",
+                "operands": [period.label],
+            }
+        number_format = self._line.series[0].number_format
+        if "%" in number_format:
+            reason = f"{number_format} is the format of a share, which does not add up"
+            return {"reason": reason}
         if end <= _EARLIEST:
-            return _Sum(
-                reason=f"{_period((end, 12))} has no value, and no year is before it"
-            )
-        ways: dict[str, list[_At]] = {
-            "quarters": [(end - before, 3) for before in (9, 6, 3, 0)]
-        }
-        if months := end % 12:
-            ways["year to date"] = [
-                (end - months, 12),
-                (end, months),
-                (end - 12, months),
-            ]
-        missing = {how: [at for at in ways[how] if at not in numbers] for how in ways}
-        how = min(ways, key=lambda way: len(missing[way]))
-        if missing[how]:
-            return _Sum(reason=self._why(missing[how][0]))
-        operands = ways[how]
+            reason = f"{_period(year)} has no value, and no year is before it"
+            return {"reason": reason}
+        operands: list[_At] = [(end - before, 3) for before in (9, 6, 3, 0)]
+        missing = self._find_missing(operands)
+        how = "quarters"
+        if missing and (months := end % 12):
+            to_date = [(end - months, 12), (end, months), (end - 12, months)]
+            missing_to_date = self._find_missing(to_date)
+            if len(missing_to_date) < len(missing):
+                how, operands, missing = "year to date", to_date, missing_to_date
+        if missing:
+            return {"reason": self._why(missing[0])}
         begin = min(last - duration for last, duration in operands)
-        for contradiction in self._contradictions:
-            if begin <= contradiction.begin and contradiction.end <= end:
-                return _Sum(reason=contradiction.text)
+        for first, last, text in self._contradictions:
+            if begin <= first and last <= end:
+                return {"reason": text}
         # Zeros are the sum of zeros, whatever they are of.
-        if not self._is_proven and any(numbers[operand] for operand in operands):
-            return _Sum(reason=_UNPROVEN)
-        signs = (1, 1, -1) if how == "year to date" else (1, 1, 1, 1)
-        added = sum(
-            sign * _decimal(numbers[at])
-            for sign, at in zip(signs, operands, strict=True)
-        )
+        numbers = [self.numbers[operand] for operand in operands]
+        if not self._is_proven and any(numbers):
+            return {"reason": _UNPROVEN}
+        *terms, last_term = map(_decimal, numbers)
+        added = float(sum(terms) + (-last_term if how == "year to date" else last_term))
         if added < 0 and not self._is_negative:
-            return _Sum(
-                reason=f"the sum is {number_text(float(added))}, and no published "
-                "value is below 0"
-            )
-        return _Sum(how, float(added), operands)
+            negative = f"the sum is {number_text(added)}"
+            return {"reason": f"{negative}, and no published value is below 0"}
+        labels = [_period(operand).label for operand in operands]
+        return {"number": added, "how": how, "operands": labels}
+
+    def _find_missing(self, operands: Iterable[_At]) -> list[_At]:
+        return [operand for operand in operands if operand not in self.numbers]
 
     def _why(self, at: _At) -> str:
         if at not in self._whys:
@@ -336,7 +310,7 @@ class _Sums:
         return self._whys[at]
 
 
-def _parts(end: int, months: int) -> list[tuple[_At, ...]]:
+def _list_parts(end: int, months: int) -> list[tuple[_At, ...]]:
     """Return the ways in which a period from the start of a fiscal year has parts."""
     ways: list[tuple[_At, ...]] = [
         ((end - 3, months - 3), (end, 3)),  # as 9M and Q4
@@ -344,11 +318,12 @@ def _parts(end: int, months: int) -> list[tuple[_At, ...]]:
     ]
     if months == 12:
         ways.append(((end - 6, 6), (end, 6)))
-    return list(dict.fromkeys(ways))
+    return ways
 
 
-def _are_alike(stated: Decimal, added: Decimal) -> bool:
-    return abs(stated - added) <= _TOLERANCE * max(abs(stated), abs(added))
+def _are_alike(stated: float, added: Decimal) -> bool:
+    number = _decimal(stated)
+    return abs(number - added) <= _TOLERANCE * max(abs(number), abs(added))
 
 
 # The same few periods are in the rows of all lines.
@@ -357,5 +332,5 @@ def _period(at: _At) -> Period:
     return Period.ending(*at)
 
 
-def _decimal(number: float) -> Decimal:
+def _decimal(number: Any) -> Decimal:
     return Decimal(repr(number))

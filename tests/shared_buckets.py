@@ -56,6 +56,7 @@ class RedisLine:
     Attributes:
         url: the server's.
         cut: whether commands get no response.
+        loses_reply: whether the server runs commands, and its replies are lost.
         blocked: for how many seconds the event loop is blocked during each command.
         sent: how many commands there were.
     """
@@ -64,6 +65,7 @@ class RedisLine:
         from redis.asyncio import Redis
 
         self.url, self.cut, self.blocked, self.sent = url, False, 0.0, 0
+        self.loses_reply = False
         execute = Redis.execute_command
 
         async def execute_command(client: Any, *args: Any, **options: Any) -> Any:
@@ -77,9 +79,12 @@ class RedisLine:
                 await asyncio.sleep(0.01)
             loop.threads += 1
             try:
-                return await execute(client, *args, **options)
+                reply = await execute(client, *args, **options)
             finally:
                 loop.threads -= 1
+            if self.loses_reply:
+                await loop.create_future()
+            return reply
 
         monkeypatch.setattr(Redis, "execute_command", execute_command)
 

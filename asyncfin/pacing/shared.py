@@ -25,7 +25,7 @@ from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
 from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import DAY, GCRA, Allowance
-from asyncfin.tasks import cancel_and_wait, check_closed, running_loop, wait_for_all
+from asyncfin.tasks import cancel_and_wait, check_closed, finish, running_loop
 
 # What float arithmetic loses at the size of Unix time.
 EPSILON = 1e-6
@@ -374,16 +374,11 @@ class SharedBucket(Bucket):
 
     async def _return_unused(self) -> None:
         while self._unused:
-            # A task, whose end a cancellation waits for: a change that was cancelled
-            # may have been made.
-            returning = asyncio.ensure_future(self._return_first())
-            await wait_for_all([returning])
-            returning.result()
-
-    async def _return_first(self) -> None:
-        weight, counts = self._unused[0]
-        await self._change(unpaced=weight, spent=-weight if counts else 0.0)
-        self._unused.popleft()
+            # Removed first: if it is unknown whether the change was made, it is not
+            # made again.
+            weight, counts = self._unused.popleft()
+            spent = -weight if counts else 0.0
+            await finish(self._change(unpaced=weight, spent=spent))
 
     async def _drive(self) -> None:
         """Grant the waiters of the lanes, one after the other."""

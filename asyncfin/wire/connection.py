@@ -26,7 +26,14 @@ HeaderValue: TypeAlias = str | Callable[[], str]
 
 
 class DroppedError(Exception):
-    """The connection broke before a response began."""
+    """The connection broke before a response began.
+
+    `reason` is OpenSSL's, if that has ended it.
+    """
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__()
+        self.reason = reason
 
 
 class _StaleError(Exception):
@@ -77,6 +84,8 @@ async def without_resending(
             aiohttp.ClientConnectorError
         ):  # a ClientOSError, but of connecting: nothing was sent
             raise
-        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            raise DroppedError from None
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            # In TLS 1.3 a server rejects a certificate after the handshake.
+            reason = getattr(error.__cause__, "reason", None)
+            raise DroppedError(reason or "") from None
     raise DroppedError

@@ -111,12 +111,15 @@ class Sender:
         """
         await self.transport.aclose()
         if self._last is not None:
-            self._last.breaker.close()
             loop = asyncio.get_running_loop()
-            # Those of a loop that has ended have ended with it.
-            await cancel_and_wait(
-                [task for task in self._last.tasks if task.get_loop() is loop]
-            )
+            try:
+                # Those of a loop that has ended have ended with it.
+                await cancel_and_wait(
+                    [task for task in self._last.tasks if task.get_loop() is loop]
+                )
+            finally:
+                # Last: the outage ends when nothing is sent any more.
+                self._last.breaker.close()
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""

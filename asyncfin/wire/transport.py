@@ -334,6 +334,15 @@ class Transport:
         match error:  # in this order: many of these are subclasses of later ones
             case UnreadableError():
                 return error.error
+            case DroppedError(reason=reason) if "CERTIFICATE" in reason:
+                shown = reason.replace("_", " ").lower()
+                return ConnectionFailedError(
+                    f"{self.base_url} ended the TLS connection ({shown}): if it demands"
+                    " a client certificate, pass ssl=context after"
+                    " context.load_cert_chain(...)",
+                    sent=False,
+                    retryable=False,
+                )
             case aiohttp.ClientPayloadError():
                 return TruncatedAnswerError(INCOMPLETE)
             case aiohttp.ConnectionTimeoutError():

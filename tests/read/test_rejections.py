@@ -20,7 +20,7 @@ from asyncfin import (
     Select,
 )
 from asyncfin.client import publications_of
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox import Latency, Sandbox, Status
 from tests.generate import generate
 
 DATASET = generate(7, series=20, publications=1)
@@ -150,18 +150,17 @@ async def test_equal_max_age_decides_for_each_question(service: tuple[Sandbox, M
 async def test_rejection_of_replaced_token_binds_no_other(service: tuple[Sandbox, Make]) -> None:
     """A 403 to one token says nothing of the next (spec 5.4), even if it arrives after that was obtained."""
     sandbox, make = service
-    client = make(token=token_of(sandbox), max_age=60)
-    tokens = client._sender.tokens
-    sandbox.inject(Status(status=403, code="forbidden", operation="catalogue", nth=1))
-    with client.observed(lambda event: setattr(tokens, "held", None)), pytest.raises(PermissionDeniedError):
-        await client.catalogue(ENTITY)
-    assert (await client.catalogue(ENTITY)).entity_id == ENTITY
-
-
-def token_of(sandbox: Sandbox) -> Any:
-    """Return a token callable."""
+    tokens = iter([OTHER_TOKEN, sandbox.token])
 
     async def token() -> str:
-        return sandbox.token
+        return next(tokens)
 
-    return token
+    client = make(token=token, max_age=60)
+    sandbox.inject(Latency(seconds=0.5, operation="catalogue", nth=1))
+    sandbox.inject(Status(status=403, code="forbidden", operation="catalogue", nth=1))
+    late = asyncio.ensure_future(client.catalogue(ENTITY))
+    await asyncio.sleep(0.05)
+    await client.dataset(ENTITY)  # its 401 replaces the token
+    with pytest.raises(PermissionDeniedError):
+        await late
+    assert (await client.catalogue(ENTITY)).entity_id == ENTITY

@@ -191,13 +191,13 @@ def check_entity_id(entity_id: str) -> None:
     whatever its form.
     """
     is_possible = isinstance(entity_id, str) and 1 <= len(entity_id) <= MAX_ENTITY_ID
-    if not is_possible or not _is_entity_id(entity_id):  # which keeps no longer texts
-        several = isinstance(entity_id, (list, tuple, set, frozenset))
+    if not is_possible or not _is_entity_id(entity_id):  # which caches no longer texts
+        is_collection = isinstance(entity_id, (list, tuple, set, frozenset))
+        compare = "; for several entities, write client.compare([...], ...)"
         raise SelectionError(
             "entity_id must be an id such as 'O-' followed by 32 characters, of at "
-            f"most {MAX_ENTITY_ID}"
-            f" characters and without control characters, not {short_repr(entity_id)}"
-            f"{'; for several entities, write client.compare([...], ...)' if several else ''}"
+            f"most {MAX_ENTITY_ID} characters and without control characters, not "
+            f"{short_repr(entity_id)}{compare if is_collection else ''}"
         )
 
 

@@ -53,7 +53,7 @@ from asyncfin.read.query import (
 )
 from asyncfin.read.read import Read, everything
 from asyncfin.table.panel import Panel
-from asyncfin.tasks import AsyncBlock, bounded
+from asyncfin.tasks import bounded
 from asyncfin.wire.codec import encode
 from asyncfin.wire.pages import catalogue_pages, query_pages
 from asyncfin.wire.protocol import (
@@ -522,11 +522,7 @@ class Client:
         metadata and the catalogue are shared with other pending questions.
         """
         question = Question(source, select, periods, value_version, max_age, fill_cache)
-        return AsyncBlock(
-            stream_question(self._publications, question),
-            "`async with client.stream(...) as pieces:`, and in it `async for piece in "
-            "pieces:`",
-        )
+        return stream_question(self._publications, question)
 
     def query_many(
         self,
@@ -586,11 +582,7 @@ class Client:
                 entity_id, select, periods, value_version, max_age, allow_missing=True
             )
 
-        return AsyncBlock(
-            read_many(self._publications, entity_ids, question, ahead=ahead),
-            "`async with client.query_many(...) as answers:`, and in it `async for "
-            "answer in answers:`",
-        )
+        return read_many(self._publications, entity_ids, question, ahead=ahead)
 
     async def compare(
         self,

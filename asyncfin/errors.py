@@ -1,42 +1,43 @@
 """What can go wrong, as one tree.
 
     AsyncfinError
-    |- SelectionError (also ValueError)       refused before anything was sent: the question is wrong
-    |  |- ArgumentError                       an argument of the library is wrong: a timeout, a URL, a rate
-    |  `- UnknownToAllError                   no entity of an extraction has what the question names
-    |- TransportError                         no complete response was received
+    |- SelectionError (also ValueError)   rejected before anything was sent
+    |  |- ArgumentError                   an argument of the library is wrong
+    |  `- UnknownToAllError               no entity of an extraction has the names
+    |- TransportError                     no complete response was received
     |  |- ConnectionFailedError
     |  |- RequestTimeoutError
     |  `- TruncatedAnswerError
-    |- ServiceError                           an error response of the service (spec 7)
-    |  |- ValidationFailedError               400 validation_failed
-    |  |- AuthenticationError                 401
-    |  |- PermissionDeniedError               403
-    |  |- NotFoundError                       404
-    |  |- DatasetChangedError                 409 dataset_changed
-    |  |- RateLimitedError                    429
-    |  |  `- AllowanceExhaustedError          429, and the wait is longer than allowed
-    |  `- ServerFailureError                  5xx
-    |- MalformedAnswerError                   a 2xx response that violates the spec
-    |- IncompleteResultError                  planned series are missing
-    |- BucketUnavailableError                 the shared bucket can't be reached, and has no fallback
-    `- ManifestMismatchError                  the extraction's folder belongs to another question
-       `- RunInProgressError                  another run uses it
+    |- ServiceError                       an error response of the service (spec 7)
+    |  |- ValidationFailedError           400 validation_failed
+    |  |- AuthenticationError             401
+    |  |- PermissionDeniedError           403
+    |  |- NotFoundError                   404
+    |  |- DatasetChangedError             409 dataset_changed
+    |  |- RateLimitedError                429
+    |  |  `- AllowanceExhaustedError      429, and the wait is longer than allowed
+    |  `- ServerFailureError              5xx
+    |- MalformedAnswerError               a 2xx response that violates the spec
+    |- IncompleteResultError              planned series are missing
+    |- BucketUnavailableError             the shared bucket can't be reached
+    `- ManifestMismatchError              the place belongs to another question
+       `- RunInProgressError              another run uses it
 
 Every error can be pickled, and none contains the access token. What it concerns,
 `AsyncfinError.concerns`, follows from its class and its entity:
 
-    | word     | errors                                                                                      |
-    | -------- | ------------------------------------------------------------------------------------------- |
-    | question | SelectionError, ManifestMismatchError, ValidationFailedError; other responses below 500     |
-    |          | that have the service's error object                                                        |
-    | entity   | PermissionDeniedError, NotFoundError, DatasetChangedError, MalformedAnswerError,            |
-    |          | IncompleteResultError and other responses below 500, of an entity                           |
-    | account  | AuthenticationError, RateLimitedError; PermissionDeniedError and NotFoundError without an   |
-    |          | entity                                                                                      |
-    | service  | ServerFailureError, 408, TransportError; MalformedAnswerError without an entity, or of a    |
-    |          | response that asks for a later retry; other responses below 500 without an entity           |
-    | local    | BucketUnavailableError, RunInProgressError, and any other subclass of AsyncfinError         |
+- question: SelectionError, ManifestMismatchError, ValidationFailedError, and other
+  responses below 500 that have the service's error object.
+- entity: PermissionDeniedError, NotFoundError, DatasetChangedError,
+  MalformedAnswerError, IncompleteResultError and other responses below 500, of an
+  entity.
+- account: AuthenticationError, RateLimitedError; PermissionDeniedError and
+  NotFoundError without an entity.
+- service: ServerFailureError, 408, TransportError; MalformedAnswerError without an
+  entity, or of a response that asks for a later retry; other responses below 500
+  without an entity.
+- local: BucketUnavailableError, RunInProgressError, and any other subclass of
+  AsyncfinError.
 """
 
 from __future__ import annotations
@@ -256,16 +257,12 @@ class AsyncfinError(Exception):
 
         frames = extract_tb(self.__traceback__)
         package = os.path.join(os.path.dirname(__file__), "")
+        lines = [f"{type(self).__name__}: {self}"]
         # The caller's is the last frame before the first one of the library.
-        inside = next(
-            (at for at, each in enumerate(frames) if each.filename.startswith(package)),
-            0,
-        )
-        lines = [
-            f"line {each.lineno}: {each.line}"
-            for each in frames[max(0, inside - 1) :][:1]
-        ]
-        return [*lines, f"{type(self).__name__}: {self}"]
+        for frame in reversed(frames):
+            if not frame.filename.startswith(package):
+                return [f"line {frame.lineno}: {frame.line}", *lines]
+        return lines
 
     def _doing(self) -> str:
         """Return the operation and the entity, for the text; nothing if they are not
@@ -371,7 +368,8 @@ class Origin(Protocol):
     def attempts(self) -> int | None: ...
 
 
-class error_context:  # noqa: N801  it is called as a function; a generator takes three times as long
+# It is called as a function; a generator takes three times as long.
+class error_context:  # noqa: N801
     """Complete an error raised within by the facts of its request; the error's own
     facts stay.
     """
@@ -567,12 +565,13 @@ def _named_details(details: Mapping[str, Any]) -> list[str]:
     """Return a line for each detail; an array, as of field issues, has one for each
     entry.
     """
-    return [
-        f"{name}: "
-        f"{each if isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str)}"
-        for name, value in details.items()
-        for each in (value if isinstance(value, list) else [value])
-    ]
+    lines = []
+    for name, value in details.items():
+        for entry in value if isinstance(value, list) else [value]:
+            is_text = isinstance(entry, str)
+            written = json.dumps(entry, ensure_ascii=False, default=str)
+            lines.append(f"{name}: {entry if is_text else written}")
+    return lines
 
 
 class ValidationFailedError(ServiceError):
@@ -621,17 +620,10 @@ class NotFoundError(ServiceError):
         text = super().__str__()
         if self.entity_id is None:
             return text
-        return (
-            f"{text.removesuffix('.')}; entity ids come from the operator of the "
-            "service"
-        )
+        source = "entity ids come from the operator of the service"
+        return f"{text.removesuffix('.')}; {source}"
 
-    @property
-    def concerns(self) -> Concern:
-        """The entity, also without the service's error object; the account for usage
-        and limits.
-        """
-        return "account" if self.entity_id is None else "entity"
+    concerns = PermissionDeniedError.concerns
 
 
 class DatasetChangedError(ServiceError):

@@ -25,10 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from contextvars import Context, copy_context
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
-
-from attrs import define
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -128,17 +125,8 @@ async def in_thread(call: Callable[[], T]) -> T:
     return called.result()
 
 
-@define
-class Silence:
-    """A wait of `unless_silent`; `loop_was_busy`: the event loop itself has delayed
-    it.
-    """
-
-    loop_was_busy: bool = False
-
-
 @asynccontextmanager
-async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
+async def unless_silent(seconds: float) -> AsyncIterator[None]:
     """Cancel the block after `seconds` in which the event loop was running:
     TimeoutError.
 
@@ -147,25 +135,23 @@ async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
     three times.
     """
     loop = asyncio.get_running_loop()
-    silence = Silence()
     extensions = 0
     timer: asyncio.TimerHandle
 
-    def start(end: float, busy: bool) -> None:
+    def start(end: float, is_busy: bool) -> None:
         nonlocal timer
-        # Several timers: the last one alone may be in time although the loop was
-        # blocked before it.
+        # Not one timer: the last one alone may be in time although the loop was blocked
+        # before it.
         due = min(loop.time() + seconds / _TIMERS, end)
-        timer = loop.call_at(due, look, due, end, busy)
+        timer = loop.call_at(due, look, due, end, is_busy)
 
-    def look(due: float, end: float, busy: bool) -> None:
+    def look(due: float, end: float, is_busy: bool) -> None:
         nonlocal extensions
         now = loop.time()
-        busy = busy or now - due > _LATE
-        silence.loop_was_busy |= busy
+        is_busy = is_busy or now - due > _LATE
         if now < end:
-            start(end, busy)
-        elif busy and extensions < _EXTENSIONS:
+            start(end, is_busy)
+        elif is_busy and extensions < _EXTENSIONS:
             extensions += 1
             start(now + seconds, False)
         else:
@@ -175,7 +161,7 @@ async def unless_silent(seconds: float) -> AsyncIterator[Silence]:
         async with asyncio.timeout(None) as limit:
             start(loop.time() + seconds, False)
             try:
-                yield silence
+                yield
             finally:
                 timer.cancel()
     except TimeoutError:
@@ -200,10 +186,10 @@ def bounded(
 ) -> AbstractAsyncContextManager[AsyncIterator[T]]:
     """Run jobs, and yield their results as they complete; otherwise as `merged`."""
 
-    async def result(job: Job[T]) -> AsyncGenerator[T, None]:
+    async def run(job: Job[T]) -> AsyncGenerator[T, None]:
         yield await job()
 
-    return merged([partial(result, job) for job in jobs], limit)
+    return merged([partial(run, job) for job in jobs], limit)
 
 
 @asynccontextmanager
@@ -286,61 +272,55 @@ class _Merged(Generic[T]):
             await self._changed.wait()
 
 
-class SharedCall(Generic[T]):
-    """A call in a separate task, which several callers wait for; it is cancelled when
-    no caller is left.
+class _SharedCall(Generic[T]):
+    """A call in a separate task, which its callers wait for; it is cancelled when no
+    caller is left.
 
-    A caller holds it as an async context manager. `ended` is called once the task has
-    ended, however it did.
+    `end` is called once the task has ended, however it did.
     """
 
     def __init__(
-        self, call: Coroutine[Any, Any, T], ended: "Callable[[SharedCall[T]], object]"
+        self, call: Coroutine[Any, Any, T], end: "Callable[[_SharedCall[T]], object]"
     ) -> None:
         self._callers = 0
-        self._abandoned = False
+        self._is_abandoned = False
         self._task = running_loop().create_task(call)
         # Called also if the task is cancelled before its first step, which runs none of
         # its code.
-        self._task.add_done_callback(lambda _: ended(self))
-        self._task.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # else it is logged
+        self._task.add_done_callback(lambda _: end(self))
+        # Else a failure is logged.
+        self._task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     @property
     def is_pending(self) -> bool:
         """Whether it will have a result. The call of a loop that has ended would never
         be done.
         """
-        ends = self._abandoned or self._task.done()
+        ends = self._is_abandoned or self._task.done()
         return not ends and self._task.get_loop() is running_loop()
-
-    async def __aenter__(self) -> Self:
-        self._callers += 1
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self._callers -= 1
-        if not self._callers and not self._task.done():
-            self._abandoned = True
-            await cancel_and_wait([self._task])
 
     async def result(self) -> T:
         """Return the result. Cancelling one caller does not cancel the call for the
         others.
         """
-        async with self:
-            # Unlike the future of `asyncio.shield`, which its callback holds, this one
-            # has no result: the caller alone decides for how long that is kept.
-            ended = self._task.get_loop().create_future()
+        # Unlike the future of `asyncio.shield`, which its callback holds, this one has
+        # no result: the caller alone decides for how long that is stored.
+        end = self._task.get_loop().create_future()
 
-            def end(_: object) -> None:
-                if not ended.done():  # the caller was cancelled
-                    ended.set_result(None)
+        def set_end(_: object) -> None:
+            if not end.done():  # the caller was cancelled
+                end.set_result(None)
 
-            self._task.add_done_callback(end)
-            await ended
+        self._callers += 1
+        try:
+            self._task.add_done_callback(set_end)
+            await end
             return self._task.result()
+        finally:
+            self._callers -= 1
+            if not self._callers and not self._task.done():
+                self._is_abandoned = True
+                await cancel_and_wait([self._task])
 
 
 class SingleFlight(Generic[K, T]):
@@ -349,7 +329,7 @@ class SingleFlight(Generic[K, T]):
     """
 
     def __init__(self) -> None:
-        self._calls: dict[K, SharedCall[T]] = {}
+        self._calls: dict[K, _SharedCall[T]] = {}
 
     async def share(self, key: K, function: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return the result of the pending call for `key`; start `function` if there is
@@ -358,40 +338,15 @@ class SingleFlight(Generic[K, T]):
         running_loop()
         call = self._calls.get(key)
         if call is None or not call.is_pending:
-            call = self._calls[key] = SharedCall(function(), partial(self._remove, key))
+            call = self._calls[key] = _SharedCall(
+                function(), partial(self._remove, key)
+            )
         return await call.result()
 
-    def _remove(self, key: K, call: SharedCall[T]) -> None:
+    def _remove(self, key: K, call: _SharedCall[T]) -> None:
         # A failure is dropped too: the next caller makes a new call.
         if self._calls.get(key) is call:
             del self._calls[key]
-
-
-class AsyncBlock(AbstractAsyncContextManager[T]):
-    """An async context manager that says how to use it if it is used in another way."""
-
-    def __init__(
-        self, manager: AbstractAsyncContextManager[T, bool | None], usage: str
-    ) -> None:
-        self._manager, self._usage = manager, usage
-
-    async def __aenter__(self) -> T:
-        return await self._manager.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._manager.__aexit__(kind, error, trace)
-
-    if not TYPE_CHECKING:  # a type checker reports the mistake itself
-
-        def _misused(self) -> NoReturn:
-            raise TypeError(f"write {self._usage}")
-
-        __aiter__ = __iter__ = __await__ = __enter__ = __exit__ = _misused
 
 
 @asynccontextmanager

@@ -5,37 +5,13 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, ArgumentError, Client, Select, SelectionError
+from asyncfin import ArgumentError, Client, SelectionError
 
 ENTITY = "O-" + "7" * 32
 
 
 async def plain_with(client: Any) -> None:
     with client:
-        pass
-
-
-async def stream_without_a_block(client: Any) -> None:
-    async for _ in client.stream(ENTITY, Select(), Annual()):
-        pass
-
-
-async def awaited_stream(client: Any) -> None:
-    await client.stream(ENTITY, Select(), Annual())
-
-
-async def many_without_a_block(client: Any) -> None:
-    async for _ in client.query_many([ENTITY], Select(), Annual()):
-        pass
-
-
-async def many_in_a_plain_loop(client: Any) -> None:
-    for _ in client.query_many([ENTITY], Select(), Annual()):
-        pass
-
-
-async def many_in_a_plain_block(client: Any) -> None:
-    with client.query_many([ENTITY], Select(), Annual()):
         pass
 
 
@@ -51,11 +27,6 @@ async def usage_without_an_end(client: Any) -> None:
     ("mistake", "error", "said"),
     [
         (plain_with, TypeError, "write `async with Client"),
-        (stream_without_a_block, TypeError, "async with client.stream(...) as pieces"),
-        (awaited_stream, TypeError, "async with client.stream(...) as pieces"),
-        (many_without_a_block, TypeError, "async with client.query_many(...) as answers"),
-        (many_in_a_plain_loop, TypeError, "async with client.query_many(...) as answers"),
-        (many_in_a_plain_block, TypeError, "async with client.query_many(...) as answers"),
         (usage_without_days, SelectionError, 'usage("2026-01-01", "2026-01-31")'),
         (usage_without_an_end, SelectionError, 'usage("2026-01-01", "2026-01-31")'),
     ],

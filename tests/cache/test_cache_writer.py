@@ -2,17 +2,15 @@
 
 import asyncio
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
 
-from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select, ServerFailureError
+from asyncfin import Client, FiscalRange, MemoryCache, Retry, Select, ServerFailureError
 from asyncfin.read.write import CacheWriter
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.table.block import PageText
-from tests.cache.processes import files_of
 from tests.cache.stored import blocks
 from tests.generate import generate
 
@@ -142,15 +140,3 @@ async def test_what_came_of_a_question_that_ends_early_is_kept(end: str) -> None
                 await asking
         sandbox.clear_faults()
         assert (await client.query(ENTITY, Select(), FiscalRange())).requests == pages - 2
-
-
-@virtual
-async def test_the_pages_of_a_quick_question_are_one_part_of_the_file(tmp_path: Path) -> None:
-    """A file for each would take longer than all else that is done to store them."""
-    cache = FileCache(tmp_path / "cache", account="desk")
-    async with Sandbox(DATASET) as sandbox, Client(sandbox.base_url, sandbox.token, cache=cache) as client:
-        catalogue = await client.catalogue(ENTITY)
-        panel = await client.query(catalogue, Select(), FiscalRange())
-    await cache.aclose()
-    assert panel.requests > 1
-    assert len([file for file in files_of(tmp_path / "cache") if file.name.split("-")[1:2] == ["900"]]) == 1

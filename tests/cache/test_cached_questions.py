@@ -1,14 +1,11 @@
 """Questions of a client with a cache: what was read once is not asked for again, and nothing is mixed."""
 
 import asyncio
-import pickle
 import random
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -20,7 +17,6 @@ from asyncfin import (
     AuthenticationError,
     Catalogue,
     Client,
-    Exact,
     FileCache,
     FiscalRange,
     MalformedAnswerError,
@@ -31,16 +27,12 @@ from asyncfin import (
     Retry,
     Select,
     SelectionError,
-    ServerFailureError,
     ServiceError,
     Trailing,
     TransportError,
     read_entity,
 )
-from asyncfin.plan.fill import for_cache
-from asyncfin.plan.plan import without_batches
-from asyncfin.plan.question import Question
-from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status, Switch
+from asyncfin.sandbox import Dialect, Drop, Fault, Latency, Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from tests import examples
 from tests.generate import generate
@@ -184,35 +176,6 @@ def tables() -> dict[str, Any]:
 
 
 @virtual
-@pytest.mark.parametrize("nth", range(1, 12))
-@pytest.mark.parametrize("in_memory", [True, False])
-async def test_a_new_publication_is_never_mixed_with_what_is_cached(
-    nth: int, in_memory: bool, tmp_path: Path, tables: dict[str, Any]
-) -> None:
-    """It comes at any request: whatever is given is wholly of the publication that it names.
-
-    Two clients ask in turn, which share a cache in memory, or the folder of two caches, as two processes do.
-    """
-    shared = MemoryCache()
-    caches = [shared, shared] if in_memory else [FileCache(tmp_path / "cache") for _ in range(2)]
-    async with service() as sandbox, client(sandbox, caches[0]) as one, client(sandbox, caches[1]) as other:
-        catalogue = await one.catalogue(ENTITY)
-        sandbox.inject(Switch(nth=nth, publication=NEW))
-        for count in (3, 40, 90, 150):
-            select = Select.of(catalogue.series[:count])
-            for cached in (one, other):
-                with suppress(SelectionError):  # the new one may not have some of them
-                    panel = await cached.query(ENTITY, select, FiscalRange())
-                    table = tables[panel.dataset.dataset_id]
-                    assert content(panel) == {each: table[each] for each in panel.series_ids}
-        for cached in (one, other):
-            panel = await cached.query(ENTITY, Select(), FiscalRange())
-            assert content(panel) == tables[panel.dataset.dataset_id]
-    for cache in caches:
-        await cache.aclose()
-
-
-@virtual
 async def test_a_given_catalogue_is_answered_from_the_cache_though_it_is_no_longer_current() -> None:
     """A given catalogue that is no longer current is answered from the cache without a request."""
     async with service() as sandbox, client(sandbox, MemoryCache()) as cached:
@@ -265,30 +228,6 @@ async def test_late_response_lifts_no_401() -> None:
             await cached.query(ENTITY, Select(), Annual())
 
 
-@virtual
-@pytest.mark.parametrize("refused", [False, True])
-async def test_a_token_that_cannot_be_had_withholds_the_cache_only_after_a_401(refused: bool) -> None:
-    """The callable's own failure says nothing about what the account may read."""
-    cache, tokens = MemoryCache(), list[str]()
-
-    async def token() -> str:
-        return tokens.pop()
-
-    async with service() as sandbox, Client(sandbox.base_url, token, cache=cache, max_age=1e9) as cached:
-        tokens.append(sandbox.token)
-        await cached.query(ENTITY, Select(), FiscalRange())
-        async with Client(sandbox.base_url, token, cache=cache, max_age=1e9) as asking:
-            if refused:
-                tokens.append("refused-token")
-            with pytest.raises(AuthenticationError, match="the token callable raised IndexError"):
-                await asking.dataset(ENTITY)
-            if refused:
-                with pytest.raises(AuthenticationError):
-                    await asking.query(ENTITY, Select(), Annual())
-            else:
-                assert (await asking.query(ENTITY, Select(), Annual())).requests == 0
-
-
 READS: dict[str, Callable[[Client, Catalogue], Awaitable[object]]] = {
     "dataset": lambda client, known: client.dataset(ENTITY),
     "catalogue pages": lambda client, known: anext(client.catalogue_pages(ENTITY)),
@@ -300,27 +239,6 @@ READS: dict[str, Callable[[Client, Catalogue], Awaitable[object]]] = {
     ),
     "query": lambda client, known: client.query(ENTITY, Select(), Annual(), value_version="latest_restated"),
 }
-
-
-@virtual
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
-@pytest.mark.parametrize("status", [403, 404])
-async def test_any_read_shows_that_an_entity_may_not_be_read_any_more(
-    status: int, read: Callable[[Client, Catalogue], Awaitable[object]]
-) -> None:
-    """After it nothing is given within max_age, nor for errors' sake, nor to another client of the cache."""
-    cache, options = MemoryCache(), {"max_age": 1e9, "stale_if_error": 1e9}
-    async with service() as sandbox, client(sandbox, cache, **options) as cached:
-        whole = await cached.query(ENTITY, Select(), FiscalRange())
-        assert (await cached.query(ENTITY, Select(), Annual())).requests == 0
-        sandbox.inject(Status(status=status, code="no"))
-        async with client(sandbox, cache, **options) as other:
-            await other.catalogue(ENTITY)
-            for asking in (cached, other):
-                with pytest.raises((NotFoundError, PermissionDeniedError)):
-                    await read(asking, whole.catalogue)
-                with pytest.raises((NotFoundError, PermissionDeniedError)):
-                    await asking.query(ENTITY, Select(), Annual())
 
 
 @virtual
@@ -338,25 +256,6 @@ async def test_a_confirmation_is_as_old_as_its_request() -> None:
                 panel = await cached.query(ENTITY, Select(), periods)
                 assert panel.confirmed_at is not None
                 assert panel.confirmed_at <= sent[-1]
-
-
-@virtual
-async def test_cached_values_are_given_for_a_while_when_the_metadata_cannot_be_had() -> None:
-    """Without the metadata, cached values are given only with `stale_if_error`, if nothing else is needed."""
-    cache = MemoryCache()
-    async with (
-        service() as sandbox,
-        client(sandbox, cache, stale_if_error=600, retry=ONCE) as lenient,
-        client(sandbox, cache, retry=ONCE) as strict,
-    ):
-        whole = await strict.query(ENTITY, Select(metric_ids=None, label=""), FiscalRange())
-        sandbox.inject(Status(status=503))
-        panel = await lenient.query(ENTITY, Select(), Annual())
-        assert panel.confirmed_at == whole.confirmed_at
-        with pytest.raises(ServerFailureError):
-            await strict.query(ENTITY, Select(), Annual())
-        with pytest.raises(ServerFailureError):
-            await lenient.query(ENTITY, Select(), Annual(), value_version="latest_restated")
 
 
 UNTOLD = {
@@ -448,36 +347,6 @@ async def test_short_429_before_a_stale_result(retry_after: int, statuses: list[
         assert [served.status for served in list(sandbox.log)[spent:]] == statuses
 
 
-async def test_filling_up_from_a_large_catalogue_does_not_hold_the_loop_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """The whole catalogue is looked at for one missing series, and the loop continues during that."""
-    threads = []
-
-    def watched(*arguments: Any, **options: Any) -> Any:
-        threads.append(threading.current_thread())
-        return for_cache(*arguments, **options)
-
-    monkeypatch.setattr("asyncfin.read.query.for_cache", watched)
-    large = generate(7, series=1_100)
-    async with service(large) as sandbox, client(sandbox, MemoryCache()) as cached:
-        catalogue = await cached.catalogue(large.entity_id)
-        assert len(catalogue) > 1_000
-        await cached.query(catalogue, Select.of(catalogue.series[:1]), Annual())
-    assert threads
-    assert threading.main_thread() not in threads
-
-
-@virtual
-async def test_a_plan_says_that_the_queries_ask_for_more_periods_because_a_cache_keeps_them() -> None:
-    """A cache keeps series with all of their periods, whatever was asked."""
-    async with service() as sandbox, client(sandbox, MemoryCache()) as cached, client(sandbox) as asking:
-        line = "periods: the last 1 fiscal year"
-        kept = str(await cached.plan(ENTITY, Select(), Annual(last=1)))
-        assert f"{line}; all periods are requested, for the cache\n" in kept
-        assert f"{line}\n" in str(await asking.plan(ENTITY, Select(), Annual(last=1)))
-
-
 @virtual
 async def test_run_asks_again_for_what_was_evicted_since_it_was_planned() -> None:
     """The plan named cached series that are gone when it runs."""
@@ -513,21 +382,6 @@ async def test_equal_questions_at_the_same_time_share_their_requests(with_cache:
 
 
 @virtual
-@pytest.mark.parametrize("periods", [Trailing(6), Annual(last=1), FiscalRange()])
-async def test_a_plan_made_without_a_cache_fills_one_with_all_periods(periods: Any) -> None:
-    """A plan made without a cache fills one with all periods, which answer other questions."""
-    cache = MemoryCache()
-    async with service() as sandbox, client(sandbox) as plain, client(sandbox, cache, max_age=60) as cached:
-        await cached.catalogue(ENTITY)
-        plan = await plain.plan(ENTITY, Select(), periods)
-        assert content(await cached.run(plan)) == content(await plain.run(plan))
-        for others in (FiscalRange(), Annual(), Trailing(12)):
-            panel = await cached.query(ENTITY, Select(), others)
-            assert panel.requests == 0
-            assert content(panel) == content(await plain.query(ENTITY, Select(), others))
-
-
-@virtual
 async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() -> None:
     """Each series is under way once; a question waits for those of others and asks for its own."""
     async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
@@ -546,31 +400,6 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
         async with client(sandbox) as plain:
             for select, panel in zip(selects, panels, strict=True):
                 assert content(panel) == content(await plain.query(catalogue, select, FiscalRange()))
-
-
-@virtual
-async def test_the_first_questions_of_a_process_ask_for_no_series_twice(tmp_path: Path) -> None:
-    """Each of them reads the catalogue from the cache; one requests the series, longer than a claim lasts."""
-    async with service(faults=[Latency(operation="query", seconds=20)]) as sandbox:
-        async with client(sandbox, FileCache(tmp_path)) as earlier:
-            catalogue = await earlier.catalogue(ENTITY)
-        spent = len(sandbox.log)
-        async with client(sandbox, FileCache(tmp_path), max_age=3600) as later:
-            some, several = Select.of(catalogue.series[:40]), (FiscalRange(), Annual(), Trailing(12))
-            await asyncio.gather(*(later.query(ENTITY, some, each) for each in several))
-        assert asked(sandbox, spent) == ["query"]
-
-
-@virtual
-async def test_questions_about_a_catalogue_of_the_caller_ask_for_no_series_twice() -> None:
-    """The client does not keep this object, and its questions at one time share what is pending."""
-    async with service(faults=[Latency(operation="query", seconds=1)]) as sandbox:
-        async with client(sandbox, MemoryCache()) as cached:
-            own = pickle.loads(pickle.dumps(await cached.catalogue(ENTITY)))
-            spent = len(sandbox.log)
-            some, several = Select.of(own.series[:40]), (FiscalRange(), Annual(), Trailing(12))
-            await asyncio.gather(*(cached.query(own, some, each) for each in several))
-        assert asked(sandbox, spent) == ["query"]
 
 
 @virtual
@@ -597,71 +426,6 @@ async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
         assert (await cached.query(ENTITY, Select.of(others), Annual())).requests == 0
         with pytest.raises(MalformedAnswerError, match=neighbours[0]):
             await cached.query(ENTITY, Select.of(catalogue[neighbours[0]]), Annual())
-
-
-@virtual
-async def test_a_neighbour_with_values_that_were_not_requested_is_not_kept() -> None:
-    """A value in a period outside of the request: the series is requested again when it is wanted."""
-    late: set[str] = set()
-
-    def add(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
-        if name == "query" and late:
-            answer["periods"].append({"year": 2199, "end_month": 12, "duration_months": 12})
-            for series in answer["series"]:
-                value = next(filter(None, series["values"]), None)
-                series["values"].append(value if series["series_id"] in late else None)
-
-    async with (
-        service() as sandbox,
-        altered(sandbox, add) as base_url,
-        Client(base_url, sandbox.token, cache=MemoryCache(), max_age=60) as cached,
-        client(sandbox) as plain,
-    ):
-        whole = await plain.query(ENTITY, Select(), FiscalRange())
-        valued = {series.series_id for series in whole if any(series.values)}
-        first = next(each for each in whole.catalogue.series if each.series_id in valued)
-        plan = await cached.plan(ENTITY, Select.of(first), Annual())
-        late.add(min(valued & {each for batch in plan.batches for each in batch.matched - batch.home}))
-        assert len(await cached.run(plan)) == 1
-        neighbour = Select.of(whole.catalogue[late.pop()])
-        panel = await cached.query(ENTITY, neighbour, FiscalRange())
-        assert panel.requests == 1
-        assert content(panel) == content(await plain.query(ENTITY, neighbour, FiscalRange()))
-
-
-def test_batches_are_filled_up_within_the_caps_and_always_alike() -> None:
-    """At most 100 series, 50 metrics and 50 paths; what is already cached does not count."""
-    from tests.plan.test_plan import catalogue as catalogue_of
-
-    triples = [(f"M{m}", f"p{p}", f"g{g}") for m in range(60) for p in range(4) for g in range(2)]
-    known = catalogue_of(*triples)
-    wanted = Select(metric_ids=["M0", "M1"], scope_combinations="company=p0", reporting_group_ids="g0")
-    base = without_batches(Question(known, wanted, Annual()), known)
-    plan = for_cache(base, set(), set())
-    (batch,) = plan.batches
-    assert (len(batch.metric_ids), len(batch.matched), batch.reporting_group_ids) == (50, 100, None)
-    assert plan.requests == plan.lower_bound == 1
-    assert for_cache(base, set(), set()).batches == plan.batches
-    others = {each.series_id for each in known if each.metric_id not in ("M0", "M1", "M55", "M56")}
-    (batch,) = for_cache(base, others, set()).batches
-    assert batch.metric_ids == ("M0", "M1", "M55", "M56")
-    assert len(batch.scope_combinations) == 4
-
-
-def test_metrics_that_lack_all_their_series_fill_a_page_first() -> None:
-    """Those of which a part is missing come after them, although the catalogue lists them first."""
-    from tests.plan.test_plan import catalogue as catalogue_of
-
-    metrics = [f"M{at}" for at in range(120)]
-    known = catalogue_of(*((metric, "p", group) for metric in metrics for group in ("g0", "g1")))
-    base = without_batches(Question(known, Select(metric_ids="M0"), Annual()), known)
-    halves = {
-        each.series_id
-        for each in known
-        if each.metric_id in metrics[1:60] and each.reporting_group_id == "g0"
-    }
-    (batch,) = for_cache(base, halves, set()).batches
-    assert batch.metric_ids == ("M0", *metrics[60:109])
 
 
 @st.composite
@@ -755,14 +519,3 @@ async def test_an_entity_read_for_an_extraction_uses_the_cache_and_does_not_fill
         spent = len(sandbox.log)
         await read_entity(cached, ENTITY, Select(), Annual())
         assert asked(sandbox, spent) == ["dataset"]
-
-
-@virtual
-async def test_a_question_about_exact_periods_is_cut_from_what_is_cached() -> None:
-    """A requested period without any value is in the panel too."""
-    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=60) as cached:
-        whole = await cached.query(ENTITY, Select(), FiscalRange())
-        known = whole.periods[-1]
-        panel = await cached.query(ENTITY, Select(), Exact(["FY1950", known]))
-        assert [str(each) for each in panel.periods] == ["FY1950", str(known)]
-        assert panel.requests == 0

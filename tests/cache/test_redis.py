@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, Select
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.sandbox import Sandbox, load
-from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
-from tests.handmade import dataset
+from tests.cache.stored import AT, DATASET, ENTITY, OTHER, URL, blocks, catalogue, content, current
 
 pytest.importorskip("redis")
 
@@ -154,52 +151,6 @@ async def test_missing_redis_is_skipped(caplog: pytest.LogCaptureFixture) -> Non
     await cache.aclose()
 
 
-async def test_loops_of_threads_share_a_cache(redis_url: str) -> None:
-    """Each has separate connections, which are closed with it."""
-    cache = RedisCache(redis_url, account="threads")
-    part = cache.partition(URL, "t")
-    counter = Redis.from_url(redis_url)
-
-    async def count() -> int:
-        return int((await counter.info("stats"))["total_connections_received"])
-
-    def use(loop: asyncio.AbstractEventLoop) -> None:
-        asyncio.run_coroutine_threadsafe(current(part), loop).result()
-
-    await current(part)
-    before = await count()
-    here = asyncio.get_running_loop()
-
-    async def use_there() -> None:
-        for _ in range(5):
-            await current(part)
-            await asyncio.to_thread(use, here)
-
-    await asyncio.to_thread(asyncio.run, use_there())
-    assert await count() - before == 1
-    assert int((await counter.info("clients"))["connected_clients"]) == 2, "one of them and the counter"
-    assert cache.stats().broken == 0
-    await cache.aclose()
-    assert await current(part) is None
-    await cache.aclose()
-    await counter.aclose()
-
-
-async def test_question_has_one_connection(redis: Redis, redis_url: str) -> None:
-    """Ten questions at the same moment have ten at most."""
-    made = [dataset({("Sales", "all"): {"FY2024": 1}}, entity_id=f"O-{number:032}") for number in range(10)]
-    async with (
-        Sandbox(*map(load, made)) as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=RedisCache(redis_url, account="desk")) as client,
-    ):
-        before = int((await redis.info("stats"))["total_connections_received"])
-        for number in (1, 10):
-            ids = sandbox.entities[:number]
-            await asyncio.gather(*(client.query(each, Select(), Annual(), max_age=60) for each in ids))
-            after = int((await redis.info("stats"))["total_connections_received"])
-            assert 1 <= after - before <= number
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -218,15 +169,3 @@ def test_wrong_setting_is_rejected(options: dict[str, Any], message: str) -> Non
     with pytest.raises(ArgumentError, match=message) as raised:
         RedisCache(**{"redis": "redis://localhost", "account": "desk", **options})
     assert "secret" not in str(raised.value)
-
-
-async def test_corrupt_record_is_replaced(redis: Redis) -> None:
-    """It counts as none; the next confirmation stores another."""
-    part = RedisCache(redis, account="desk").partition(URL, "t")
-    for damage in (b"short", b"x" * 60, b"", b"%020d" % 1):
-        await part.observe(ENTITY, EntityRecord(utc_now(), DATASET))
-        (name,) = await redis.keys("*")
-        await redis.hset(name, "record", damage)  # type: ignore[misc]
-        assert await current(part) is None
-        await part.observe(ENTITY, EntityRecord(utc_now(), NEXT))
-        assert await current(RedisCache(redis, account="desk").partition(URL, "t")) == NEXT

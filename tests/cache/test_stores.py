@@ -1,7 +1,5 @@
 """What every cache keeps, for whom, and what it lets go first."""
 
-import gc
-import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,8 @@ from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.cache.redis import RedisCache
 from asyncfin.cache.store import Cache
-from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, SelectionError
-from asyncfin.table.block import compressed, drop_series, nbytes
+from asyncfin.table.block import compressed
 from tests.cache.conftest import Clock, MakeCache
 from tests.cache.stored import AT, DATASET, ENTITY, NEXT, OTHER, URL, blocks, catalogue, content, current
 
@@ -46,38 +43,6 @@ async def test_a_publication_is_found_again(make_cache: MakeCache) -> None:
     for missing in [(OTHER, DATASET, "original"), (ENTITY, NEXT, "original"), (ENTITY, DATASET, "restated")]:
         assert await part.blocks(*missing) == ()
     assert await part.catalogue(ENTITY, NEXT) is None
-
-
-async def test_a_catalogue_that_was_looked_at_is_kept_whole(make_cache: MakeCache) -> None:
-    """The indexes it has made for itself are no part of it."""
-    part = make_cache().partition(URL, "a-token")
-    looked_at = catalogue()
-    assert len(looked_at.by_metric) == len(looked_at.by_path) + 4
-    await part.put_catalogue(looked_at)
-    assert await part.catalogue(ENTITY, DATASET) == catalogue()
-
-
-async def test_a_catalogue_takes_few_bytes_in_a_file(tmp_path: Path) -> None:
-    """A catalogue is stored compressed, since its words repeat."""
-    cache = FileCache(tmp_path / "cache", account="desk")
-    part = cache.partition(URL, "a-token")
-    await part.put_catalogue(catalogue(1_000))
-    assert 0 < (await cache.inspect()).bytes < 30 * 1_000
-    await cache.aclose()
-    again = FileCache(tmp_path / "cache", account="desk")
-    assert await again.partition(URL, "a-token").catalogue(ENTITY, DATASET) == catalogue(1_000)
-    await again.aclose()
-
-
-async def test_a_series_that_comes_twice_is_kept_once(make_cache: MakeCache) -> None:
-    """The first one stays; the rest of the later block is kept too."""
-    part = make_cache().partition(URL, "a-token")
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(1, 2))
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(2, 3, 1, 4, scale=100))
-    await part.put_blocks(ENTITY, DATASET, "original", blocks(3))
-    kept = content(await part.blocks(ENTITY, DATASET, "original"))
-    first, later = content(blocks(1, 2)), content(blocks(3, 4, scale=100))
-    assert kept == {**first, **later}
 
 
 async def test_only_what_memory_lacks_is_looked_for_elsewhere(tmp_path: Path) -> None:
@@ -211,47 +176,6 @@ async def test_what_is_larger_than_the_cache_is_not_kept(make_cache: MakeCache) 
     assert cache.stats().bytes == 0
 
 
-async def test_memory_keeps_blocks_as_they_come_while_it_has_room() -> None:
-    """From a quarter of its bytes on they are compressed; which blocks are which makes no difference."""
-    pages = [blocks(*range(60)) for _ in range(2)]
-    cache = MemoryCache(max_bytes=5 * nbytes(pages[0]))
-    part = cache.partition(URL, "a-token")
-    await part.put_blocks(ENTITY, DATASET, "original", pages[0])
-    await part.put_blocks(OTHER, DATASET, "original", pages[1])
-    first, later = [await part.blocks(each, DATASET, "original") for each in (ENTITY, OTHER)]
-    assert first[0] is pages[0][0]
-    assert later[0].text.compressed
-    assert content(first) == content(later)
-    assert cache.stats().bytes == nbytes(first) + nbytes(later)
-
-
-async def test_memory_keeps_what_fits_only_when_it_is_compressed() -> None:
-    """A block is compressed before it is put, so what fits only compressed is kept."""
-    page = blocks(*range(60))
-    cache = MemoryCache(max_bytes=nbytes(compressed(page)))
-    part = cache.partition(URL, "a-token")
-    await part.put_blocks(ENTITY, DATASET, "original", page)
-    assert content(await part.blocks(ENTITY, DATASET, "original")) == content(page)
-
-
-async def test_a_text_that_blocks_share_is_counted_once() -> None:
-    """A text that wanted and foreign series of a page share is counted once."""
-    (page,) = blocks(*range(60))
-    halves = [drop_series(page, {f"S-{number}" for number in range(at, at + 30)}) for at in (0, 30)]
-    cache = MemoryCache()
-    await cache.partition(URL, "a-token").put_blocks(ENTITY, DATASET, "original", filter(None, halves))
-    stats = cache.stats()
-    assert stats.series == 60
-    assert nbytes([page]) <= stats.bytes < nbytes([page]) + len(page.text.pieces[0])
-
-
-async def test_a_claim_lets_its_holder_through(make_cache: MakeCache) -> None:
-    """A claim lets its holder through, even one that holds claims on several entities."""
-    part = make_cache().partition(URL, "a-token")
-    async with part.claim(ENTITY), part.claim(OTHER):
-        pass
-
-
 @no_redis
 @pytest.mark.parametrize("options", [{"max_bytes": 0}, {"max_bytes": 1.5}, {"account": ""}, {"account": 5}])
 async def test_a_wrong_setting_is_refused(make_cache: MakeCache, options: dict[str, Any]) -> None:
@@ -290,20 +214,6 @@ async def test_a_token_callable_is_an_account_by_identity_in_memory() -> None:
     assert "s3cr3t" not in repr(vars(cache))
 
 
-async def test_callables_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last ones are kept, so that none of them is taken for one that is gone."""
-    monkeypatch.setattr("asyncfin.cache.memory._MAX_CALLABLES", 2)
-    cache = MemoryCache()
-    accounts = [Account() for _ in range(3)]
-    first = weakref.ref(accounts[0])
-    parts = [cache.partition(URL, account.token) for account in accounts]
-    assert cache.partition(URL, accounts[1].token) is parts[1]
-    del accounts[0]
-    gc.collect()
-    assert first() is None
-    assert cache.partition(URL, Account().token) not in parts
-
-
 @no_redis
 async def test_inspecting_reads_what_the_cache_has(make_cache: MakeCache) -> None:
     """Whether this process has it in memory or not."""
@@ -315,13 +225,3 @@ async def test_inspecting_reads_what_the_cache_has(make_cache: MakeCache) -> Non
     seen = await cache.inspect()
     assert (seen.series, seen.hits, seen.misses, seen.broken) == (2, 3, 2, 0)
     assert 0 < seen.bytes <= cache.stats().bytes
-
-
-async def test_the_records_in_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of more entities than that, the records used least recently are dropped."""
-    monkeypatch.setattr("asyncfin.cache.base.MAX_RECORDS", 2)
-    partition = MemoryCache().partition("http://localhost", "a token of some length")
-    for entity_id in ("A", "B", "C"):
-        await partition.observe(entity_id, EntityRecord(utc_now(), "the publication"))
-    records = [await partition.record(entity_id) for entity_id in ("A", "B", "C")]
-    assert [record is not None and record.dataset_id is not None for record in records] == [False, True, True]

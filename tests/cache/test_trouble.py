@@ -11,7 +11,6 @@ import pytest
 
 from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select, local
 from asyncfin.cache.store import Cache
-from asyncfin.errors import PermissionDeniedError, ServerFailureError
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from tests.generate import generate
@@ -149,25 +148,6 @@ async def test_memory_serves_while_redis_is_away(
             stale = await client.query(ENTITY, Select(), FiscalRange(), max_age=0)
             assert [each.values for each in stale] == [each.values for each in first]
             assert stale.confirmed_at == first.confirmed_at
-    await cache.aclose()
-
-
-async def test_a_refusal_ends_what_this_process_has_confirmed(server: RedisServer) -> None:
-    """Its own refusals count, although the store can't be read."""
-    from asyncfin import RedisCache
-
-    cache = RedisCache(server.url, account="desk")
-    async with Sandbox(OLD) as sandbox:
-        client = Client(sandbox.base_url, sandbox.token, cache=cache, stale_if_error=3600, retry=ONCE)
-        async with client:
-            await client.query(ENTITY, Select(), FiscalRange())
-            server.stop()
-            sandbox.inject(Status(status=403, code="permission_denied", nth=1))
-            with pytest.raises(PermissionDeniedError):
-                await client.query(ENTITY, Select(), FiscalRange())
-            sandbox.inject(Status(status=503))
-            with pytest.raises(ServerFailureError):
-                await client.query(ENTITY, Select(), FiscalRange())
     await cache.aclose()
 
 

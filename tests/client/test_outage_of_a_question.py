@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from asyncfin import Annual, AsyncfinError, Client, MemoryCache, Panel, Retry, Select, Timeouts, read_entity
-from asyncfin.errors import MalformedAnswerError, RequestTimeoutError
+from asyncfin.errors import MalformedAnswerError
 from asyncfin.events import Event, OutageBegan, QuestionFinished, RequestFinished
-from asyncfin.web.backend import ClientGoneError, unless_gone
 from tests.cache.dict_store import DictCache
 from tests.client.figures import Figures, entity
 from tests.services.raw import Scripted, answer, dropping, hanging, judged, refusal
@@ -148,47 +147,6 @@ async def test_events_tell_timeouts_from_visitors() -> None:
 
 
 @pytest.mark.virtual
-async def test_questions_tell_timeouts_from_visitors() -> None:
-    """The question of a visitor who has left is cancelled, that of one who stayed is late."""
-    async with warm(1, stale_if_error=0.0) as (figures, client, events, _):
-        figures.step = hanging()
-        for seconds, kind in ((5.0, TimeoutError), (50.0, ClientGoneError)):
-            question = client.query(entity(0), Select(), RULE)
-            with pytest.raises(kind):
-                await unless_gone(asyncio.sleep(10), question, seconds)
-        ends = [event.failure for event in events if isinstance(event, QuestionFinished)]
-        assert ends == ["TimeoutError", "CancelledError"]
-
-
-@pytest.mark.virtual
-async def test_without_stale_results_the_timeouts_count() -> None:
-    """A question for which nothing is cached waits as long as `Timeouts` say."""
-    async with warm(1) as (figures, client, _, _):
-        figures.step = hanging()
-        began_at = asyncio.get_running_loop().time()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(10):
-                await client.query(entity(5), Select(), RULE)
-        assert asyncio.get_running_loop().time() - began_at == pytest.approx(10)
-
-
-@pytest.mark.virtual
-async def test_retries_count_in_two_seconds() -> None:
-    """A 503 is repeated within the two seconds, and then the stale result is returned."""
-    async with warm(1) as (figures, client, _, server):
-        figures.step = refusal(503)
-        _, seconds, panel = await visit(client, 0)
-        assert isinstance(panel, Panel)
-        assert seconds == pytest.approx(2, abs=0.1)
-        assert len(server.requests) == 3
-        figures.step, steps = None, iter([refusal(503)])
-        figures.judge = lambda request: next(steps, None)
-        _, seconds, panel = await visit(client, 0)
-        assert isinstance(panel, Panel)
-        assert seconds < 1
-
-
-@pytest.mark.virtual
 @pytest.mark.parametrize("step", [hanging(), dropping()], ids=["silent", "dropped"])
 async def test_extraction_takes_no_stale_result(step: Any) -> None:
     """`read_entity` raises the failure."""
@@ -201,24 +159,6 @@ async def test_extraction_takes_no_stale_result(step: Any) -> None:
 
 
 # --- a service that takes three seconds for each response
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize(("entities", "in_flight"), [(1, 2), (1, 8), (4, 8), (20, 8)])
-async def test_slow_service_confirms_data(entities: int, in_flight: int) -> None:
-    """All visits are served within three seconds, of data confirmed in the last thirty."""
-    async with warm(entities, max_in_flight=in_flight) as (figures, client, _, _):
-        figures.latency = 3.0
-        results = await visits(client, 240, 60, entities=entities)
-        assert failures(results) == []
-        assert max(seconds for _, seconds, _ in results) < 3
-        end = asyncio.get_running_loop().time()
-        for began_at, _, panel in results:
-            if began_at > end - 5:
-                assert isinstance(panel, Panel)
-                assert panel.confirmed_at is not None
-                age = end - panel.confirmed_at.timestamp()
-                assert age < 30
 
 
 @pytest.mark.virtual
@@ -292,27 +232,3 @@ async def test_malformed_body_is_the_entitys(body: bytes) -> None:
                 assert isinstance(result, Panel)
         assert sum(entity(1) in request.target for request in server.requests) == 10
         assert not [event for event in events if isinstance(event, OutageBegan)]
-
-
-@pytest.mark.virtual
-async def test_question_of_batches_recovers() -> None:
-    """A question of several requests finds out that the service responds again."""
-    async with warm(20, stale_if_error=0.0, cache=None) as (figures, client, _, _):
-        figures.step = refusal(503)
-        await visits(client, 40, 1, entities=20)
-        assert client.stats().outage_since is not None
-        figures.step = None
-        await asyncio.sleep(600)
-        panel = await client.query(entity(0), Select(), RULE)
-        assert len(panel) == 1
-        assert client.stats().outage_since is None
-
-
-@pytest.mark.virtual
-async def test_request_timeout_is_the_error_without_stale() -> None:
-    """`Timeouts` end a request of a silent service in its own class of error."""
-    options = {"stale_if_error": 0.0, "timeouts": Timeouts(read=5), "retry": Retry(attempts=1)}
-    async with warm(1, **options) as (figures, client, _, _):
-        figures.step = hanging()
-        with pytest.raises(RequestTimeoutError):
-            await client.query(entity(0), Select(), RULE)

@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from asyncfin import ArgumentError, Client, NotFoundError, Retry, TokenBucket
-from asyncfin.events import RequestStarted
-from asyncfin.typing import Observer
+from asyncfin import ArgumentError, Client, NotFoundError, Retry
 from tests.services.raw import Received, answer, judged, refusal, scripted
 
 pytestmark = pytest.mark.virtual
@@ -40,32 +38,6 @@ async def test_raw_request_is_retried_and_fails_alike() -> None:
         assert (await client.request("GET", "/v1/future")).attempts == 2
         with pytest.raises(NotFoundError):
             await client.request("GET", "/v1/future")
-
-
-@pytest.mark.parametrize(
-    ("path", "operation", "entity_id", "spent"),
-    [
-        ("/v1/limits", "limits", None, 0),
-        ("/v1/future", "request", None, 1),
-        (f"/v1/entities/{ENTITY.replace('/', '%2F')}/dataset", "dataset", ENTITY, 1),
-        (f"/v1/entities/{ENTITY.replace('/', '%2F')}/dataset/query", "query", ENTITY, 1),
-    ],
-)
-async def test_raw_request_is_observed_as_what_it_is(
-    path: str, operation: str, entity_id: str | None, spent: int
-) -> None:
-    """Usage and limits do not count against the allowance (spec 8)."""
-    started: list[RequestStarted] = []
-    note: Observer = lambda event: started.append(event) if isinstance(event, RequestStarted) else None  # noqa: E731
-    bucket = TokenBucket(daily_budget=5)
-    async with (
-        judged(lambda request: answer()) as server,
-        Client(server.base_url, "token", bucket=bucket, observers=[note]) as client,
-    ):
-        await client.request("GET", path)
-        left = bucket.stats().left_today
-    assert [(event.operation, event.entity_id) for event in started] == [(operation, entity_id)]
-    assert left == 5 - spent
 
 
 @pytest.mark.parametrize("path", ["@other.example/v1", "v1/limits", "", "//other.example/v1"])

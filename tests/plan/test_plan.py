@@ -18,10 +18,9 @@ from asyncfin.model.period import Period
 from asyncfin.model.query import Query
 from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
-from asyncfin.model.selection import Annual, Exact, FiscalRange, Resolved, Trailing
+from asyncfin.model.selection import Exact, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.fill import for_cache
-from asyncfin.plan.plan import Plan, plan, without_batches
+from asyncfin.plan.plan import Plan, plan
 from asyncfin.plan.question import Question
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
@@ -76,29 +75,6 @@ def test_one_page_of_series_is_one_batch_that_names_only_what_it_needs() -> None
     assert batch.expected_dataset_id == known.dataset_id
     assert batch.periods == ANNUAL
     assert batch.home == batch.matched == {"s0", "s1"}
-
-
-def test_no_wanted_series_means_no_batches() -> None:
-    """A selection that matches nothing costs no query, and its plan says so."""
-    nothing = planned(catalogue(("Revenue", "all", "annual")), ())
-    assert nothing.batches == ()
-    assert nothing.requests == nothing.lower_bound == 0
-
-
-def test_a_catalogue_without_periods_means_no_batches() -> None:
-    """Without periods nothing is requested; the plan has the wanted series."""
-    empty = planned(catalogue(("Revenue", "all", "annual"), periods=()), periods=Trailing(12))
-    assert empty.batches == ()
-    assert [series.series_id for series in empty.series] == ["s0"]
-
-
-def test_series_are_in_catalogue_order_however_they_were_named() -> None:
-    """The order of the wanted series does not matter, to the series nor to the batches."""
-    known = catalogue(*((f"M{at}", "all", "annual") for at in range(120)))
-    forth = planned(known)
-    back = planned(known, tuple(series.series_id for series in reversed(known.series)))
-    assert forth.series == back.series == known.series
-    assert forth.batches == back.batches
 
 
 def test_a_foreign_reporting_group_is_left_out() -> None:
@@ -158,25 +134,6 @@ def test_foreign_series_are_allowed_where_periods_are_fixed() -> None:
     assert batch.matched == {"s0", "s1", "s2", "s3"}
 
 
-@pytest.mark.parametrize("wanted", [("s0", "s1"), ("s0", "s3")], ids=["no foreign series", "foreign series"])
-def test_trailing_is_requested_as_the_whole_span(wanted: tuple[str, ...]) -> None:
-    """One request either way; the service's own window is never relied on."""
-    known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
-    made = planned(known, wanted, Trailing(12))
-    assert made.requests == 1
-    assert [batch.periods for batch in made.batches] == [FiscalRange((2022, 12), (2024, 12))]
-    assert made.periods == Trailing(12)
-
-
-def test_the_lower_bound_counts_what_is_requested() -> None:
-    """Neither what is cached nor what the service does not list is requested again."""
-    known = catalogue(*((f"M{at}", "all", "g") for at in range(120)))
-    whole = planned(known)
-    some = for_cache(whole, {f"s{at}" for at in range(40)}, {f"s{at}" for at in range(40, 110)}, fill=False)
-    assert (whole.lower_bound, whole.requests) == (3, 3)
-    assert (some.lower_bound, some.requests) == (1, 1)
-
-
 @pytest.mark.parametrize(
     ("triples", "bound"),
     [
@@ -190,32 +147,6 @@ def test_the_lower_bound_counts_what_is_requested() -> None:
 def test_the_lower_bound_counts_every_cap(triples: list[tuple[str, str, str]], bound: int) -> None:
     """At most 100 series, 50 metrics and 50 paths fit into one request, whichever is short first."""
     assert planned(catalogue(*triples)).lower_bound == bound
-
-
-def test_two_pages_of_one_query_are_taken_where_they_are_all_there_is() -> None:
-    """13 metrics on 15 paths are 195 series: two pages of one query, but three batches of a page each."""
-    known = catalogue(*((f"M{metric}", f"p{path}", "g") for metric in range(13) for path in range(15)))
-    assert planned(known).requests == planned(known).lower_bound == 2
-    assert len(planned(known).batches) == 1
-
-
-def test_of_two_plans_with_the_same_requests_the_one_of_more_batches_is_taken() -> None:
-    """10 metrics on 12 paths are two pages of one query, and as many batches of a page each."""
-    known = catalogue(*((f"M{metric}", f"p{path}", "g") for metric in range(10) for path in range(12)))
-    assert [batch.requests for batch in planned(known).batches] == [1, 1]
-
-
-@pytest.mark.parametrize("sides", [(60, 60), (90, 23), (120, 70), (50, 110)])
-@pytest.mark.parametrize("groups", [1, 2, 3])
-def test_a_dense_table_is_cut_into_full_pages_without_cursors(sides: tuple[int, int], groups: int) -> None:
-    """Thousands of series of a dense table take few requests above the bound, each a batch."""
-    metrics, paths = sides
-    known = catalogue(
-        *((f"M{m}", f"p{p}", f"g{g}") for m in range(metrics) for p in range(paths) for g in range(groups))
-    )
-    dense = planned(known)
-    assert all(batch.requests == 1 for batch in dense.batches)
-    assert dense.requests <= 1.02 * dense.lower_bound + 1
 
 
 def test_a_plan_explains_itself() -> None:
@@ -234,18 +165,6 @@ def test_a_plan_explains_itself() -> None:
     assert "other series" not in whole
     assert "periods: exactly FY2022, FY2023, FY2024\n" in whole
     assert repr(planned(known)).endswith("4 series in 1 request>")
-
-
-def test_a_plan_without_series_calls_only_periods_missing_that_are() -> None:
-    """Of several companies, one without the metric has the periods nevertheless."""
-    known = catalogue(("A", "x", "g"))
-    no_metric = without_batches(Question(known, Select("B"), Annual(), allow_missing=True), known)
-    no_years = without_batches(Question(known, Select("A"), Annual(1990, 1991), allow_missing=True), known)
-    nothing_at_all = catalogue(periods=())
-    empty = without_batches(Question(nothing_at_all, Select(), Trailing(12)), nothing_at_all)
-    assert "periods: all fiscal years\n" in str(no_metric)
-    for each in (no_years, empty):
-        assert ", of which the catalogue has none\n" in str(each)
 
 
 def test_a_series_on_too_long_a_path_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from hypothesis import assume, example, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from asyncfin import (
     Annual,
@@ -15,13 +15,11 @@ from asyncfin import (
     Exact,
     FiscalRange,
     HalfYearly,
-    IncompleteResultError,
     MemoryCache,
     Panel,
     Period,
     Quarterly,
     Select,
-    SelectionError,
     Trailing,
     ValidationFailedError,
 )
@@ -181,26 +179,6 @@ def test_a_panel_equals_one_query_without_caps(
     run(ask)
 
 
-@settings(max_examples=examples(25))
-@given(questions())
-def test_series_picked_by_hand_come_alone(question: tuple[int, list[int], PeriodSelection, str]) -> None:
-    """Select.of keeps the series apart that share a metric, a group and a path."""
-    at, places, periods, version = question
-    dataset = DATASETS[at]
-    wanted = {series_ids(dataset)[place] for place in places[:12]}
-    shown, values = expected(dataset.publications[-1], wanted, periods, version)
-
-    async def ask() -> None:
-        async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-            catalogue = await client.catalogue(dataset.entity_id)
-            select = Select.of(catalogue[each] for each in wanted)
-            panel = await client.query(catalogue, select, periods, value_version=version)
-        assert list(panel.periods) == shown
-        assert content(panel) == texts(values)
-
-    run(ask)
-
-
 def doubled(dataset: DatasetFile, count: int) -> DatasetFile:
     """Give one triple of the last publication more series, each with the values of the first."""
     publication = dataset.publications[-1]
@@ -238,62 +216,6 @@ LEFT_OUT = st.builds(
 )
 
 
-@settings(max_examples=examples(60))
-@given(questions(), LEFT_OUT)
-def test_a_panel_is_whole_where_the_service_leaves_empty_series_out(
-    question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect
-) -> None:
-    """A series that is never listed is in the panel, and in `unlisted` only if it has no value."""
-    at, places, periods, version = question
-    dataset = DATASETS[at]
-    wanted = {series_ids(dataset)[place] for place in places}
-    shown, values = expected(dataset.publications[-1], wanted, periods, version)
-    valued = {name for name, row in stored(dataset.publications[-1], wanted, version).items() if row}
-
-    async def ask() -> None:
-        async with (
-            Sandbox(dataset, dialect=dialect) as sandbox,
-            Client(sandbox.base_url, sandbox.token) as client,
-        ):
-            select = Select(where=lambda series: series.series_id in wanted)
-            try:
-                panel = await client.query(dataset.entity_id, select, periods, value_version=version)
-            except IncompleteResultError:
-                # Absent from two responses, but listed by a third: right only where pages differ.
-                assert dialect.left_out_on == "some"
-                assert valued < wanted
-                return
-        assert list(panel.periods) == shown
-        assert content(panel) == texts(values)
-        assert not valued.intersection(panel.unlisted) or not dialect.empty_series
-
-    run(ask)
-
-
-@settings(max_examples=examples(40))
-@given(questions(), st.integers(1, 30))
-def test_the_window_of_a_trailing_question_does_not_depend_on_the_service(
-    question: tuple[int, list[int], PeriodSelection, str], months: int
-) -> None:
-    """A service whose own window contains only whole periods gets the same question."""
-    at, places, _, version = question
-    dataset = DATASETS[at]
-    wanted = {series_ids(dataset)[place] for place in places}
-    shown, values = expected(dataset.publications[-1], wanted, Trailing(months), version)
-    select = Select(where=lambda series: series.series_id in wanted)
-
-    async def ask() -> None:
-        async with (
-            Sandbox(dataset, dialect=Dialect(trailing="within")) as sandbox,
-            Client(sandbox.base_url, sandbox.token) as client,
-        ):
-            panel = await client.query(dataset.entity_id, select, Trailing(months), value_version=version)
-        assert list(panel.periods) == shown
-        assert content(panel) == texts(values)
-
-    run(ask)
-
-
 TABLES = st.builds(
     generate_table,
     st.integers(0, 2**16),
@@ -303,43 +225,6 @@ TABLES = st.builds(
     blocks=st.just(1),
     groups=st.integers(1, 3),
 )
-BLOCKS = st.builds(
-    generate_table,
-    st.integers(0, 2**16),
-    metrics=st.integers(20, 60),
-    paths=st.integers(8, 20),
-    density=st.sampled_from([1.0, 0.7]),
-    blocks=st.integers(2, 8),
-    groups=st.integers(1, 3),
-)
-
-
-@settings(max_examples=examples(25))
-@given(TABLES | BLOCKS, st.sampled_from([1.0, 0.5, 0.1]), st.booleans())
-@example(generate_table(2270, metrics=28, paths=20, density=0.7, blocks=6, groups=3), 1.0, False)
-def test_a_panel_of_a_dense_table_equals_one_query_without_caps(
-    dataset: DatasetFile, share: float, trailing: bool
-) -> None:
-    """Dense, half-dense and in blocks, whole or in part, it comes in full.
-
-    A cursor is followed only in the two pages of a single query, where batches of one page would be three.
-    """
-    assume(dataset.publications[-1].periods)  # a single series may have no values, and the dataset no periods
-    ids = series_ids(dataset)
-    wanted = set(random.Random(1).sample(ids, max(1, int(share * len(ids)))))
-    periods = Trailing(7) if trailing else FiscalRange()
-    shown, values = expected(dataset.publications[-1], wanted, periods, "original")
-
-    async def ask() -> None:
-        async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-            select = Select(where=lambda series: series.series_id in wanted)
-            panel = await client.query(dataset.entity_id, select, periods)
-            queries = [served for served in sandbox.log if served.operation == "query"]
-        assert len(queries) == 2 or not [served for served in queries if "cursor" in served.body]
-        assert list(panel.periods) == shown
-        assert content(panel) == texts(values)
-
-    run(ask)
 
 
 OPEN = [FiscalRange(), Annual(), Annual(last=2), Quarterly(), HalfYearly(), Trailing(12)]
@@ -365,15 +250,6 @@ async def test_all_periods_of_a_dataset_without_periods_are_none(periods: Any, c
         assert each is not None
         assert (each.periods, each.anchor, each.unlisted, len(each)) == ((), None, (), 1)
     assert (len(streamed), [dict(answer.missing) for answer in several]) == (1, [{}])
-
-
-@pytest.mark.parametrize("periods", [Exact("FY2024"), FiscalRange(2023), Annual(None, 2024)], ids=repr)
-async def test_periods_that_are_named_must_be_in_the_dataset(periods: Any) -> None:
-    """A named period or end is refused by a dataset without periods, as by any other."""
-    dataset = generate_table(1, metrics=1, paths=6, density=0.5)
-    async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        with pytest.raises(SelectionError, match="it has no periods"):
-            await client.query(dataset.entity_id, Select(), periods)
 
 
 SWITCHING = generate(31, series=120, publications=2)

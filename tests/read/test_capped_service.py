@@ -105,18 +105,6 @@ async def test_rejected_range_raises_first_error() -> None:
     assert "narrow the query" in caught.value.__notes__[0]
 
 
-async def test_failure_of_range_is_raised() -> None:
-    """A range that fails for another reason than its size is that failure."""
-    async with (
-        Sandbox(LARGE) as sandbox,
-        capped(sandbox, exact=3, months=0, months_status=403) as (base_url, _),
-        Client(base_url, sandbox.token) as client,
-    ):
-        with pytest.raises(ServiceError) as caught:
-            await client.query(ENTITY_ID, Select(), Annual())
-    assert caught.value.status == 403
-
-
 @pytest.mark.parametrize("periods", [Annual(), FiscalRange()], ids=str)
 async def test_too_large_query_is_raised(periods: PeriodSelection) -> None:
     async with (
@@ -129,43 +117,3 @@ async def test_too_large_query_is_raised(periods: PeriodSelection) -> None:
     assert caught.value.status == 413
     assert "narrow the query" in caught.value.__notes__[0]
     assert [count(received, operation) for operation in ("dataset", "query")] == [0, 1]
-
-
-async def test_rejected_batch_without_exact_is_raised() -> None:
-    async with (
-        Sandbox(LARGE) as sandbox,
-        capped(sandbox, ids=0) as (base_url, received),
-        Client(base_url, sandbox.token, max_in_flight=1) as client,
-    ):
-        with pytest.raises(ValidationFailedError) as caught:
-            await client.query(ENTITY_ID, Select(), FiscalRange())
-    assert "narrow the query" in caught.value.__notes__[0]
-    assert [count(received, operation) for operation in ("dataset", "query")] == [1, 1]
-
-
-async def test_query_pages_sends_no_range() -> None:
-    """The pages of one query are those that the caller asked for."""
-    async with (
-        Sandbox(LARGE) as sandbox,
-        capped(sandbox, exact=3) as (base_url, received),
-        Client(base_url, sandbox.token) as client,
-    ):
-        (batch, *_) = (await client.plan(ENTITY_ID, Select(), Annual())).batches
-        received.clear()
-        with pytest.raises(ValidationFailedError) as caught:
-            async for _ in client.query_pages(ENTITY_ID, batch):
-                pass
-    assert not hasattr(caught.value, "__notes__")
-    assert modes(received) == ["exact 400"]
-    assert count(received, "dataset") == 0
-
-
-async def test_stream_has_each_series_once() -> None:
-    async with (
-        Sandbox(LARGE) as sandbox,
-        capped(sandbox, exact=3) as (base_url, _),
-        Client(base_url, sandbox.token) as client,
-        client.stream(ENTITY_ID, Select(), Annual()) as pieces,
-    ):
-        ids = [series.series_id async for piece in pieces for series in piece]
-    assert len(ids) == len(set(ids)) == 600

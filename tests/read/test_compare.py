@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from asyncfin import (
-    AllowanceExhaustedError,
     Annual,
     ArgumentError,
     AuthenticationError,
@@ -19,9 +18,7 @@ from asyncfin import (
     Comparison,
     DatasetChangedError,
     Exact,
-    FileCache,
     FiscalRange,
-    MemoryCache,
     NotFoundError,
     Quarterly,
     Select,
@@ -246,14 +243,6 @@ async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown
     assert max(map(len, table.splitlines())) <= 100
 
 
-async def test_panels_are_in_the_given_order_whichever_is_there_first() -> None:
-    """That of B is there at once, as it was asked for before; A is requested."""
-    async with session(company(A, 2023, 2024), company(B, 2023, 2024)) as (_, client):
-        await client.query(B, REVENUE, Annual(2024, 2024))
-        found = await client.compare([A, B], REVENUE, Annual(2024, 2024))
-    assert [panel.dataset.entity_id for panel in found] == [A, B]
-
-
 async def test_an_entity_without_the_periods_of_the_rule_is_named_with_them() -> None:
     """It has years, but none of the last two of all; an empty panel without a word would mean no value."""
     datasets = (company(A, 2022, 2023, 2024), company(B, 2020, 2021), company(C, 2023))
@@ -360,37 +349,6 @@ async def test_cancelling_it_leaves_no_task_and_sends_nothing_more() -> None:
             assert len(await client.compare([A, B], REVENUE, Annual())) == 2
 
 
-@pytest.mark.parametrize("make", [lambda _: MemoryCache(), FileCache])
-async def test_what_is_cached_is_not_requested_again(make: Any, tmp_path: Any) -> None:
-    """Within `max_age` a further comparison sends no request."""
-    async with session(company(A, 2023), company(B, 2024), cache=make(tmp_path / "cache")) as (
-        sandbox,
-        client,
-    ):
-        first = await client.compare([A, B], REVENUE, Annual())
-        sent = len(sandbox.log)
-        again = await client.compare([A, B], REVENUE, Annual(), max_age=60)
-    assert len(sandbox.log) == sent
-    assert again.requests == 0
-    assert [texts_of(panel) for panel in again] == [texts_of(panel) for panel in first]
-
-
-async def test_the_document_has_panels_failures_and_what_is_missing() -> None:
-    """The documents of panels are those that `Panel.to_json` returns."""
-    async with session(company(A, 2023), company(B, 2023, metric="Sales")) as (sandbox, client):
-        found = await client.compare([A, C, B], REVENUE, Annual())
-    document = json.loads(found.to_json(indent=2))
-    assert document == json.loads(found.to_json())
-    assert document["panels"] == [json.loads(panel.to_json()) for panel in found]
-    assert document["failed"][C]["error"] == "NotFoundError"
-    assert document["failed"][C]["status"] == 404
-    assert document["failed"][C]["message"] == str(found.failed[C])
-    assert document["missing"] == {B: {"metric_ids": ["Revenue"]}}
-    assert document["requests"] == found.requests == len(sandbox.log)
-    with pytest.raises(ArgumentError, match="indent"):
-        found.to_json(indent="wide")  # type: ignore[arg-type]
-
-
 async def test_tables_are_those_of_the_panels_and_name_who_failed() -> None:
     """A failed entity has no column, one without a series has one of nulls; the mean is over the others."""
     async with session(company(A, 2022, 2023), company(B, 2022, 2023, metric="Sales"), company(D, 2023)) as (
@@ -434,11 +392,6 @@ async def test_windows_that_differ_are_no_wide_table() -> None:
     assert same.to_arrow().num_rows == 1
 
 
-def test_an_empty_comparison_is_true() -> None:
-    """Code that asks whether it has series uses the panels."""
-    assert Comparison({}, {}, {}, {}, REVENUE, "original", 0)
-
-
 async def test_the_notes_name_failures_first_and_differences_last() -> None:
     """Texts of the service are no markup in a notebook."""
     other = company(B, 2023) | {"name": "<b>Other</b>"}
@@ -453,17 +406,6 @@ async def test_the_notes_name_failures_first_and_differences_last() -> None:
     assert "<b>" not in html
     assert str(found).count("different descriptions") == 1
     assert "2 entities" in repr(found)
-
-
-async def test_an_allowance_that_ends_keeps_what_was_read() -> None:
-    """As for a token that is refused."""
-    async with session(company(A, 2023), company(B, 2023), allowance=3, max_in_flight=1) as (
-        _sandbox,
-        client,
-    ):
-        found = await client.compare([A, B], REVENUE, FiscalRange())
-    assert [*found.panels] == [A]
-    assert isinstance(found.failed[B], AllowanceExhaustedError)
 
 
 async def test_budget_is_kept_without_private_names() -> None:

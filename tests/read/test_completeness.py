@@ -105,15 +105,6 @@ async def test_a_series_that_came_at_the_second_asking_is_whole(
     assert [body["periods"]["mode"] for body in again] == ["fiscal_range"]
 
 
-async def test_the_anchor_counts_what_came_at_the_second_asking() -> None:
-    """All series with the latest values were lost at first: the window still ends where they end."""
-    late = {series_id(*names) for names, found in VALUED.items() if "FY2024" in found}
-    async with service(without(late, 1)) as (client, _):
-        panel = await client.query(ENTITY_ID, Select(), Trailing(12))
-    assert panel.anchor == Period.parse("FY2024")
-    assert numbers(panel) == await expected(Trailing(12))
-
-
 async def test_what_two_responses_leave_out_is_in_the_panel_without_values() -> None:
     """Some services leave out series that never had a value: they are named, and not asked for again."""
     never = {series_id(*names) for names in NEVER}
@@ -148,29 +139,6 @@ async def test_what_a_service_leaves_out_proves_nothing_of_other_series() -> Non
         panel = await client.query(ENTITY_ID, Select(), FiscalRange())
     assert set(panel.unlisted) == never
     assert numbers(panel)[FIRST] == (await expected(FiscalRange()))[FIRST]
-
-
-async def test_a_lost_series_beside_left_out_ones_is_healed_in_the_same_read() -> None:
-    """One response loses a series that has values and leaves out two that have none."""
-    never = {series_id(*names) for names in NEVER}
-    lose, leave_out = without({FIRST}, 1), without(never, 99)
-
-    def alter(name: str, sent: Response, answer: Response) -> None:
-        lose(name, sent, answer)
-        leave_out(name, sent, answer)
-
-    async with service(alter) as (client, _):
-        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
-    assert set(panel.unlisted) == never
-    assert numbers(panel) == await expected(FiscalRange())
-
-
-async def test_a_service_that_lists_other_empty_series_may_leave_one_out() -> None:
-    """That it lists one series without values does not make another one lost."""
-    absent = series_id("N1", "x")
-    async with service(without({absent}, 99)) as (client, _):
-        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
-    assert panel.unlisted == (absent,)
 
 
 MANY = {(f"C{at}", "x"): {"FY2022": at, "FY2023": at + 1, "FY2024": at + 2} for at in range(80)}
@@ -217,42 +185,6 @@ async def test_missing_series_are_requested_as_long_as_a_round_lists_any(
     assert {body["value_version"] for body in sent} == {version}
 
 
-async def test_each_version_has_its_own_rounds() -> None:
-    """What rounds list in one version says nothing of the other."""
-    async with (
-        Sandbox(dataset(MANY)) as sandbox,
-        altered(sandbox, at_most(20)) as base_url,
-        Client(base_url, sandbox.token) as client,
-    ):
-        versions: tuple[ValueVersion, ...] = ("original", "latest_restated")
-        for version in versions:
-            panel = await client.query(ENTITY_ID, Select(), FiscalRange(), value_version=version)
-            assert (panel.value_count, panel.unlisted) == (240, ())
-        assert [body["value_version"] for body in queries(sandbox)] == [
-            each for each in versions for _ in "1234"
-        ]
-
-
-async def test_the_first_round_without_a_missing_series_is_the_last() -> None:
-    """One lost series needs a round, and the next one shows that the others are empty: once a publication."""
-    never = {series_id(*names) for names in NEVER}
-    lose, leave_out = without({FIRST}, 1), without(never, 99)
-
-    def alter(name: str, sent: Response, answer: Response) -> None:
-        lose(name, sent, answer)
-        leave_out(name, sent, answer)
-
-    async with service(alter) as (client, sandbox):
-        plan = await client.plan(ENTITY_ID, Select(), FiscalRange())
-        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
-        rounds = [set(body["metric_ids"]) for body in queries(sandbox)[plan.requests :]]
-        assert rounds == [{"A0", "N1", "N2"}, {"N1", "N2"}]
-        assert set(panel.unlisted) == never
-        again = await client.query(ENTITY_ID, Select(), FiscalRange())
-        assert len(queries(sandbox)) == 2 * plan.requests + 2
-    assert set(again.unlisted) == never
-
-
 @pytest.mark.parametrize("foreign", [False, True])
 async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost(foreign: bool) -> None:
     """A series that a response over the whole span listed, and two left out since, is an error."""
@@ -277,30 +209,6 @@ async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost
     facts = [line.partition(":")[0] for line in caught.value.report().splitlines()]
     assert {"operation", "entity", "time", "message"} <= {*facts}
     assert "attempts" not in facts, "many requests were sent, none of which failed"
-
-
-async def test_a_series_that_a_response_over_fewer_periods_listed_is_not_called_lost() -> None:
-    """A series listed over fewer periods than all is not called lost."""
-    losing = False
-    lose = without({FIRST}, 99)
-
-    def alter(name: str, sent: Response, answer: Response) -> None:
-        if losing:
-            lose(name, sent, answer)
-
-    async with service(alter) as (client, _):
-        await client.query(ENTITY_ID, Select(), Exact("FY2024"))
-        losing = True
-        panel = await client.query(ENTITY_ID, Select(), FiscalRange())
-    assert panel.unlisted == (FIRST,)
-
-
-async def test_a_dialect_without_empty_series_gives_the_same_numbers() -> None:
-    """Series that have values elsewhere come at the second asking; those that never had one are unlisted."""
-    async with service(dialect=Dialect(empty_series=False)) as (client, _):
-        panel = await client.query(ENTITY_ID, Select(), Annual(last=1))
-    assert set(panel.unlisted) == {series_id(*names) for names in NEVER}
-    assert numbers(panel) == await expected(Annual(last=1))
 
 
 async def test_a_stream_gives_what_was_left_out_in_its_last_piece() -> None:

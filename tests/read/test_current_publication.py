@@ -1,7 +1,6 @@
 """Which publication counts as the current one: late responses, refusals, and clients that share a cache."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +18,6 @@ from asyncfin import (
     NotFoundError,
     Panel,
     PermissionDeniedError,
-    RedisCache,
     Retry,
     Select,
     ServerFailureError,
@@ -29,7 +27,6 @@ from asyncfin.sandbox import Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
 from tests.read.test_answers import content
-from tests.shared_buckets import redis_server
 
 BOTH = generate(7, series=60, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
@@ -249,23 +246,3 @@ async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_re
         assert panel.requests == 1
         assert panel.confirmed_at is not None
         assert panel.confirmed_at <= sent[0]
-
-
-async def test_memory_alone_counts_while_the_store_is_away() -> None:
-    """Within max_age a question costs no request, as with a cache in memory."""
-    # Seconds of real time: the Redis server is a real one, which is stopped, and does not answer in time.
-    with redis_server() as server:
-        cache = RedisCache(server.url, account="desk")
-        async with (
-            Sandbox(OLD) as sandbox,
-            Client(sandbox.base_url, sandbox.token, cache=cache, max_age=1e9) as client,
-        ):
-            whole = await client.query(ENTITY, Select(), FiscalRange())
-            server.signal(signal.SIGSTOP)
-            for source in (ENTITY, whole.catalogue):
-                panel = await client.query(source, Select(), FiscalRange())
-                assert (panel.requests, content(panel)) == (0, content(whole))
-            confirmed = await client.query(ENTITY, Select(), FiscalRange(), max_age=0)
-            assert (confirmed.requests, content(confirmed)) == (1, content(whole))
-            server.signal(signal.SIGCONT)
-        await cache.aclose()

@@ -1,8 +1,6 @@
 """An equal question that needs no request gets the kept panel, and never one that may not be returned."""
 
-import asyncio
 import gc
-import pickle
 import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -12,19 +10,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from attrs import evolve
 
 from asyncfin import (
     Annual,
     AsyncfinError,
     Client,
-    Exact,
     FileCache,
     FiscalRange,
     MemoryCache,
     NotFoundError,
     Panel,
-    Period,
     PermissionDeniedError,
     Retry,
     Select,
@@ -36,7 +31,6 @@ from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.web import reply
 from tests.cache.dict_store import DictCache
 from tests.generate import generate
-from tests.services.altering import altered
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
@@ -119,59 +113,6 @@ async def test_an_equal_question_gets_the_same_object_and_observers_see_no_diffe
         await cache.aclose()
 
 
-async def test_a_part_that_differs_makes_another_question() -> None:
-    """Periods, version, series and age each."""
-    async with service() as sandbox, client(sandbox) as asking:
-        panel = await kept(asking)
-        ids = panel.series_ids
-        for question, options in (
-            ((ENTITY, Select(), Annual(last=3)), {}),
-            ((ENTITY, Select(series_ids=ids[1:]), Annual(last=2)), {}),
-            ((ENTITY, Select(), Exact(panel.periods[:1])), {}),
-            ((ENTITY, Select(), Annual(last=2)), {"max_age": 1800}),
-            ((ENTITY, Select(), Annual(last=2)), {"value_version": "latest_restated"}),
-        ):
-            other: Any = await kept(asking, question, **options)
-            assert other is not panel
-            assert other.value_version == options.get("value_version", "original")
-        again = await asking.query(*QUESTION)  # confirmed again by the requests of the other version
-        assert (again.series_ids, again.periods, numbers(again)) == (ids, panel.periods, numbers(panel))
-        plan = await asking.plan(*QUESTION)
-        for changed in (
-            evolve(plan, series=plan.series[:3]),
-            evolve(plan, periods=Exact([Period(2024, 12, 12)])),
-        ):
-            other = await asking.run(changed)
-            assert other.series_ids == tuple(each.series_id for each in changed.series)
-            assert other.periods == changed.periods.periods  # type: ignore[union-attr]
-
-
-async def test_two_services_with_equal_ids_share_neither_panels_nor_bodies() -> None:
-    """Equal entity, publication, series and periods, other numbers: a visitor gets those of its service."""
-    cache = MemoryCache(account="figures")
-
-    def double(operation: str, sent: Any, content: Any) -> None:
-        for series in content["series"] if operation == "query" else ():
-            for value in filter(None, series["values"]):
-                value["number"] = 2 * value["number"]
-
-    async with (
-        service() as sandbox,
-        altered(sandbox, double) as url,
-        client(sandbox, cache) as one,
-        client(sandbox, cache, base_url=url) as other,
-    ):
-        first, second = await kept(one), await kept(other)
-        answers = [await reply(each, accept=None) for each in (first, second, first, second)]
-        assert first.dataset == second.dataset
-        assert answers[0].headers["ETag"] == answers[1].headers["ETag"]
-        assert answers[0].body == first.to_json().encode() == answers[2].body
-        assert answers[1].body == second.to_json().encode() == answers[3].body
-        assert numbers(second) == [[each and 2 * each for each in row] for row in numbers(first)]
-        assert await one.query(*QUESTION) is first
-        assert await other.query(*QUESTION) is second
-
-
 async def test_a_new_publication_is_found_as_without_kept_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `max_age=0` at once, otherwise once `max_age` is over; and then the old panel is released."""
     async with service() as sandbox, client(sandbox) as asking, client(sandbox, max_age=0) as careful:
@@ -204,32 +145,6 @@ async def test_with_max_age_0_each_question_is_confirmed_and_none_is_kept() -> N
         assert len({*map(id, panels)}) == 3
 
 
-@pytest.mark.parametrize("shared", ["memory", "file"])
-async def test_a_pointer_that_another_client_has_moved_counts_before_a_kept_panel(
-    shared: str, tmp_path: Path
-) -> None:
-    """Of the same cache object, or of another one of the same folder, as in another process."""
-    memory = MemoryCache()
-    caches = [memory, memory] if shared == "memory" else [FileCache(tmp_path), FileCache(tmp_path)]
-    async with (
-        service() as sandbox,
-        client(sandbox, caches[0]) as asking,
-        client(sandbox, caches[1]) as other,
-    ):
-        old = await kept(asking)
-        sandbox.publish(NEW)
-        new = await other.query(*QUESTION, max_age=0)
-        found = await asking.query(*QUESTION)
-        assert found.dataset == new.dataset != old.dataset
-        assert numbers(found) == numbers(new)
-        # And back again: publications may return.
-        sandbox.publish(OLD)
-        await other.query(*QUESTION, max_age=0)
-        assert (await asking.query(*QUESTION)).dataset == old.dataset
-    for each in caches:
-        await each.aclose()
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 @pytest.mark.parametrize("own", [True, False])
 async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> None:
@@ -249,25 +164,6 @@ async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> N
         if status != 401:  # a rejected token is not sent again for a while
             again = await asking.query(*QUESTION, max_age=0)  # one request for the metadata lifts it
             assert (again.requests, numbers(again)) == (1, numbers(panel))
-
-
-async def test_a_restart_returns_nothing_of_the_old_publication() -> None:
-    """A 409 to a question of other series drops the kept panels too, at once."""
-    half: Any = (ENTITY, Select(series_ids=None, label=""), Annual(last=2))
-    async with service() as sandbox, client(sandbox) as asking:
-        catalogue = await asking.catalogue(ENTITY)
-        some = Select.of(catalogue.series[:5])
-        panel = await kept(asking, (ENTITY, some, Annual(last=2)))
-        released = weakref.ref(panel)
-        sandbox.publish(NEW)
-        assert (await asking.query(ENTITY, some, Annual(last=2))) is panel
-        new = await asking.query(*half)
-        assert new.dataset.dataset_id == NEW.publications[0].dataset_id
-        del panel
-        gc.collect()
-        assert released() is None
-        found = await asking.query(ENTITY, some, Annual(last=2))
-        assert found.dataset == new.dataset
 
 
 async def test_only_the_confirmation_changes_where_that_is_all_that_is_new(
@@ -309,26 +205,6 @@ async def test_during_an_outage_a_kept_panel_is_as_old_as_it_says(monkeypatch: p
         later(asking, monkeypatch, seconds=8000)
         with pytest.raises(AsyncfinError):
             await asking.query(*QUESTION)
-
-
-async def test_two_predicates_with_one_name_are_two_questions() -> None:
-    """Nor is one asked twice kept: what it depends on may have changed."""
-    async with service() as sandbox, client(sandbox) as asking:
-        catalogue = await asking.catalogue(ENTITY)
-        wanted = {catalogue.series[0].series_id}
-
-        def by_id(series: Any) -> bool:
-            return series.series_id in wanted
-
-        one = Select(where=by_id, name="chosen")
-        other = Select(where=lambda series: series.series_id == catalogue.series[1].series_id, name="chosen")
-        for _ in range(3):
-            first = await asking.query(ENTITY, one, Annual())
-            second = await asking.query(ENTITY, other, Annual())
-            assert first.series_ids == (catalogue.series[0].series_id,)
-            assert second.series_ids == (catalogue.series[1].series_id,)
-        wanted.add(catalogue.series[2].series_id)
-        assert len(await asking.query(ENTITY, one, Annual())) == 2
 
 
 async def catalogue_evicted(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
@@ -403,26 +279,6 @@ async def test_what_may_change_or_is_large_is_not_kept() -> None:
         assert await asking.query(*QUESTION) is first
 
 
-async def test_a_panel_with_unlisted_series_is_stitched_at_each_question() -> None:
-    """Another question may list one."""
-    hidden = {"left": True}
-
-    def leave_out(operation: str, sent: Any, content: Any) -> None:
-        if operation == "query" and hidden["left"]:
-            content["series"] = [each for each in content["series"] if each["series_id"] != left_out]
-
-    async with service() as sandbox, client(sandbox) as direct:
-        left_out = (await direct.catalogue(ENTITY)).series[0].series_id
-        async with (
-            altered(sandbox, leave_out) as url,
-            client(sandbox, base_url=url) as asking,
-        ):
-            panels = [await asking.query(*QUESTION) for _ in range(3)]
-            assert [each.unlisted for each in panels] == [(left_out,)] * 3
-            assert panels[2].requests == 0
-            assert panels[1] is not panels[2]
-
-
 async def test_a_series_that_was_read_is_not_kept_decoded_for_each_panel() -> None:
     """What decoding keeps is that of one kept panel: the pages of 256 could be gigabytes."""
     async with service() as sandbox, client(sandbox) as asking:
@@ -441,28 +297,3 @@ async def test_a_series_that_was_read_is_not_kept_decoded_for_each_panel() -> No
         await asking.query(*QUESTION)
         assert not any(each._grid.store._decoded for each in panels)
         assert [numbers(each) for each in panels] == texts
-
-
-async def test_a_kept_panel_is_equal_and_pickled_as_any_other() -> None:
-    """What `reply` has built is not a part of it."""
-    async with service() as sandbox, client(sandbox) as asking:
-        panel = await kept(asking)
-        await reply(evolve(panel), accept="text/csv")  # what its values are cut by is kept too
-        written, shown = pickle.dumps(panel), repr(panel)
-        await reply(panel, accept="text/csv")
-        assert (len(pickle.dumps(panel)), repr(panel)) == (len(written), shown)
-        assert pickle.loads(pickle.dumps(panel)).to_json() == panel.to_json()
-        assert evolve(panel, requests=3).to_json() != panel.to_json()
-
-
-async def test_cancelled_and_concurrent_questions_leave_kept_panels_usable() -> None:
-    async with service() as sandbox, client(sandbox) as asking:
-        panel = await kept(asking)
-        assert all(
-            each is panel for each in await asyncio.gather(*(asking.query(*QUESTION) for _ in range(9)))
-        )
-        task = asyncio.ensure_future(asking.query(*QUESTION))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
-        assert await asking.query(*QUESTION) is panel

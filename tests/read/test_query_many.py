@@ -1,7 +1,6 @@
 """`Client.query_many`: many entities, each read as `query` reads it, in bounded numbers."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -9,14 +8,12 @@ from typing import Any
 import pytest
 
 from asyncfin import (
-    AllowanceExhaustedError,
     Annual,
     ArgumentError,
     AuthenticationError,
     Client,
     EntityAnswer,
     Exact,
-    MemoryCache,
     NotFoundError,
     Retry,
     Select,
@@ -79,34 +76,6 @@ async def test_every_entity_has_one_answer(ids: Callable[[Any], Any]) -> None:
             assert each.panel is not None
             assert each.panel.dataset.entity_id == each.entity_id
             assert each.panel.one()["FY2024"].number == 2.0
-
-
-@pytest.mark.parametrize("cache", [None, MemoryCache()])
-async def test_it_spends_what_query_spends(cache: MemoryCache | None) -> None:
-    """With a cache and without, the first time and the second."""
-    async with session(ALL[:4], cache=cache) as (sandbox, client):
-        one = Client(sandbox.base_url, sandbox.token, cache=cache and MemoryCache())
-        for _ in range(2):
-            before = len(sandbox.log)
-            panels = [await one.query(each, SELECT, Annual()) for each in ALL[:4]]
-            spent = len(sandbox.log) - before
-            answers = await collected(client, ALL[:4])
-            assert len(sandbox.log) - before - spent == spent
-            assert {each.entity_id: each.panel and each.panel.requests for each in answers} == {
-                each.dataset.entity_id: each.requests for each in panels
-            }
-        await one.aclose()
-
-
-async def test_equal_questions_at_the_same_time_share_their_requests() -> None:
-    async with session(ALL[:1], faults=[Latency(seconds=1)]) as (sandbox, client):
-        question = (SELECT, Annual())
-        await asyncio.gather(
-            *(collected(client, ALL[:1]) for _ in range(3)),
-            *(client.query(ALL[0], *question) for _ in range(3)),
-        )
-        operations = [served.operation for served in sandbox.log]
-        assert sorted(operations) == ["catalogue", "query", "query"]
 
 
 async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_many() -> None:
@@ -254,20 +223,6 @@ async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error
         assert len(sandbox.log) == spent
         assert finished == ALL[: len(finished)] != []
         assert [served.status for served in sandbox.log].count(401) <= 2
-
-
-async def test_finished_answers_come_before_an_allowance_that_ends() -> None:
-    """All entities whose requests were all answered are given."""
-    async with session(allowance=14, retry=Retry(attempts=1), max_in_flight=3) as (sandbox, client):
-        finished: list[str] = []
-        async with client.query_many(ALL, SELECT, Annual()) as answers:
-            with pytest.raises(AllowanceExhaustedError):
-                await receive(answers, finished)
-        complete = Counter(_entity(served) for served in sandbox.log if served.status == 200)
-        assert sorted(finished) == sorted(each for each, count in complete.items() if count == 2)
-        assert len(finished) >= 5
-        refused = [served for served in sandbox.log if served.status == 429]
-        assert len(refused) <= 3
 
 
 async def test_an_error_of_the_source_of_ids_comes_after_the_answers_of_those_begun() -> None:
@@ -425,16 +380,3 @@ async def test_an_outage_ends_the_iteration_on_the_bulk_lane_only(lane: Any) -> 
             assert caught.value.attempts == 0
             assert loop.time() == pytest.approx(300, abs=10)
             assert len(sandbox.log) <= 12 + 3 + 300 / 15
-
-
-async def test_a_list_on_the_bulk_lane_waits_through_an_outage() -> None:
-    """Two minutes of 503 cost a few requests, and every entity has its answer."""
-    fault = Status(status=503)
-    async with session(faults=[fault], lane="bulk", retry=Retry(max_elapsed=5)) as (
-        sandbox,
-        client,
-    ):
-        asyncio.get_running_loop().call_later(120, sandbox.clear_faults)
-        answers = await collected(client)
-    assert [answer.error for answer in answers] == [None] * 30
-    assert [served.status for served in sandbox.log].count(503) <= 16 + 3 + 120 / 15

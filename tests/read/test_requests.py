@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from asyncfin import (
     Exact,
     FileCache,
     MemoryCache,
-    NotFoundError,
-    PermissionDeniedError,
     Query,
     Select,
     SelectionError,
@@ -26,9 +23,9 @@ from asyncfin import (
     extract,
     read_entity,
 )
-from asyncfin.sandbox import Sandbox, Served, Status, Switch
+from asyncfin.sandbox import Sandbox
 from tests.handmade import ENTITY_ID, SECOND, dataset
-from tests.services.altering import altered, capped
+from tests.services.altering import altered
 
 pytestmark = pytest.mark.virtual
 QUESTION = (Select(), Annual())
@@ -91,20 +88,6 @@ async def test_where_nothing_is_known_no_metadata_are_requested(
     assert all("expected_dataset_id" in str(served.body) for served in log[pages:])
 
 
-async def test_a_run_compares_the_metadata_with_its_file_first(tmp_path: Path) -> None:
-    """One request for an unchanged entity, and one more for a changed one; a refresh reads at once."""
-    async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        counts = []
-        for refresh, publication in ((False, None), (False, None), (False, SECOND), (True, None)):
-            if publication:
-                sandbox.publish(company(150, dataset_id=publication))
-            before = len(sandbox.log)
-            await extracted(client, tmp_path, refresh=refresh)
-            operations = Counter(served.operation for served in sandbox.log[before:])
-            counts.append((operations["dataset"], operations["catalogue"], operations["query"]))
-    assert counts == [(0, 2, 3), (1, 0, 0), (1, 2, 3), (0, 2, 3)]
-
-
 async def test_read_entity_with_unless_requests_the_metadata() -> None:
     """One request if the publication is that of the caller; else one more than without."""
     async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -130,20 +113,6 @@ async def test_a_known_catalogue_is_confirmed_by_the_metadata(make: Any, tmp_pat
         before = len(sandbox.log)
         await (client if cache is None else other).catalogue(ENTITY_ID)
     assert [served.operation for served in sandbox.log[before:]] == ["dataset"]
-
-
-@pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
-async def test_a_publication_whose_catalogue_is_not_cached_is_not_known(make: Any, tmp_path: Path) -> None:
-    """As after the metadata alone: they are not requested a second time."""
-    cache = make and (make(tmp_path) if make is FileCache else make())
-    async with (
-        Sandbox(company(150)) as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=cache) as client,
-    ):
-        await client.dataset(ENTITY_ID)
-        await client.query(ENTITY_ID, *QUESTION)
-    operations = [served.operation for served in sandbox.log]
-    assert operations == ["dataset", "catalogue", "catalogue", "query", "query", "query"]
 
 
 @pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
@@ -181,71 +150,6 @@ async def test_reads_at_the_same_time_share_the_first_chain(cached: bool) -> Non
         )
         operations = Counter(served.operation for served in sandbox.log)
     assert (operations["dataset"], operations["catalogue"]) == (0, 3)
-
-
-@pytest.mark.parametrize(
-    ("status", "error"), [(403, PermissionDeniedError), (404, NotFoundError)], ids=["403", "404"]
-)
-@pytest.mark.parametrize("cached", [False, True])
-async def test_after_a_refusal_the_metadata_are_requested_first(
-    status: int, error: type[Exception], cached: bool
-) -> None:
-    """A refused entity costs one request, and is found again once it is there."""
-    async with (
-        Sandbox(company(1)) as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=MemoryCache() if cached else None) as client,
-    ):
-        sandbox.inject(Status(status=status, code="no", nth=(1, 2)))
-        for _ in range(2):
-            with pytest.raises(error):
-                await client.query(ENTITY_ID, *QUESTION)
-        assert [served.operation for served in sandbox.log] == ["catalogue", "dataset"]
-        before = len(sandbox.log)
-        await client.query(ENTITY_ID, *QUESTION)
-    assert [served.operation for served in sandbox.log[before:]] == ["dataset", "catalogue", "query"]
-
-
-async def test_dataset_and_catalogue_pages_send_what_they_are_for() -> None:
-    """The metadata once, and a request for each page, whatever is known."""
-    async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        for _ in range(2):
-            await client.dataset(ENTITY_ID)
-            async for _page in client.catalogue_pages(ENTITY_ID):
-                pass
-        operations = [served.operation for served in sandbox.log]
-    assert operations == ["dataset", "catalogue", "catalogue"] * 2
-
-
-async def test_the_first_page_confirms_the_publication_as_of_its_request() -> None:
-    """Within `max_age` nothing is requested a second time."""
-    async with (
-        Sandbox(company(206)) as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=60) as client,
-    ):
-        began = datetime.now(UTC)
-        panel = await client.query(ENTITY_ID, *QUESTION)
-        assert panel.confirmed_at is not None
-        assert panel.confirmed_at >= began
-        spent = len(sandbox.log)
-        assert (await client.query(ENTITY_ID, *QUESTION)).requests == 0
-    assert len(sandbox.log) == spent
-
-
-async def test_a_change_between_two_pages_starts_over_with_the_metadata() -> None:
-    """Nothing pins the pages, so the second one is of another publication; no proxy may say which."""
-    newer = company(206, dataset_id=SECOND)
-    async with (
-        Sandbox(company(206)) as sandbox,
-        capped(sandbox) as (base_url, received),
-        Client(base_url, sandbox.token) as client,
-    ):
-        sandbox.inject(Switch(operation="catalogue", nth=2, publication=newer))
-        catalogue = await client.catalogue(ENTITY_ID)
-        log: list[Served] = list(sandbox.log)
-    assert catalogue.dataset_id == SECOND
-    assert [served.operation for served in log] == ["catalogue"] * 2 + ["dataset"] + ["catalogue"] * 3
-    assert all(served.params["expected_dataset_id"] == SECOND for served in log[3:])
-    assert [got.cache_control for got in received if got.operation == "dataset"] == ["no-cache"]
 
 
 @pytest.mark.parametrize("operation", ["catalogue", "query"])

@@ -105,21 +105,6 @@ async def test_endless_changes_end_in_the_error_after_three_restarts() -> None:
         assert [served.operation for served in sandbox.log].count("dataset") == 3
 
 
-async def test_changes_during_the_queries_end_in_the_error_after_three_restarts() -> None:
-    """Restarts are counted over the whole read, catalogue and queries together."""
-    faults = [
-        Switch(operation="query", nth=range(1, 200, 2), publication=NEW),
-        Switch(operation="query", nth=range(2, 200, 2), publication=OLD),
-    ]
-    async with (
-        Sandbox(OLD, faults=faults) as sandbox,
-        Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client,
-    ):
-        with pytest.raises(DatasetChangedError):
-            await client.query(BOTH.entity_id, Select(), FiscalRange())
-        assert [served.operation for served in sandbox.log].count("dataset") == 3
-
-
 async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
     """A Catalogue names its publication: nothing is read again."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -142,19 +127,6 @@ async def test_a_rule_is_resolved_anew_for_the_new_publication(dialect: Dialect)
         sandbox.publish(NEW)
         after = await client.query(BOTH.entity_id, Select(), Annual(last=1))
     assert before.periods < after.periods
-
-
-async def test_a_second_question_reads_no_catalogue_again() -> None:
-    """The catalogue is read once for a publication, and not at all where one is given."""
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        await client.query(BOTH.entity_id, Select(), FiscalRange())
-        spent = len(sandbox.log)
-        await client.query(BOTH.entity_id, Select(), FiscalRange(), value_version="latest_restated")
-        catalogue = await client.catalogue(BOTH.entity_id)
-        await client.query(catalogue, Select(), Annual(last=1))
-        operations = [served.operation for served in list(sandbox.log)[spent:]]
-    assert "catalogue" not in operations
-    assert operations.count("dataset") == 1  # asked for by `client.catalogue` itself
 
 
 async def test_a_stale_catalogue_is_no_reason_to_refuse_a_question() -> None:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncfin import Client, MemoryCache, Panel, Period, Select, Trailing
@@ -26,8 +25,6 @@ LABELS = [
     "FY2024",
 ]
 CELLS = [(metric, scope) for metric in ("Revenue", "Cost", "Cash") for scope in ("all", "cloud")]
-Caches = Callable[[], MemoryCache | None]
-CACHES = pytest.mark.parametrize("cache", [lambda: None, MemoryCache], ids=["no cache", "cache"])
 
 
 def window(numbers: Numbers, wanted: list[tuple[str, str]], months: int) -> dict[str, dict[str, float]]:
@@ -116,20 +113,3 @@ def test_a_trailing_question_has_one_result_with_and_without_a_cache(
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(run())
-
-
-@pytest.mark.virtual
-@CACHES
-@pytest.mark.parametrize("dialect", ["end", "within"])
-async def test_a_window_contains_the_periods_that_end_in_it(cache: Caches, dialect: str) -> None:
-    """Six months up to FY2024-Q4 contain the fiscal year, which began earlier: three periods, not two."""
-    numbers = {("Revenue", "all"): dict.fromkeys(["FY2024-Q2", "FY2024-Q3", "FY2024-Q4", "FY2024"], 1.0)}
-    async with (
-        Sandbox(dataset(numbers), dialect=Dialect(trailing=dialect)) as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=cache()) as client,
-    ):
-        panel = await client.query(ENTITY_ID, Select(), Trailing(6))
-    assert [period.label for period in panel.periods] == ["FY2024-Q3", "FY2024-Q4", "FY2024"]
-    assert panel.anchor == Period.parse("FY2024")
-    modes = {served.body["periods"]["mode"] for served in sandbox.log if served.operation == "query"}
-    assert modes == {"fiscal_range"}

@@ -3,10 +3,7 @@
 import asyncio
 import gc
 from collections import Counter
-from datetime import UTC, datetime
-from functools import partial
 from itertools import pairwise
-from typing import Any, cast
 
 import pytest
 from attrs import evolve
@@ -20,16 +17,10 @@ from asyncfin import (
     ValidationFailedError,
 )
 from asyncfin.cache.base import LeastRecentlyUsed
-from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import Annual
-from asyncfin.plan.question import Question
-from asyncfin.read.publications import MAX_KEPT_SERIES, Publications
 from asyncfin.sandbox import Latency, Sandbox, Status
 from asyncfin.sandbox.dataset import DatasetFile
-from asyncfin.table.block import Block
-from asyncfin.wire.protocol import Response
-from asyncfin.wire.values import PlannedPage
 from tests.answers import catalogue_of
 from tests.generate import generate
 from tests.handmade import ENTITY_ID, FIRST, SECOND, dataset
@@ -51,29 +42,6 @@ def large(entity_id: str, series: int) -> Catalogue:
     )
 
 
-def test_the_kept_publications_have_two_hundred_thousand_series_together() -> None:
-    """The least recently used go first, and no more of them than have to."""
-    assert MAX_KEPT_SERIES == 200_000
-    publications = Publications(partial(datetime.now, UTC), cast(Any, None), 8)
-    for name in "abc":
-        publications.keep(large(name, 60_000))
-    assert publications.kept.get("a") is not None  # a use, so that b is now the one used longest ago
-    publications.keep(large("d", 60_000))
-    kept = [name for name in "abcd" if publications.kept.get(name) is not None]
-    assert kept == ["a", "c", "d"]
-    publications.keep(large("e", 20_000))
-    assert [name for name in "acde" if publications.kept.get(name) is not None] == ["a", "c", "d", "e"]
-
-
-def test_a_publication_larger_than_the_bound_is_kept_alone() -> None:
-    """Else each question about the entity would read its catalogue again."""
-    publications = Publications(partial(datetime.now, UTC), cast(Any, None), 8)
-    publications.keep(large("a", 10))
-    publications.keep(large("b", MAX_KEPT_SERIES + 1))
-    assert publications.kept.get("a") is None
-    assert publications.kept.get("b") is not None
-
-
 def test_size_that_raises_changes_nothing() -> None:
     """The value that was there stays, and the bound holds afterwards."""
     kept: LeastRecentlyUsed[str, int] = LeastRecentlyUsed(10, lambda size: 10 // size)
@@ -87,57 +55,6 @@ def test_size_that_raises_changes_nothing() -> None:
     assert kept.total == 2
     kept.pop("a")
     assert kept.total == 0
-
-
-def test_a_value_put_again_counts_once() -> None:
-    """The size of what it replaces is freed."""
-    kept: LeastRecentlyUsed[str, int] = LeastRecentlyUsed(10, lambda size: size)
-    for _ in range(5):
-        kept.put("a", 4)
-    kept.put("b", 6)
-    assert (kept.get("a"), kept.get("b")) == (4, 6)
-
-
-def test_values_of_no_size_do_not_gather() -> None:
-    """Each counts as one, as a plan of no series."""
-    kept: LeastRecentlyUsed[int, int] = LeastRecentlyUsed(10, lambda size: size)
-    for key in range(20):
-        kept.put(key, 0)
-    assert [key for key in range(20) if kept.get(key) is not None] == list(range(10, 20))
-
-
-async def test_a_question_asked_again_is_not_planned_again() -> None:
-    """The plan is kept beside its catalogue; another question has another one."""
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        plan = await client.plan(ENTITY_ID, Select(), Annual())
-        assert await client.plan(ENTITY_ID, Select(), Annual()) is plan
-        assert (await client.plan(plan.catalogue, Select(), Annual())).question.source is plan.catalogue
-        assert await client.plan(ENTITY_ID, Select(metric_ids="Sales"), Annual()) is not plan
-        assert await client.plan(ENTITY_ID, Select(), Annual(last=1)) is not plan
-        other = await client.plan(ENTITY_ID, Select(), Annual(), value_version="latest_restated")
-        assert other.question.value_version == "latest_restated"
-        chosen = ["Sales"]
-        select = Select(where=lambda series: series.metric_id in chosen)
-        assert len((await client.plan(ENTITY_ID, select, Annual())).series) == 1
-        chosen.clear()
-        with pytest.raises(SelectionError, match="where: it fits no series"):
-            await client.plan(ENTITY_ID, select, Annual())
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        ({"source": ".."}, "entity_id must be an id such as 'O-' followed by 32 characters, .*, not '..'"),
-        ({"select": "Sales"}, "select must be a Select, not 'Sales'"),
-        ({"periods": "FY2024"}, r"periods must be a period selection, not .*; write Exact\("),
-        ({"value_version": "restated"}, "value_version must be 'original' or 'latest_restated'"),
-        ({"max_age": -1}, "max_age must be a finite number of seconds, at least 0 or None, not -1"),
-    ],
-)
-def test_a_wrong_part_of_a_question_is_named(fields: dict[str, object], expected: str) -> None:
-    """The error names the argument, what it must be, and the value."""
-    with pytest.raises(SelectionError, match=expected):
-        Question(**{"source": ENTITY_ID, "select": Select(), "periods": Annual()} | fields)  # type: ignore[arg-type]
 
 
 async def test_the_waits_between_restarts_grow() -> None:
@@ -188,18 +105,6 @@ async def test_a_400_of_the_current_publication_is_raised() -> None:
     assert operations == ["query", "dataset", "query"]
 
 
-async def test_a_400_of_a_replaced_publication_is_a_change_with_a_catalogue_as_the_source_too() -> None:
-    """No other publication would do, and no smaller request is sent."""
-    async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        catalogue = await client.catalogue(ENTITY_ID)
-        sandbox.publish(NEW)
-        sandbox.inject(REFUSED)
-        spent = len(sandbox.log)
-        with pytest.raises(DatasetChangedError):
-            await client.query(catalogue, Select(), FiscalRange())
-        assert [served.operation for served in list(sandbox.log)[spent:]] == ["query", "dataset"]
-
-
 async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
     """A cursor can be refused before the pin: readers that share the catalogue all start over."""
     first, second = (
@@ -220,23 +125,6 @@ async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
         sandbox.publish(second)
         panels = await asyncio.gather(*reads)
     assert {panel.dataset.dataset_id for panel in panels} == {SECOND}
-
-
-async def test_endless_changes_behind_400s_end_in_dataset_changed_error() -> None:
-    """Three restarts, however the changes are reported."""
-    refused = Status(status=400, code="validation_failed", operation="query")
-    async with Sandbox(OLD, faults=[refused]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        datasets = [NEW, OLD] * 8
-
-        def change(event: object) -> None:
-            if type(event).__name__ == "RequestStarted" and getattr(event, "operation", "") == "query":
-                sandbox.publish(datasets.pop(0))
-
-        with client.observed(change), pytest.raises(DatasetChangedError) as caught:
-            await client.query(ENTITY_ID, Select(), Annual())
-        assert [served.operation for served in sandbox.log].count("query") == 4
-    assert caught.value.status == 400
-    assert isinstance(caught.value.__cause__, ValidationFailedError)
 
 
 async def test_a_streams_window_is_certain_when_any_duration_reaches_the_last_fiscal_end() -> None:
@@ -284,27 +172,6 @@ def alive(*kinds: type) -> tuple[int, ...]:
     gc.collect()
     found = Counter(map(type, gc.get_objects()))
     return tuple(found[kind] for kind in kinds)
-
-
-async def test_a_stream_whose_reader_sleeps_asks_for_no_more_than_it_may_hold() -> None:
-    """Only `max_in_flight` pages beyond the one taken are sent for, of a chain too."""
-    blocks, *as_bytes = alive(Block, PlannedPage, Response)
-    chain = dataset({("Sales", "x"): {"FY2024": 1}})
-    series = chain["publications"][0]["groups"][0]["series"]
-    series[:] = [{**series[0], "series_id": f"s{at}"} for at in range(2000)]
-    chain["publications"][0]["values"] = {f"s{at}": [[0, at]] for at in range(2000)}
-    async with (
-        Sandbox(chain) as sandbox,
-        Client(sandbox.base_url, sandbox.token, max_in_flight=3) as client,
-        client.stream(ENTITY_ID, Select(), FiscalRange()) as pieces,
-    ):
-        for taken in range(1, 6):
-            await anext(pieces)
-            await asyncio.sleep(1000)
-            assert [served.operation for served in sandbox.log].count("query") == taken + 3
-            blocks_now, *as_bytes_now = alive(Block, PlannedPage, Response)
-            assert blocks_now - blocks <= 1 + 3, "a page is kept as its blocks"
-            assert as_bytes_now == as_bytes, "and not as the bytes that came"
 
 
 async def test_the_metadata_of_a_restart_are_not_those_of_a_cache_on_the_way() -> None:

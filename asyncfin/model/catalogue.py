@@ -382,38 +382,26 @@ class Catalogue(Dataset, Tabular):
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
+        metrics = []
+        for metric_id, series in islice(self.by_metric.items(), _SHOWN_METRICS):
+            paths = {each.scopes for each in series}
+            counts = str(len(paths)), f"{len(series):,}"
+            metrics.append((metric_id, series[0].label, *counts))
         groups = [
             (
-                group.reporting_group_id,
-                group.name,
-                group.basis,
-                group.cadence,
+                *(group.reporting_group_id, group.name, group.basis, group.cadence),
                 f"{len(group.series):,}",
             )
             for group in self.groups
         ]
-        metrics = [
-            (
-                metric,
-                series[0].label,
-                str(len({each.scopes for each in series})),
-                f"{len(series):,}",
-            )
-            for metric, series in islice(self.by_metric.items(), _SHOWN_METRICS)
-        ]
-        more = len(self.by_metric) - len(metrics)
-        notes = (
-            [
-                f"{counted(more, 'more metric')}: catalogue.search(text), "
-                "catalogue.to_pandas()"
-            ]
-            if more
-            else []
-        )
         tables = [
             Table(("metric", "label", "scope paths", "series"), metrics, names=2),
             Table(("group", "name", "basis", "cadence", "series"), groups, names=4),
         ]
+        notes = []
+        if more := len(self.by_metric) - len(metrics):
+            count = counted(more, "more metric")
+            notes.append(f"{count}: catalogue.search(text), catalogue.to_pandas()")
         return document(str(self).split("\n")[:4], tables, notes)
 
 

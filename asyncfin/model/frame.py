@@ -222,20 +222,17 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         """Group the matches of searches in different catalogues by metric and scope
         path, the best group first.
 
-        Each match has the position of its catalogue. Matches that are only described or
-        close are dropped if a catalogue has others.
+        Each match has the position of its catalogue.
         """
         matches = [
             (index, match)
             for index, result in enumerate(results)
             for match in result.matches
         ]
-        best = min((match.rank for _, match in matches), default=Rank.EXACT)
         groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
         for index, match in sorted(matches, key=lambda entry: entry[1].order):
             key = match.series.metric_id, match.series.scopes
-            if match.rank <= max(best, Rank.ALIAS):
-                groups.setdefault(key, []).append((index, match))
+            groups.setdefault(key, []).append((index, match))
         return list(groups.values())
 
     @property
@@ -261,9 +258,8 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         """Return the table of `to_arrow` as a DataFrame of polars."""
         return _polars(self.to_arrow())
 
-    def _lines(self, most: int) -> tuple[list[tuple[str, ...]], list[str]]:
-        """Return the rows of the first series, and notes."""
-        rows: list[tuple[str, ...]] = [
+    def _make_rows(self, most: int) -> list[tuple[str, ...]]:
+        return [
             (
                 match.series.metric_id,
                 match.note(match.series.label),
@@ -272,8 +268,9 @@ class SearchResult(tuple[CatalogueSeries, ...]):
             )
             for match in self.matches[:most]
         ]
-        notes = [f"and {len(self) - most:,} more"] if len(self) > most else []
-        return rows, notes
+
+    def _notes(self, most: int) -> list[str]:
+        return [f"and {len(self) - most:,} more"] if len(self) > most else []
 
     @property
     def _head(self) -> list[str]:
@@ -282,37 +279,33 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         return ["no series has all these words; close to them:"] if self.close else []
 
     def __repr__(self) -> str:
-        rows, notes = self._lines(_SHOWN)
+        if not self:
+            return self._head[0]
         # Shortened first: a label can have a megabyte, and an escape is longer than its
         # character.
-        texts = [
+        rows = [
             [printable(shorten(cell, _WIDTH)) for cell in row]
-            for row in (_HEADS, *rows)
+            for row in (_HEADS, *self._make_rows(_SHOWN))
         ]
-        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         while sum(widths) > _WIDTH - 2 * (len(widths) - 1):
             widths[widths.index(max(widths))] -= 1
-        lines = (
-            "  ".join(
-                shorten_middle(text, width).ljust(width)
-                for text, width in zip(row, widths, strict=True)
-            )
-            for row in texts
-        )
-        return (
-            "\n".join((*self._head, *map(str.rstrip, lines), *notes))
-            if rows
-            else self._head[0]
-        )
+        lines = []
+        for row in rows:
+            cells = zip(row, widths, strict=True)
+            texts = [shorten_middle(cell, width).ljust(width) for cell, width in cells]
+            lines.append("  ".join(texts).rstrip())
+        return "\n".join((*self._head, *lines, *self._notes(_SHOWN)))
 
     def _repr_html_(self) -> str:
         from asyncfin.html import Table, document
 
-        rows, notes = self._lines(_SHOWN_HTML)
-        shown = [[shorten_middle(cell, _WIDEST_HTML) for cell in row] for row in rows]
-        return document(
-            self._head, [Table(_HEADS, shown, names=4)] if rows else [], notes
-        )
+        rows = [
+            [shorten_middle(cell, _WIDEST_HTML) for cell in row]
+            for row in self._make_rows(_SHOWN_HTML)
+        ]
+        tables = [Table(_HEADS, rows, names=4)] if rows else []
+        return document(self._head, tables, self._notes(_SHOWN_HTML))
 
 
 def _table(rows: Iterable[dict[str, Any]]) -> pyarrow.Table:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 from attrs import Attribute, evolve, field, fields, frozen
 
@@ -22,26 +22,20 @@ from asyncfin.model.scope import (
 from asyncfin.model.series import CatalogueSeries, Series
 from asyncfin.words import listed
 
-if TYPE_CHECKING:
-    from cattrs import Converter
-
 OneOf: TypeAlias = str | Iterable[str]
 Ids: TypeAlias = tuple[str, ...] | None
 
 
 def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
-    """Read a str as one id, a collection as distinct ids; `_check_ids` refuses the
-    rest.
+    """Read a str as one id, a collection as distinct ids; `_check_ids` rejects
+    others.
     """
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
-    given = tuple(value) if isinstance(value, Iterable) else (value,)
+    ids = tuple(value) if isinstance(value, Iterable) else (value,)
     # Others than str may not be hashable; `_check_ids` names them.
-    return (
-        tuple(dict.fromkeys(given))
-        if all(isinstance(each, str) for each in given)
-        else given
-    )
+    are_texts = all(isinstance(each, str) for each in ids)
+    return tuple(dict.fromkeys(ids)) if are_texts else ids
 
 
 def _paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
@@ -148,14 +142,10 @@ class Select:
             # it would request everything.
             if getattr(self, attribute.name) == ():
                 # As `of` and the written form call it.
-                picked = attribute.name == "_picked"
-                name, hint = (
-                    ("series", "write Select()")
-                    if picked
-                    else (attribute.name, "leave it out")
-                )
+                is_picked = attribute.name == "_picked"
+                name = "series" if is_picked else attribute.name
                 raise SelectionError(
-                    f"{name} must not be empty; {hint} to take every one"
+                    f"{name} must not be empty; leave it out to take every one"
                 )
         if self.where is not None and not callable(self.where):
             raise SelectionError(
@@ -171,26 +161,22 @@ class Select:
         Kept are each one's metric, reporting group and scope path, and its id, which
         decides only where a catalogue has several series of one such triple.
         """
-        several = (series,) if isinstance(series, (CatalogueSeries, Series)) else series
-        if not isinstance(several, Iterable):
-            raise SelectionError(
-                "series must be of a catalogue or a panel, not "
-                f"{checks.short_repr(series)}"
-            )
-        wanted: dict[Wanted, None] = {}
-        for each in several:
-            if not isinstance(each, (CatalogueSeries, Series)):
+        is_one = isinstance(series, (CatalogueSeries, Series))
+        entries: Any = (
+            [series] if is_one or not isinstance(series, Iterable) else series
+        )
+        rows: dict[Wanted, None] = {}  # in order: the same choice is the same Select
+        for entry in entries:
+            if not isinstance(entry, (CatalogueSeries, Series)):
                 raise SelectionError(
                     "series must be of a catalogue or a panel, not "
-                    f"{checks.short_repr(each)}"
+                    f"{checks.short_repr(entry)}"
                 )
-            # A dict for its order: the same choice is the same Select.
-            wanted[
-                Wanted(
-                    each.metric_id, each.reporting_group_id, each.scopes, each.series_id
-                )
-            ] = None
-        return cls(_picked=tuple(wanted))
+            row = Wanted(
+                entry.metric_id, entry.reporting_group_id, entry.scopes, entry.series_id
+            )
+            rows[row] = None
+        return cls(_picked=tuple(rows))
 
     @property
     def picked(self) -> tuple[Wanted, ...] | None:
@@ -208,13 +194,22 @@ class Select:
         Raises:
             SelectionError: there is a `where` and no `name`.
         """
-        written: dict[str, Any] = _converter().unstructure(self)
+        written = self._list_given()
         if self.where is not None:
             if not self.name:
                 raise SelectionError(
                     "a Select with `where` needs a `name` to be written down by"
                 )
             written["where"] = written.pop("name")
+        if self.scope_combinations is not None:
+            written["scope_combinations"] = [*map(format_path, self.scope_combinations)]
+        if self._picked is not None:
+            rows = written.pop("_picked")
+            written["series"] = [
+                [row.metric_id, row.reporting_group_id, format_path(row.scopes)]
+                + ([] if row.series_id is None else [row.series_id])
+                for row in rows
+            ]
         return json.dumps(written, ensure_ascii=False)
 
     @classmethod
@@ -223,34 +218,49 @@ class Select:
 
         The rows of ``series`` are metric, reporting group, scope path (in its text
         form) and series id; the id may be left out. A row that then matches several
-        series is refused when it is selected.
+        series is rejected when it is selected.
 
         Raises:
             SelectionError: the text is not such JSON, or its Select had a `where`.
         """
-        from cattrs.errors import ForbiddenExtraKeysError
-
-        written = _read_object(text)
+        shown = checks.short_repr(text)
+        try:
+            written = json.loads(text)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise SelectionError(
+                f"a Select must be written as JSON, not {shown}: {error}"
+            ) from None
+        if not isinstance(written, dict):
+            raise SelectionError(
+                f"a Select must be written as a JSON object, not {shown}"
+            )
         if "where" in written:
             name = checks.short_repr(written["where"])
             raise SelectionError(
                 f"where must be a predicate; a written Select has only its name, {name}"
             )
-        try:
-            return _converter().structure(written, cls)
-        except ForbiddenExtraKeysError as error:
-            unknown = listed(sorted(map(checks.short_repr, error.extra_fields)))
-        raise SelectionError(f"a Select has no field {unknown}")
+        picked = _read_rows(written.pop("series", None))
+        names = [each.name for each in fields(cls) if not each.name.startswith("_")]
+        unknown = [checks.short_repr(name) for name in written if name not in names]
+        if unknown:
+            raise SelectionError(f"a Select has no field {listed(sorted(unknown))}")
+        return cls(**written, _picked=picked)
+
+    def _list_given(self) -> dict[str, Any]:
+        values = {each.name: getattr(self, each.name) for each in fields(type(self))}
+        return {name: value for name, value in values.items() if value is not None}
 
     def __repr__(self) -> str:
         # The constructor has no public argument for picked series.
         if self._picked is not None and self.where is None:
             return f"Select.from_json({self.to_json()!r})"
-        given = ((each.name, getattr(self, each.name)) for each in fields(type(self)))
-        return f"Select({', '.join(f'{name}={_shown(value)}' for name, value in given if value is not None)})"
+        given = self._list_given().items()
+        return (
+            f"Select({', '.join(f'{name}={_write(value)}' for name, value in given)})"
+        )
 
 
-def _shown(value: Any) -> str:
+def _write(value: Any) -> str:
     """Return a field as it can be typed: paths in their text form."""
     match value:
         case (((ScopeRef(), *_) | ()), *_):
@@ -259,91 +269,17 @@ def _shown(value: Any) -> str:
     return repr(value)
 
 
-def _read_object(text: str | bytes) -> dict[str, Any]:
-    try:
-        written = json.loads(text, object_pairs_hook=_distinct)
-    # From `_distinct`; it is a ValueError too.
-    except SelectionError:
-        raise
-    except (ValueError, TypeError, RecursionError) as error:
-        raise SelectionError(
-            f"a Select must be written as JSON, not {checks.short_repr(text)}: {error}"
-        ) from None
-    if not isinstance(written, dict):
-        raise SelectionError(
-            f"a Select must be written as a JSON object, not {checks.short_repr(text)}"
-        )
-    return written
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise SelectionError(f"a Select has each field once: {twice!r} is there twice")
-    return dict(pairs)
-
-
-@cache
-def _converter() -> Converter:
-    """Return a converter that writes only the given fields, and reads with the checks
-    of Select.
-    """
-    from cattrs import Converter  # slow to import, and rarely needed
-    from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
-
-    converter = Converter(detailed_validation=False)
-    converter.register_unstructure_hook(
-        Select,
-        make_dict_unstructure_fn(
-            Select,
-            converter,
-            _cattrs_omit_if_default=True,
-            where=override(omit=True),
-            scope_combinations=override(
-                unstruct_hook=lambda paths: [*map(format_path, paths)]
-            ),
-            _picked=override(
-                rename="series",
-                unstruct_hook=lambda picked: [
-                    [s.metric_id, s.reporting_group_id, format_path(s.scopes)]
-                    + ([] if s.series_id is None else [s.series_id])
-                    for s in picked
-                ],
-            ),
-        ),
-    )
-    converter.register_structure_hook(
-        Select,
-        make_dict_structure_fn(
-            Select,
-            converter,
-            _cattrs_forbid_extra_keys=True,
-            _cattrs_prefer_attrib_converters=True,
-            where=override(omit=True),
-            # Unconverted: the checks of Select are stricter than a conversion to str.
-            label=override(struct_hook=lambda value, _: value),
-            name=override(struct_hook=lambda value, _: value),
-            _picked=override(rename="series", struct_hook=_wanted),
-        ),
-    )
-    return converter
-
-
-def _wanted(rows: Any, _: object) -> tuple[Wanted, ...] | None:
+def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:
+    """Read the picked series of a written Select."""
     if rows is None:
         return None
-    if not isinstance(rows, list) or not all(
-        isinstance(row, list)
-        and len(row) in (3, 4)
-        and all(isinstance(each, str) for each in row)
-        for row in rows
-    ):
-        raise SelectionError(
-            "series must be rows of metric, reporting group and scope path, with or "
-            "without a series id,"
-            f" not {checks.short_repr(rows)}"
-        )
+    for row in rows if isinstance(rows, list) else [rows]:
+        is_row = isinstance(row, list) and len(row) in (3, 4)
+        if not is_row or not all(isinstance(text, str) for text in row):
+            raise SelectionError(
+                "series must be rows of metric, reporting group and scope path, with "
+                f"or without a series id, not {checks.short_repr(rows)}"
+            )
     return tuple(
         Wanted(metric, group, parse_path(path), *(series_id or [None]))
         for metric, group, path, *series_id in rows

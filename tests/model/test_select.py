@@ -94,9 +94,7 @@ def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
 
 def test_picking_none_is_refused() -> None:
     """An empty pick would read as everything elsewhere."""
-    with pytest.raises(
-        SelectionError, match=r"^series must not be empty; write Select\(\) to take every one"
-    ):
+    with pytest.raises(SelectionError, match=r"^series must not be empty; leave it out to take every one"):
         Select.of([])
 
 
@@ -149,7 +147,6 @@ def test_a_predicate_is_written_as_its_name_and_not_read_back() -> None:
         (b"\xff", "must be written as JSON"),
         (None, "must be written as JSON"),
         ('{"metric": "a"}', "has no field 'metric'"),
-        ('{"label": "a", "label": "b"}', "'label' is there twice"),
         ('{"metric_ids": [1]}', "metric_ids must be a str or a collection of str, not 1"),
         ('{"metric_ids": []}', "metric_ids must not be empty"),
         ('{"metric_ids": 5}', "metric_ids must be"),

@@ -77,15 +77,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.wire.address",
         "asyncfin.wire.token",
     },
-    "extraction": {
-        "asyncfin.client",
-        "asyncfin.model.catalogue",
-        "asyncfin.model.judge",
-        "asyncfin.model.period",
-        "asyncfin.model.query",
-        "asyncfin.model.select",
-        "asyncfin.model.selection",
-    },
     "web": {
         "asyncfin.cache.checksum",
         "asyncfin.client",

@@ -6,19 +6,14 @@ import asyncio
 import os
 from collections.abc import Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from asyncfin.checks import without_password
 from asyncfin.cli.environment import cached, paced, shared_place
 from asyncfin.cli.exits import UsageError
 from asyncfin.cli.options import is_folder
-from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, BucketUnavailableError
-from asyncfin.extraction.folder import Folder
-from asyncfin.extraction.last import read_last
-from asyncfin.extraction.place import RENEW_SECONDS, read_holder
-from asyncfin.extraction.places import place_of
+from asyncfin.extraction.last import read_status
 from asyncfin.words import lasting
 
 # An object store's client retries for up to a minute.
@@ -30,8 +25,6 @@ _STATS = (
 )
 _BUCKET = (*_STATS, "paused_seconds", "waiting")
 
-# A lock that was not renewed for two minutes may be that of a killed run.
-_RENEWED_WITHIN = timedelta(seconds=2 * RENEW_SECONDS)
 _HOLDER = ("host", "pid", "began", "renewed")
 
 # The document of a bucket, a cache or an extraction. A field is None if it is unknown,
@@ -122,10 +115,10 @@ async def extraction_status(place: str) -> Document:
         "unfinished": None,
         "reason": None,
     }
-    document |= {**dict.fromkeys(_HOLDER), "last": None}
+    document |= {**dict.fromkeys(_HOLDER), "last": None, "feed": None}
     try:
         async with asyncio.timeout(_PATIENCE):
-            return document | await asyncio.to_thread(_look_at, place)
+            return document | await asyncio.to_thread(read_status, place)
     except TimeoutError:
         reason = f"the store did not respond within {lasting(_PATIENCE)}"
     except (ValueError, ImportError, OSError) as error:
@@ -133,26 +126,3 @@ async def extraction_status(place: str) -> Document:
         # An address that can contain a password is not shown.
         document["place"] = without_password(place)
     return document | {"reason": reason}
-
-
-def _look_at(place: str) -> Document:
-    """Return what the lock and the outcome of a place show. It blocks."""
-    at = place_of(place)
-    last, holder = read_last(at), read_holder(at)
-    document: Document = {"running": False, "unfinished": False, "last": last}
-    if isinstance(at, Folder):
-        if not os.path.isdir(str(at)):
-            raise ArgumentError(f"{at} is not a folder")
-        document["running"] = at.is_locked()
-    elif holder is not None:
-        # An object that was not renewed for two minutes may be the lock of a killed
-        # run.
-        document["running"] = datetime.now(UTC) - holder.renewed < _RENEWED_WITHIN
-    if holder is None:
-        return document
-    has_ended = last is not None and last["began"] == utc_text(holder.began)
-    document["unfinished"] = not document["running"] and not has_ended
-    if document["running"] or document["unfinished"]:
-        moments = {"began": utc_text(holder.began), "renewed": utc_text(holder.renewed)}
-        document |= {"host": holder.host, "pid": holder.pid, **moments}
-    return document

@@ -18,25 +18,26 @@ from asyncfin.clock import utc_text
 from asyncfin.errors import ArgumentError, ManifestMismatchError
 from asyncfin.extraction.feed import (
     Feed,
-    Recorded,
     RunFooter,
     empty_rows,
     is_run,
     run_time,
 )
 from asyncfin.extraction.places import place_of
+from asyncfin.extraction.record import METADATA
 from asyncfin.optional import compute, library, pa
 
 if TYPE_CHECKING:
     import pyarrow
 
 Moment: TypeAlias = str | date | datetime
+_PERIOD = Period.__struct_fields__
 # A cell of the state: where a metric, group and path are unique, the id does not belong
 # to it.
-_CELL = ("entity_id", "asked_version", *TRIPLE, *Period.__struct_fields__)
-_NEEDED = (*SERIES, *Period.__struct_fields__, CHANGE, KNOWN_FROM)
+_CELL = ("entity_id", "asked_version", *TRIPLE, *_PERIOD)
+_NEEDED = (*SERIES, *_PERIOD, CHANGE, KNOWN_FROM)
 _NAMES = ("entity_id", "entity_name")
-_ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *Period.__struct_fields__)
+_ORDER = ("entity_id", "asked_version", *TRIPLE, "series_id", *_PERIOD)
 # Rows that are gathered before they are merged into a smaller state.
 _AT_ONCE = 20_000
 
@@ -84,15 +85,15 @@ def read_changes(
             "last=True is the newest run alone: leave out since, or last"
         )
     feed = kept_feed(to)
-    run, moment = _since(feed, since)
+    run, moment = _check_since(feed, since)
     footers = feed.chain(run)
-    wanted = [
-        each for each in footers if moment is None or run_time(each.run) >= moment
-    ]
+    if moment is not None:
+        footers = [footer for footer in footers if run_time(footer.run) >= moment]
     if last:
-        wanted = wanted[-1:]
-    tables = [table for footer in wanted for table in feed.tables(footer)]
-    return _joined(tables or [empty_rows()], {"runs": [each.run for each in wanted]})
+        footers = footers[-1:]
+    tables = [table for footer in footers for table in feed.tables(footer)]
+    runs = [footer.run for footer in footers]
+    return _join(tables or [empty_rows()], {"runs": runs})
 
 
 def as_of(
@@ -128,51 +129,59 @@ def as_of(
         SelectionError: a column is unknown.
         ManifestMismatchError, OSError, ImportError: as for `read_changes`.
     """
-    moment = _moment("when", when)
-    wanted = concat([], columns=columns).column_names
+    moment = _check_moment("when", when)
+    names = concat([], columns=columns).column_names
     feed = kept_feed(to)
     footers = feed.chain()
-    publications = [one for each in footers for one in each.publications]
-    needed = tuple(dict.fromkeys([*wanted, *_NEEDED]))
+    needed = tuple(dict.fromkeys([*names, *_NEEDED]))
     pieces = (
         table.filter(compute.less_equal(table.column(KNOWN_FROM), pa.scalar(moment)))
         for footer in footers
-        if any(one.moment <= moment for one in footer.publications)
+        if any(recorded.moment <= moment for recorded in footer.changes)
         for table in feed.tables(footer, needed)
     )
-    state = folded(
-        pieces, {one.entity_id for one in publications if one.ambiguous}, needed
-    )
-    not_kept = _not_kept(feed, footers, moment)
-    about = {"as_of": utc_text(moment), "not_kept": not_kept}
-    return _joined([_ordered(state).select(wanted)], about)
+    ambiguous = {
+        recorded.entity_id
+        for footer in footers
+        for recorded in footer.changes
+        if recorded.ambiguous
+    }
+    rows = folded(pieces, ambiguous, needed)
+    keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
+    order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
+    about = {
+        "as_of": utc_text(moment),
+        "not_kept": _find_later(feed, footers, moment),
+    }
+    return _join([rows.take(order).select(names)], about)
 
 
-def _not_kept(
+def _find_later(
     feed: Feed, footers: Sequence[RunFooter], moment: datetime
 ) -> list[dict[str, str | None]]:
     """Return the entities that became known only after a time, with that time."""
-    first: dict[str, Recorded] = {}
-    names: dict[str, str | None] = {}
+    entity_ids: set[str] = set()
+    later = []
     for footer in footers:
-        new = {
-            one.entity_id: one
-            for one in footer.publications
-            if one.entity_id not in first
+        first = {
+            recorded.entity_id: recorded
+            for recorded in footer.changes
+            if recorded.entity_id not in entity_ids
         }
-        first |= new
-        if any(one.moment > moment for one in new.values()):
-            for table in feed.tables(footer, _NAMES):
-                names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
-    return [
-        {
-            "entity_id": each,
-            "entity_name": names[each],
-            "kept_from": utc_text(one.moment),
-        }
-        for each, one in first.items()
-        if one.moment > moment
-    ]
+        entity_ids |= first.keys()
+        entered = [recorded for recorded in first.values() if recorded.moment > moment]
+        names: dict[str, str | None] = {}
+        for table in feed.tables(footer, _NAMES) if entered else ():
+            names |= dict(example_rows(table, numbered(table, _NAMES[:1]), _NAMES))
+        later += [
+            {
+                "entity_id": recorded.entity_id,
+                "entity_name": names[recorded.entity_id],
+                "kept_from": utc_text(recorded.moment),
+            }
+            for recorded in entered
+        ]
+    return later
 
 
 def folded(
@@ -197,16 +206,11 @@ def folded(
         if sum(map(len, waiting)) - merged >= max(_AT_ONCE, merged):
             waiting = [_latest(pa.concat_tables(waiting).unify_dictionaries())]
             merged = len(waiting[0])
-    found = [
-        latest(pa.concat_tables(rows).unify_dictionaries())
-        for latest, rows in ((_latest, waiting), (_latest_by_id, slow))
-        if any(map(len, rows))
-    ]
-    return (
-        pa.concat_tables(found).unify_dictionaries()
-        if found
-        else empty_rows().select(list(columns))
-    )
+    tables = [empty_rows().select(list(columns))]
+    for latest, rows in ((_latest, waiting), (_latest_by_id, slow)):
+        if any(map(len, rows)):
+            tables.append(latest(pa.concat_tables(rows).unify_dictionaries()))
+    return pa.concat_tables(tables).unify_dictionaries()
 
 
 def _latest(rows: Any) -> Any:
@@ -214,51 +218,34 @@ def _latest(rows: Any) -> Any:
     cells = pa.table(
         {"cell": numbered(rows, _CELL), "row": pa.array(range(len(rows)), pa.int64())}
     )
-    last = (
-        cells.group_by("cell", use_threads=False)
-        .aggregate([("row", "max")])
-        .column("row_max")
-    )
-    kept = rows.take(last)
-    return kept.filter(compute.not_equal(plain(kept.column(CHANGE)), "vanished"))
+    last = cells.group_by("cell", use_threads=False).aggregate([("row", "max")])
+    rows = rows.take(last.column("row_max"))
+    return rows.filter(compute.not_equal(plain(rows.column(CHANGE)), "vanished"))
 
 
 def _latest_by_id(rows: Any) -> Any:
-    """Return the same where several series share metric, reporting group and scope
+    """Return the same where multiple series share metric, reporting group and scope
     path.
     """
     cells: dict[int, dict[str, int]] = {}
-    series, changes = (
-        rows.column("series_id").to_pylist(),
-        rows.column(CHANGE).to_pylist(),
-    )
-    for row, cell in enumerate(numbered(rows, _CELL).to_pylist()):
+    columns = (numbered(rows, _CELL), rows.column("series_id"), rows.column(CHANGE))
+    lists = [column.to_pylist() for column in columns]
+    for row, (cell, series_id, change) in enumerate(zip(*lists, strict=True)):
         latest = cells.setdefault(cell, {})
         # The only row of a cell has the id that its series had when it was written.
-        if (
-            changes[row] != "appeared"
-            and series[row] not in latest
-            and len(latest) == 1
-        ):
+        if change != "appeared" and series_id not in latest and len(latest) == 1:
             latest.clear()
-        if changes[row] == "vanished":
-            latest.pop(series[row], None)
+        if change == "vanished":
+            latest.pop(series_id, None)
         else:
-            latest[series[row]] = row
-    kept = [row for latest in cells.values() for row in latest.values()]
-    return rows.take(pa.array(kept, pa.int64()))
+            latest[series_id] = row
+    last = [row for latest in cells.values() for row in latest.values()]
+    return rows.take(pa.array(last, pa.int64()))
 
 
-def _ordered(rows: Any) -> Any:
-    keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
-    return rows.take(
-        compute.sort_indices(keys, sort_keys=[(name, "ascending") for name in _ORDER])
-    )
-
-
-def _joined(tables: list[Any], about: dict[str, Any]) -> Any:
-    table = pa.concat_tables([each.replace_schema_metadata(None) for each in tables])
-    metadata = {b"asyncfin": json.dumps({"panels": []} | about)}
+def _join(tables: list[Any], about: dict[str, Any]) -> Any:
+    table = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
+    metadata = {METADATA: json.dumps({"panels": []} | about)}
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 
@@ -295,23 +282,25 @@ def kept_feed(to: str | os.PathLike[str]) -> Feed:
     return feed
 
 
-def _since(feed: Feed, since: Moment | None) -> tuple[str | None, datetime | None]:
-    """Return the run, or the time, from which on changes are wanted."""
+def _check_since(
+    feed: Feed, since: Moment | None
+) -> tuple[str | None, datetime | None]:
+    """Return the run, or the time, from which on changes are read."""
     if since is None:
         return None, None
-    if isinstance(since, str) and is_run(since):
-        if since not in feed.runs():
-            feed.chain()  # names it if its file is missing
-            raise ArgumentError(
-                f"since: {feed} has no run {since}: it was begun again, or this run is "
-                "of another feed; read"
-                " all of it (since=None), and replace what was read before"
-            )
-        return since, None
-    return None, _moment("since", since)
+    if not isinstance(since, str) or not is_run(since):
+        return None, _check_moment("since", since)
+    if since not in feed.runs():
+        feed.chain()  # names it if its file is missing
+        raise ArgumentError(
+            f"since: {feed} has no run {since}: it was begun again, or this run is of "
+            "another feed; read all of it (since=None), and replace what was read "
+            "before"
+        )
+    return since, None
 
 
-def _moment(name: str, value: Moment) -> datetime:
+def _check_moment(name: str, value: Moment) -> datetime:
     """Return a date or datetime, or its text, as an aware datetime in UTC."""
     if isinstance(value, str):
         if is_run(value):
@@ -319,23 +308,11 @@ def _moment(name: str, value: Moment) -> datetime:
         with suppress(ValueError):
             value = datetime.fromisoformat(value)
             value = value if value.tzinfo else value.replace(tzinfo=UTC)
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise ArgumentError(
-                f"{name} must be an aware datetime, not {value!r}: write"
-                f" {value!r}.replace(tzinfo=UTC) for a time in UTC"
-            )
-        try:
-            return value.astimezone(UTC)
-        except OverflowError:
-            raise ArgumentError(
-                f"{name} must be a time of the years 1 to 9999 UTC, not "
-                f"{value.isoformat()}"
-            ) from None
-    if isinstance(value, date):
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if isinstance(value, date) and not isinstance(value, datetime):
         return datetime.combine(value, time(), UTC)
     raise ArgumentError(
-        f"{name} must be a date or datetime, or its text, such as 2025-01-31 or "
-        "2025-01-31T06:00:00Z,"
-        f" not {checks.short_repr(value)}"
+        f"{name} must be a date or datetime with a time zone, or its text, such as "
+        f"2025-01-31 or 2025-01-31T06:00:00Z, not {checks.short_repr(value)}"
     )

@@ -49,7 +49,7 @@ def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
     metrics: dict[str, None] = {}
     footers = feed.chain()
     for footer in footers:
-        for recorded in footer.publications:
+        for recorded in footer.changes:
             entered.setdefault(recorded.entity_id, footer.run)
         for table in feed.tables(footer, _COLUMNS):
             for entity_id, metric_id, name in example_rows(
@@ -58,5 +58,5 @@ def feed_contents(to: str | os.PathLike[str]) -> FeedContents:
                 names[entity_id] = name or entity_id
                 metrics[metric_id] = None
     return FeedContents(
-        names, entered, tuple(metrics), tuple(each.run for each in footers)
+        names, entered, tuple(metrics), tuple(footer.run for footer in footers)
     )

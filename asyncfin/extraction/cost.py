@@ -8,18 +8,14 @@ from functools import partial
 
 from attrs import frozen
 
-from asyncfin import checks
-from asyncfin.client import Client
-from asyncfin.errors import SelectionError
-from asyncfin.extraction.entity import check_client
+from asyncfin import Client, Select, checks
 from asyncfin.extraction.extract import distinct_ids
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import read_records
-from asyncfin.model.select import Select
-from asyncfin.model.selection import PeriodSelection
+from asyncfin.extraction.workers import check_client
 from asyncfin.tasks import in_thread
-from asyncfin.typing import AskedVersion
+from asyncfin.typing import AskedVersion, PeriodSelection
 from asyncfin.words import counted, lasting
 
 # Series on a page of a catalogue.
@@ -58,32 +54,26 @@ class ExtractCost:
         return None if self.budget is None else self.least <= self.budget
 
     def __str__(self) -> str:
-        span = (
-            f"{self.least:,}"
-            if self.least == self.most
-            else f"{self.least:,} to {self.most:,}"
-        )
+        span = f"{self.least:,}"
+        if self.least != self.most:
+            span += f" to {self.most:,}"
+        duration = "how long that takes is not known: no rate was given"
+        if self.rate is not None:
+            duration = (
+                f"at least {lasting(self.least / self.rate)} at {self.rate:,.3g} "
+                "requests a second"
+            )
         lines = [
             f"entities: {self.entities - self.files:,} new, {self.files:,} with a file",
             f"about {span} requests will be sent; an entity that is read takes about "
             f"{self.per_entity:,.0f}",
+            duration,
         ]
-        if self.rate is None:
-            lines.append(
-                "how long that takes is not known: no rate was given, so it is learned "
-                "on the way"
-            )
-        else:
-            lines.append(
-                f"at least {lasting(self.least / self.rate)} at {self.rate:,.3g} "
-                "requests a second"
-            )
         if self.budget is not None:
             verdict = "it fits" if self.fits else "it does not fit"
             lines.append(f"left of the daily budget: {self.budget:,.0f}; {verdict}")
-        return "\n".join(
-            [*lines, f"the estimate took {counted(self.spent, 'request')}"]
-        )
+        lines.append(f"the estimate took {counted(self.spent, 'request')}")
+        return "\n".join(lines)
 
 
 async def extract_cost(
@@ -105,27 +95,28 @@ async def extract_cost(
 
     Raises:
         ArgumentError, ManifestMismatchError, ImportError, OSError: as for `extract`.
-        SelectionError: the question is not as described, or none of the three entities
-            has all of it.
+        SelectionError: the query is not as described.
         AsyncfinError: the catalogue of one of the three can't be read.
     """
     ids = distinct_ids(entity_ids)
     check_client("client", client)
     question = SharedQuestion(select, periods, value_version)
-    for name, value in {"refresh": refresh, "replace": replace}.items():
-        checks.flag(name, value)
+    checks.flag("refresh", refresh)
+    checks.flag("replace", replace)
     place = await in_thread(partial(place_of, to))
-    records, _ = await in_thread(
-        partial(read_records, place, question, replace=replace)
-    )
+    read = partial(read_records, place, question, replace=replace)
+    records, _ = await in_thread(read)
     before = client.stats().requests
-    costs = [record.requests for record in records.values()] or await _sample(
-        client, ids, question
-    )
+    costs = [record.requests for record in records.values()]
+    if not costs:
+        costs = await _sample(client, ids, question)
     per_entity = sum(costs) / len(costs)
     files = len(records.keys() & set(ids))
     compared = 0 if refresh else files
     stats = client.bucket.stats()
+    budget = stats.daily_budget
+    if budget is not None:
+        budget -= stats.spent_today or 0.0
     return ExtractCost(
         entities=len(ids),
         files=files,
@@ -134,9 +125,7 @@ async def extract_cost(
         per_entity=per_entity,
         spent=client.stats().requests - before,
         rate=stats.rate,
-        budget=None
-        if stats.daily_budget is None
-        else stats.daily_budget - (stats.spent_today or 0.0),
+        budget=budget,
     )
 
 
@@ -146,16 +135,12 @@ async def _sample(
     """Return what the first, the middle and the last entity would cost; they are read
     one after the other.
     """
-    costs, error = [], None
+    costs = []
     versions = 2 if question.value_version == "both" else 1
     for entity_id in dict.fromkeys((ids[0], ids[len(ids) // 2], ids[-1])):
         catalogue = await client.catalogue(entity_id)
-        try:
-            plan = await client.plan(catalogue, question.select, question.periods)
-        except SelectionError as missing:
-            error = error or missing
-            continue
+        plan = await client.plan(
+            catalogue, question.select, question.periods, allow_missing=True
+        )
         costs.append(max(1, -(-len(catalogue) // _PAGE)) + versions * plan.requests)
-    if not costs and error is not None:
-        raise error
     return costs

@@ -1,11 +1,11 @@
-"""`extract`: one question to many entities, and the results as Parquet files."""
+"""`extract`: one query to many entities, and the results as Parquet files."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from datetime import timedelta
@@ -14,13 +14,12 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from asyncfin import checks
+from asyncfin import Client, Select, checks
 from asyncfin.checks import check_entity_id
-from asyncfin.client import Client
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, SelectionError
-from asyncfin.extraction.entity import check_client
-from asyncfin.extraction.feed_writer import FeedWriter, begin_run, find_feed
+from asyncfin.extraction.feed import Feed
+from asyncfin.extraction.feed_writer import find_feed, record_files
 from asyncfin.extraction.folder import Folder
 from asyncfin.extraction.last import (
     Confirmed,
@@ -31,40 +30,31 @@ from asyncfin.extraction.last import (
     write_confirmed,
     write_run,
 )
-from asyncfin.extraction.place import (
-    RENEW_SECONDS,
-    STALE_SECONDS,
-    Holder,
-    Lock,
-    Place,
-    entity_path,
-    url,
-)
+from asyncfin.extraction.place import RENEW_SECONDS, STALE_SECONDS, Holder, Lock, Place
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.progress import OnProgress, Tracker
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record, read_records
-from asyncfin.extraction.report import EntityReport, ExtractReport, count_of_unlisted
+from asyncfin.extraction.report import ExtractReport, count_of_unlisted
 from asyncfin.extraction.run import (
     OnError,
     Options,
+    Reader,
     Run,
-    Verdict,
-    explain,
-    unknown_names,
+    announce,
+    report_on,
 )
 from asyncfin.extraction.workers import (
     Driver,
     MakeClient,
     MakeExecutor,
+    check_client,
     check_executor,
     check_make_client,
 )
-from asyncfin.model.select import Select
-from asyncfin.model.selection import PeriodSelection
 from asyncfin.optional import library
 from asyncfin.tasks import cancel_and_wait, in_thread
-from asyncfin.typing import AskedVersion
+from asyncfin.typing import AskedVersion, PeriodSelection
 from asyncfin.words import lasting
 
 _log = logging.getLogger("asyncfin")
@@ -85,12 +75,12 @@ def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     distinct: dict[str, str] = {}
     for entity_id in ids:
         check_entity_id(entity_id)
+        other = distinct.setdefault(entity_id.casefold(), entity_id)
         # Many file systems would give both the same file.
-        if (other := distinct.setdefault(entity_id.casefold(), entity_id)) != entity_id:
+        if other != entity_id:
             raise SelectionError(
                 f"entity_ids {other!r} and {entity_id!r} differ only in case: leave "
-                "out one of them, or"
-                " extract it to another folder"
+                "out one of them, or extract it to another folder"
             )
     return tuple(distinct.values())
 
@@ -220,26 +210,39 @@ async def extract(
         check_executor("executor", executor)
         check_make_client(client, select)
     question = SharedQuestion(select, periods, value_version)
-    options = Options(
-        on_error=on_error,
-        refresh=refresh,
-        replace=replace,
-        allow_missing=allow_missing,
-        fresh_for=fresh_for,
-        wait=wait,
-        lock=lock,
-        chunk=chunk,
-        history=history,
-        prune=prune,
-        stop=asyncio.Event() if stop is None else stop,
-        progress=progress,
-    )
+    checks.one_of("continue", "raise")("on_error", on_error)
+    flags: dict[str, Any] = {
+        "refresh": refresh,
+        "replace": replace,
+        "allow_missing": allow_missing,
+        "prune": prune,
+        "wait": wait,
+        "lock": lock,
+    }
+    for name, value in flags.items():
+        checks.flag(name, value)
+    checks.flag.optional()("history", history)
+    checks.instance_of(timedelta).optional()("fresh_for", fresh_for)
+    checks.positive_int("chunk", chunk)
+    checks.instance_of(asyncio.Event).optional()("stop", stop)
+    checks.plain_callable.optional()("progress", progress)
     if refresh and fresh_for is not None:
         raise ArgumentError(
             "refresh=True reads every entity again: leave out fresh_for"
         )
+    options = Options(
+        on_error=on_error,
+        fresh_for=fresh_for,
+        chunk=chunk,
+        history=history,
+        stop=asyncio.Event() if stop is None else stop,
+        **flags,
+    )
     place = await in_thread(partial(place_of, to))  # it looks at the disk
-    report = await _Extraction(client, executor, ids, question, place, options).run()
+    clock = client.clock if isinstance(client, Client) else utc_now
+    tracker = Tracker(ids, progress, clock)
+    extraction = _Extraction(client, executor, question, place, options, tracker)
+    report = await extraction.run()
     report.raise_for_unknown()
     return report
 
@@ -250,27 +253,19 @@ class _Extraction:
 
     _client: Client | MakeClient
     _executor: Executor | MakeExecutor | None
-    _ids: Sequence[str]
     _question: SharedQuestion
     _place: Place
     _options: Options
-    _tracker: Tracker = field(init=False)
+    _tracker: Tracker
     _holder: Holder = field(init=False)
     _lock: Lock | None = None
     _is_open: bool = False
     _renewing: asyncio.Task[None] | None = None
     _records: dict[str, Record] = field(factory=dict)
     _confirmed: Confirmed = field(factory=dict)
-    _writer: FeedWriter | None = None
 
-    @_tracker.default
-    def _new_tracker(self) -> Tracker:
-        clock = self._client.clock if isinstance(self._client, Client) else utc_now
-        return Tracker(len(self._ids), self._options.progress, clock)
-
-    @_holder.default
-    def _new_holder(self) -> Holder:
-        return Holder(began=self._tracker.clock())
+    def __attrs_post_init__(self) -> None:
+        self._holder = Holder(began=self._tracker.clock())
 
     async def run(self) -> ExtractReport:
         """Return the report of the run, which leaves its outcome next to the lock
@@ -278,17 +273,16 @@ class _Extraction:
         """
         report, failure = None, None
         try:
-            report = await self._report()
+            report = await self._extract()
             return report
         except BaseException as error:
             failure = error
             # A container's limit, which can be reached at any call of a thread.
-            if isinstance(error, RuntimeError) and _NO_THREAD in str(error):
-                limit = (
+            if _is_about_threads(error):
+                failure = OSError(
                     "no thread can be started: raise the limit of this container or "
                     "user (pids.max)"
                 )
-                failure = OSError(limit)
                 raise failure from error
             raise
         finally:
@@ -296,11 +290,11 @@ class _Extraction:
                 if self._renewing is not None:
                     await cancel_and_wait([self._renewing])
             finally:
-                end = partial(self._end, report or self._summary(), failure)
+                end = partial(self._end, report or self._report(), failure)
                 try:
                     await in_thread(end)
                 except RuntimeError as error:
-                    if _NO_THREAD not in str(error):
+                    if not _is_about_threads(error):
                         raise
                     end()
 
@@ -315,7 +309,8 @@ class _Extraction:
                     report,
                     failure,
                     place=self._place,
-                    question=self._question.hash,
+                    question=self._question,
+                    records=self._records,
                     began=self._holder.began,
                     ended=self._tracker.clock(),
                     stop=self._options.stop,
@@ -323,9 +318,8 @@ class _Extraction:
                 write_run(self._place, outcome)
         finally:
             if self._lock is not None:
-                with suppress(
-                    OSError
-                ):  # what killed workers have left; else the next run does it
+                # What killed workers have left; else the next run does it.
+                with suppress(OSError):
                     self._place.sweep()
                 self._lock.release()
 
@@ -334,69 +328,63 @@ class _Extraction:
             self._place, self._confirmed, self._records, self._tracker.confirmed
         )
 
-    async def _report(self) -> ExtractReport:
+    async def _extract(self) -> ExtractReport:
         # Before a request is spent: what can't be written need not be read. The feed is
         # first, since opening with `replace` deletes files that are its record.
         feed = await in_thread(
             partial(find_feed, self._place, self._question, self._options.history)
         )
-        if not await self._open():
-            return self._summary()
-        if feed is not None:
-            begin = partial(
-                begin_run, feed, self._question, self._records, self._holder.began
-            )
-            self._writer = await in_thread(begin)
+        if not await self._take_lock():
+            return self._report()
+        self._is_open = True
+        self._renewing = asyncio.ensure_future(self._renew())
+        await in_thread(self._open)
+        if feed is not None and self._records and not feed.runs():
+            # What runs without a feed have left.
+            await in_thread(partial(self._record, feed))
         report = await self._read()
         if self._options.prune:
             await in_thread(self._prune)
-        if self._writer is not None:
-            self._check()
-            await in_thread(
-                partial(self._writer.finish, self._records, begins=not report.unknown)
-            )
+        # A feed does not begin with a mistake, which the corrected query could not
+        # continue.
+        if feed is not None and (feed.runs() or not report.unknown):
+            await in_thread(partial(self._record, feed))
         if report.unlisted:
             _log.warning(
                 "series that the service left out of its responses: %s",
                 count_of_unlisted(report),
             )
-        return evolve(report, others=len(self._records.keys() - set(self._ids)))
+        others = self._records.keys() - set(self._tracker.ids)
+        return evolve(report, others=len(others))
 
-    async def _open(self) -> bool:
-        """Lock the place and read what is there; return False if `stop` has ended the
-        wait for the lock.
-        """
+    def _open(self) -> None:
+        """Read what is there. It blocks."""
         place, replace = self._place, self._options.replace
-        try:
-            is_first = await in_thread(partial(read_last, place)) is None
-        except OSError:
-            is_first = False
-        if is_first:
-            # Before anything is made: what is foreign stays as it is.
-            await in_thread(
-                partial(read_records, place, self._question, replace=replace)
-            )
-        if not await self._take_lock():
-            return False
-        self._is_open = True
-        self._renewing = asyncio.ensure_future(self._renew())
-
-        def read() -> None:
+        self._check()
+        place.sweep()
+        # This fails where files can't be written, or can't be moved.
+        trial = f"{place.name}/_asyncfin-trial"
+        place.write(trial, lambda stream: None)
+        place.remove(trial)
+        last = None
+        with suppress(OSError):
+            last = read_last(place)
+        self._records, others = read_records(
+            place,
+            self._question,
+            replace=replace,
+            was_mistaken=last is not None and bool(last.get("unknown")),
+        )
+        for entity_id in others:
             self._check()
-            place.sweep()
-            # This fails where files can't be written, or can't be moved.
-            trial = f"{place.name}/_asyncfin-trial"
-            place.write(trial, lambda stream: None)
-            place.remove(trial)
-            self._records, others = read_records(place, self._question, replace=replace)
-            for entity_id in others if replace else ():
-                self._check()
-                place.remove(entity_path(place, entity_id))
-            self._confirmed = read_confirmed(place)
+            place.remove(place.entity_path(entity_id))
+        self._confirmed = read_confirmed(place)
+        self._tracker.files = len(self._records.keys() & set(self._tracker.ids))
 
-        await in_thread(read)
-        self._tracker.files = len(self._records.keys() & set(self._ids))
-        return True
+    def _record(self, feed: Feed) -> None:
+        self._check()
+        ids, began = self._tracker.ids, self._holder.began
+        record_files(feed, self._question, began, self._records, set(ids))
 
     async def _take_lock(self) -> bool:
         """Take the lock, also that of a killed run, or return False if `stop` has ended
@@ -404,7 +392,7 @@ class _Extraction:
         """
         if not self._options.lock and not isinstance(self._place, Folder):
             return True
-        time = asyncio.get_running_loop().time
+        stop, time = self._options.stop, asyncio.get_running_loop().time
         seen, since, stale = "", 0.0, None
         while tag := await in_thread(partial(self._try_lock, stale)):
             stale = None
@@ -425,8 +413,8 @@ class _Extraction:
                 continue
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(_LOOK_SECONDS, STALE_SECONDS / 10)):
-                    await self._options.stop.wait()
-            if self._options.stop.is_set():
+                    await stop.wait()
+            if stop.is_set():
                 return False
         return True
 
@@ -452,93 +440,79 @@ class _Extraction:
             self._lock.check()
 
     async def _read(self) -> ExtractReport:
-        verdict = Verdict.on(
-            self._ids, self._records, allow_missing=self._options.allow_missing
+        client, options, tracker = self._client, self._options, self._tracker
+        run = Run(
+            self._question, self._place, options, self._records, tracker, self._lock
         )
-        ids = self._ids_to_ask()
-        if isinstance(self._client, Client):
-            run = Run(
-                self._client,
+        ids = self._choose_ids()
+        uncounted = 0
+        if isinstance(client, Client):
+            reader = Reader(
+                client,
                 self._question,
                 self._place,
                 self._records,
-                self._tracker,
-                self._options,
-                self._lock,
-                self._writer,
-                verdict,
+                tracker,
+                options.refresh,
+                options.on_error,
+                self._check,
             )
-            with run.announced(len(self._ids)):
-                await run.read_all(ids)
-            unknown = unknown_names(self._tracker.reports_on(self._ids), verdict)
-            near = explain(run.example, self._question) if unknown else None
-            return self._summary(stopped=run.stopped, unknown=unknown, complaint=near)
-        driver = Driver(
-            self._client,
-            self._question,
-            self._place,
-            self._records,
-            self._tracker,
-            self._options,
-            self._lock,
-            None if self._lock is None else self._holder.owner,
-            None if self._writer is None else self._writer.run,
-            verdict,
-        )
-        assert self._executor is not None
-        await driver.read_all(self._executor, ids)
-        unknown = unknown_names(self._tracker.reports_on(self._ids), verdict)
-        near = driver.complaint if unknown else None
-        return self._summary(
-            stopped=driver.stopped,
+
+            async def read(entity_ids: list[str]) -> None:
+                await reader.read_all(entity_ids, run.note, lambda: run.is_pausing)
+
+            with announce(client, tracker, lambda: run.stopped):
+                tracker.report()
+                await run.read_all(ids, read)
+        else:
+            owner = None if self._lock is None else self._holder.owner
+            driver = Driver(run, client, owner)
+            assert self._executor is not None
+            await driver.read_all(self._executor, ids)
+            uncounted = driver.uncounted
+        unknown = run.find_unknown()
+        return evolve(
+            self._report(),
+            stopped=run.stopped,
             unknown=unknown,
-            complaint=near,
-            uncounted=driver.uncounted,
+            complaint=run.complaint if unknown else None,
+            uncounted=uncounted,
         )
 
-    def _ids_to_ask(self) -> list[str]:
+    def _choose_ids(self) -> list[str]:
         """Return the entities that have to be asked; the others are reported as
         unchanged.
         """
         fresh_for, now = self._options.fresh_for, self._tracker.clock()
+        if fresh_for is None:
+            return list(self._tracker.ids)
         ids = []
-        for entity_id in self._ids:
+        for entity_id in self._tracker.ids:
             record = self._records.get(entity_id)
-            if (
-                fresh_for is None
-                or record is None
-                or not is_fresh(record, self._confirmed, fresh_for, now)
-            ):
+            if record is None or not is_fresh(record, self._confirmed, fresh_for, now):
                 ids.append(entity_id)
                 continue
             self._tracker.confirmed[entity_id] = self._confirmed[entity_id][1]
-            path = url(self._place, entity_path(self._place, entity_id))
-            figures = (record.dataset_id, record.rows, record.bytes, 0, record.missing)
-            self._tracker.ended(
-                EntityReport(entity_id, "unchanged", *figures, path=path)
-            )
+            self._tracker.end(report_on(self._place, record, "unchanged"))
         return ids
 
-    def _summary(self, **facts: Any) -> ExtractReport:
+    def _report(self) -> ExtractReport:
         """Return the report on a run that ends now."""
         tracker = self._tracker
-        entities = tracker.reports_on(self._ids)
-        report = ExtractReport(
-            entities, tracker.seconds, tracker.waits, repeated=dict(tracker.repeated)
+        return ExtractReport(
+            tracker.all_reports,
+            tracker.seconds,
+            tracker.waits,
+            repeated=dict(tracker.repeated),
         )
-        return evolve(report, **facts)
 
     def _prune(self) -> None:
-        """Delete the files of entities that are not listed, after their rows are in the
-        feed as vanished.
-        """
-        listed = set(self._ids)
-        self._check()
-        if self._writer is not None:
-            self._writer.prune(self._records, listed)
-        for entity_id in [
-            entity_id for entity_id in self._records if entity_id not in listed
-        ]:
+        """Delete the files of entities that are not listed."""
+        for entity_id in self._records.keys() - set(self._tracker.ids):
             self._check()
-            self._place.remove(entity_path(self._place, entity_id))
+            self._place.remove(self._place.entity_path(entity_id))
             del self._records[entity_id]
+
+
+def _is_about_threads(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and _NO_THREAD in str(error)

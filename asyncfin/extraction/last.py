@@ -16,17 +16,24 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from attrs import asdict
 
 from asyncfin.clock import utc_text
-from asyncfin.errors import AsyncfinError, own_version, printable, shorten
+from asyncfin.errors import (
+    ArgumentError,
+    AsyncfinError,
+    own_version,
+    printable,
+    shorten,
+)
 from asyncfin.extraction.exit import Exit
-from asyncfin.extraction.place import Moment, Place, beside, read_bytes
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.place import Moment, Place
+from asyncfin.extraction.places import place_of
+from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import Record
 from asyncfin.extraction.report import (
     EntityReport,
     ExtractReport,
-    Failure,
     exit_code_of,
 )
 
@@ -51,14 +58,11 @@ def failures_by_class(failed: Iterable[EntityReport]) -> dict[str, dict[str, Any
     """
     by_class: dict[str, dict[str, Any]] = {}
     for entity in failed:
-        if entity.failure is None:
-            continue
-        of_class = by_class.setdefault(
-            entity.failure.error,
-            {"count": 0, "message": entity.failure.message, "entity_ids": []},
-        )
-        of_class["count"] += 1
-        of_class["entity_ids"].append(entity.entity_id)
+        if (failure := entity.failure) is not None:
+            start = {"count": 0, "message": failure.message, "entity_ids": []}
+            of_class = by_class.setdefault(failure.error, start)
+            of_class["count"] += 1
+            of_class["entity_ids"].append(entity.entity_id)
     return by_class
 
 
@@ -67,7 +71,8 @@ def describe_run(
     failure: BaseException | None,
     *,
     place: Place,
-    question: str,
+    question: SharedQuestion,
+    records: Mapping[str, Record],
     began: datetime,
     ended: datetime,
     stop: asyncio.Event,
@@ -78,7 +83,8 @@ def describe_run(
         report: on all entities; of a run that has raised an error, on those that had
             ended.
         failure: the error that the run has raised. None: it returned the report.
-        question: the hash of its question.
+        question: its query.
+        records: the files that are there now.
         stop: the event that ends it early, which may be a `Stop`.
     """
     stopped, outcome, code = failure or report.stopped, report.outcome, report.exit_code
@@ -92,16 +98,20 @@ def describe_run(
     return {
         "format": FORMAT,
         "place": str(place),
-        "question": question,
+        "question": question.hash,
+        "select": str(question.select),
+        "periods": str(question.periods),
+        "value_version": question.value_version,
+        "unknown": dict(report.unknown),
+        "files": len(records),
+        "file_rows": sum(record.rows for record in records.values()),
+        "file_bytes": sum(record.bytes for record in records.values()),
         "began": utc_text(began),
         "ended": utc_text(ended),
         "exit": code,
         "outcome": outcome,
         "entities": len(report.entities),
-        **{
-            state: len(getattr(report, state))
-            for state in ("done", "unchanged", "failed", "left")
-        },
+        **report.counts,
         "requests": report.requests,
         "repeated": dict(report.repeated),
         "uncounted": report.uncounted,
@@ -118,16 +128,13 @@ def describe_run(
 
 def _describe(error: BaseException) -> dict[str, Any]:
     moment = getattr(error, "at", None)
-    facts: dict[str, Any] = {
+    names = ("status", "code", "request_id")
+    return {
         "error": type(error).__name__,
         "message": printable(shorten(str(error))),
+        **{name: getattr(error, name, None) for name in names},
+        "at": None if moment is None else utc_text(moment),
     }
-    facts |= dict.fromkeys(("status", "code", "request_id"))
-    if isinstance(error, AsyncfinError):
-        facts = asdict(
-            Failure.of(error), filter=lambda field, _: field.name != "concerns"
-        )
-    return {**facts, "at": None if moment is None else utc_text(moment)}
 
 
 def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
@@ -140,10 +147,9 @@ def write_run(place: Place, outcome: Mapping[str, Any]) -> None:
     line = msgspec.json.encode({**outcome, "failures": failures}) + b"\n"
     try:
         _write(place, "last.json", content)
-        runs = (read_bytes(place, _path(place, "runs.jsonl")) or b"").splitlines(
-            keepends=True
-        )
-        _write(place, "runs.jsonl", b"".join([*runs[1 - _RUNS :], line]))
+        content = place.read_bytes(_path(place, "runs.jsonl")) or b""
+        runs = content.splitlines(keepends=True)[1 - _RUNS :]
+        _write(place, "runs.jsonl", b"".join([*runs, line]))
     except OSError as error:
         _log.warning(
             "the outcome of the run in %s can't be written: %s",
@@ -179,17 +185,14 @@ def write_confirmed(
     """Write when each file was shown to be current; `moments` are those of this run. It
     blocks.
     """
-    confirmed = {
-        entity_id: (record.dataset_id, moments[entity_id])
-        if entity_id in moments
-        else before.get(entity_id)
-        for entity_id, record in list(records.items())
-    }
-    known = {
-        entity_id: entry for entity_id, entry in confirmed.items() if entry is not None
-    }
+    confirmed = {}
+    for entity_id, record in list(records.items()):
+        if entity_id in moments:
+            confirmed[entity_id] = record.dataset_id, moments[entity_id]
+        elif entity_id in before:
+            confirmed[entity_id] = before[entity_id]
     try:
-        _write(place, "confirmed.json", msgspec.json.encode(known))
+        _write(place, "confirmed.json", msgspec.json.encode(confirmed))
     except OSError as error:
         _log.warning(
             "what %s has confirmed can't be written: %s", place, printable(str(error))
@@ -210,7 +213,7 @@ def is_fresh(
 
 
 def _read(place: Place, name: str, kind: Any) -> Any:
-    content = read_bytes(place, _path(place, name))
+    content = place.read_bytes(_path(place, name))
     try:
         return None if content is None else msgspec.json.decode(content, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -222,4 +225,39 @@ def _write(place: Place, name: str, content: bytes) -> None:
 
 
 def _path(place: Place, name: str) -> str:
-    return f"{beside(place, 'journal')}/{name}"
+    return f"{place.beside('journal')}/{name}"
+
+
+def read_status(to: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return what a place shows of its runs, as plain data. It blocks.
+
+    `running`: whether a run is at work; `unfinished`: whether the last one ended
+    without an outcome; then `host`, `pid`, `began` and `renewed` are its. `last`: the
+    last outcome. `feed`: the number of runs in the change feed, and the last one.
+
+    Raises:
+        ArgumentError: `to` is no place, or no folder.
+        OSError: it can't be read.
+    """
+    place = place_of(to)
+    if isinstance(place, Folder) and not os.path.isdir(str(place)):
+        raise ArgumentError(f"{place} is not a folder")
+    last, holder, is_running = read_last(place), place.read_holder(), place.is_running()
+    runs = [
+        name.removesuffix(".parquet") for name in place.names(place.beside("changes"))
+    ]
+    status: dict[str, Any] = {
+        "running": is_running,
+        "unfinished": False,
+        "last": last,
+        "feed": {"runs": len(runs), "last": runs[-1]} if runs else None,
+    }
+    if holder is None:
+        return status
+    began, renewed = utc_text(holder.began), utc_text(holder.renewed)
+    has_ended = last is not None and last["began"] == began
+    status["unfinished"] = not is_running and not has_ended
+    if is_running or status["unfinished"]:
+        status |= {"host": holder.host, "pid": holder.pid}
+        status |= {"began": began, "renewed": renewed}
+    return status

@@ -67,30 +67,28 @@ def latest_changes(
         ImportError: pyarrow, or obstore for a URL, is not installed.
     """
     feed.check_head()
-    publications = feed.publications()
-    if not publications and not feed.runs():
+    changes = feed.changes()
+    if not changes and not feed.runs():
         raise ManifestMismatchError(f"{feed} has no runs")
-    found = {}
-    for entity_id, several in publications.items():
-        if entity_id not in wanted:
-            continue
-        footer, last = several[-1]
+    latest = {}
+    for entity_id in wanted.keys() & changes.keys():
+        footer, last = changes[entity_id][-1]
         if last.pruned:
             continue  # it has left the extraction
-        is_first = len(several) == 1
-        rows = () if is_first else _rows(feed, footer, entity_id, wanted[entity_id])
-        found[entity_id] = LatestChanges(
+        is_first = len(changes[entity_id]) == 1
+        rows = () if is_first else _read(feed, footer, entity_id, wanted[entity_id])
+        latest[entity_id] = LatestChanges(
             last.dataset_id, last.moment, is_first, last.rows, rows
         )
-    return found
+    return latest
 
 
-def _rows(
+def _read(
     feed: Feed, footer: RunFooter, entity_id: str, metric_ids: Collection[str]
 ) -> tuple[dict[str, Any], ...]:
     metrics = pa.array(sorted(metric_ids), pa.string())
     rows: list[dict[str, Any]] = []
-    for table in feed.tables(footer, _COLUMNS, entity_id):
+    for table in feed.tables(footer, _COLUMNS, [entity_id]):
         of_entity = compute.equal(plain(table.column("entity_id")), entity_id)
         of_metrics = compute.is_in(plain(table.column("metric_id")), value_set=metrics)
         rows += table.filter(compute.and_(of_entity, of_metrics)).to_pylist()

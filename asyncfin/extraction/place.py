@@ -4,7 +4,7 @@ that block.
 Paths are relative to the folder or bucket that contains the data, and use slashes:
 
     night/<entity_id>.parquet      the data, and nothing else
-    _night.journal/                the lock, the outcomes of runs, and on disks unfinished files
+    _night.journal/                the lock, the outcomes of runs, on disks parts
     _night.changes/                the change feed
 
 Readers of Parquet skip names that begin with an underscore.
@@ -15,9 +15,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+from abc import ABC, abstractmethod
 from datetime import datetime
 from hashlib import sha256
-from typing import IO, Annotated, Any, Protocol, TypeVar
+from typing import IO, Annotated, Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -47,10 +48,8 @@ class Holder:
         owner: a random text: two runs of one process id differ in it.
         host, pid: its machine and process.
         began, renewed: when it took the lock, and renewed it last, as ISO text by its
-            machine's clock.
+            machine's clock. No two contents of its locks have an equal `renewed`.
         version: the library's.
-        renewals: how often it has written the lock: two of its locks never have equal
-            contents.
     """
 
     owner: str = field(factory=lambda: uuid4().hex)
@@ -59,25 +58,16 @@ class Holder:
     began: Moment = field(factory=utc_now)
     renewed: Moment = field(factory=utc_now)
     version: str = field(factory=own_version)
-    renewals: int = 0
 
     def renew(self) -> Holder:
         """Return the holder as it is to be written next."""
-        return evolve(self, renewed=utc_now(), renewals=self.renewals + 1)
+        return evolve(self, renewed=utc_now())
 
     @property
     def content(self) -> bytes:
         """The content of its lock."""
         times = {"began": utc_text(self.began), "renewed": utc_text(self.renewed)}
         return json.dumps(asdict(self) | times).encode()
-
-
-def holder_in(content: bytes) -> Holder | None:
-    """Return the holder that a lock names, or None if it names none."""
-    try:
-        return structure(json.loads(content), Holder)
-    except ValueError:
-        return None
 
 
 def structure(value: Any, kind: type[T]) -> T:
@@ -92,22 +82,24 @@ def structure(value: Any, kind: type[T]) -> T:
         raise ValueError(f"not a {kind.__name__}: {error}") from None
 
 
-class Lock(Protocol):
+class Lock(ABC):
     """A lock that this run holds."""
 
+    @abstractmethod
     def renew(self) -> None:
         """Note that the run is still at work."""
 
+    @abstractmethod
     def check(self) -> None:
-        """Raise RunInProgressError if another run has taken the lock over, or may have
-        done so.
-        """
+        """Raise RunInProgressError if another run may have taken the lock over."""
 
+    @abstractmethod
     def release(self) -> None:
         """End the lock; it does nothing the second time."""
 
 
-class Place(Protocol):
+@frozen(slots=False)
+class Place(ABC):
     """The files of an extraction and of its change feed.
 
     Attributes:
@@ -115,17 +107,19 @@ class Place(Protocol):
         name: the path of the data.
     """
 
-    @property
-    def root(self) -> str: ...
+    root: str
+    name: str
 
-    @property
-    def name(self) -> str: ...
+    def __str__(self) -> str:
+        return self.url(self.name)
 
+    @abstractmethod
     def names(self, folder: str) -> list[str]:
         """Return the paths of the Parquet files below a folder, relative to it and
         sorted.
         """
 
+    @abstractmethod
     def open(self, path: str) -> IO[bytes]:
         """Open a file for reading.
 
@@ -135,6 +129,7 @@ class Place(Protocol):
                 damaged files.
         """
 
+    @abstractmethod
     def write(self, path: str, fill: Fill) -> None:
         """Write a file that appears when it is complete and durable; `fill` writes its
         content.
@@ -143,9 +138,11 @@ class Place(Protocol):
             OSError: it can't be written; nothing has changed.
         """
 
+    @abstractmethod
     def remove(self, path: str) -> None:
         """Delete a file, if it exists."""
 
+    @abstractmethod
     def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
         """Take the lock, or return what identifies the lock of another run.
 
@@ -158,31 +155,55 @@ class Place(Protocol):
             OSError: the lock can't be written.
         """
 
+    @abstractmethod
     def sweep(self) -> None:
         """Delete the unfinished files that killed runs have left."""
 
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Return whether a run holds the lock, as far as can be seen."""
 
-def beside(place: Place, kind: str) -> str:
-    """Return the path of a folder next to the data: its ``journal`` or its
-    ``changes``.
-    """
-    head, slash, tail = place.name.rpartition("/")
-    return f"{head}{slash}_{tail}.{kind}"
+    def url(self, path: str) -> str:
+        """Return the full path or URL of a file."""
+        return f"{self.root.rstrip('/')}/{path}"
 
+    def beside(self, kind: str) -> str:
+        """Return the path of a folder next to the data: ``journal`` or ``changes``."""
+        head, slash, tail = self.name.rpartition("/")
+        return f"{head}{slash}_{tail}.{kind}"
 
-def lock_path(place: Place) -> str:
-    """Return the path of the lock."""
-    return f"{beside(place, 'journal')}/lock"
+    @property
+    def lock_path(self) -> str:
+        """The path of the lock."""
+        return f"{self.beside('journal')}/lock"
 
+    def entity_path(self, entity_id: str) -> str:
+        """Return the path of an entity's file."""
+        return f"{self.name}/{file_name(entity_id)}.parquet"
 
-def entity_path(place: Place, entity_id: str) -> str:
-    """Return the path of an entity's file."""
-    return f"{place.name}/{file_name(entity_id)}.parquet"
+    def read_bytes(self, path: str) -> bytes | None:
+        """Return the content of a small file, or None if it does not exist."""
+        try:
+            with self.open(path) as stream:
+                return stream.read()
+        except FileNotFoundError:
+            return None
 
+    def read_holder(self) -> Holder | None:
+        """Return the run that took the lock last, or None if no lock names one."""
+        content = self.read_bytes(self.lock_path)
+        try:
+            return None if content is None else structure(json.loads(content), Holder)
+        except ValueError:
+            return None
 
-def url(place: Place, path: str) -> str:
-    """Return the full path or URL of a file."""
-    return f"{place.root.rstrip('/')}/{path}"
+    def check_owner(self, owner: str) -> None:
+        """Raise RunInProgressError if the lock is that of another run."""
+        holder = self.read_holder()
+        if holder is not None and holder.owner != owner:
+            raise RunInProgressError(
+                f"another run has taken over {self}, and nothing more is written"
+            )
 
 
 def file_name(entity_id: str) -> str:
@@ -194,36 +215,3 @@ def file_name(entity_id: str) -> str:
         return name
     # No other name has a plus sign, so the two kinds stay apart.
     return f"{name[: _LONGEST - 65]}+{sha256(entity_id.encode()).hexdigest()}"
-
-
-def read_bytes(place: Place, path: str) -> bytes | None:
-    """Return the content of a small file, or None if it does not exist."""
-    try:
-        with place.open(path) as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
-def read_holder(place: Place) -> Holder | None:
-    """Return the run that took the lock last, or None if no lock names one."""
-    content = read_bytes(place, lock_path(place))
-    return None if content is None else holder_in(content)
-
-
-def check_owner(place: Place, owner: str | None) -> None:
-    """Raise RunInProgressError unless the lock is still that of a run, as its workers
-    have to know it.
-    """
-    holder = read_holder(place) if owner is not None else None
-    if (
-        holder is not None and holder.owner != owner
-    ):  # without one it is just being written
-        raise taken_over(place)
-
-
-def taken_over(place: Place) -> RunInProgressError:
-    """Return the error of a run that has lost its lock."""
-    return RunInProgressError(
-        f"another run has taken over {place}, and nothing more is written"
-    )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from asyncfin import checks, concat
+from asyncfin.checks import expand_user, without_password
 from asyncfin.errors import ArgumentError
-from asyncfin.extraction.folder import folder_at
-from asyncfin.extraction.place import Place, url
-from asyncfin.extraction.prefix import SCHEMES, prefix_at
+from asyncfin.extraction.folder import Folder
+from asyncfin.extraction.place import Place
+from asyncfin.extraction.prefix import Prefix
 
 
 def place_of(to: str | os.PathLike[str]) -> Place:
@@ -21,37 +23,75 @@ def place_of(to: str | os.PathLike[str]) -> Place:
     if not isinstance(to, (str, os.PathLike)) or not os.fspath(to):
         raise ArgumentError(
             "to must be the path of a folder, or an address such as "
-            "s3://bucket/prefix, not"
-            f" {checks.short_repr(to)}"
+            f"s3://bucket/prefix, not {checks.short_repr(to)}"
         )
-    if (
-        isinstance(to, str)
-        and (scheme := to.partition("://")[0].lower()) in SCHEMES
-        and "://" in to
-    ):
-        place: Place = prefix_at(scheme, to)
+    if isinstance(to, str) and re.match("(s3|gs|az)://", to, re.IGNORECASE):
+        place: Place = _prefix_at(to)
     else:
-        place = folder_at(to)
-    _check_segments(place)
-    return place
-
-
-def _check_segments(place: Place) -> None:
-    for segment in url(place, place.name).split("/"):
+        place = _folder_at(os.fspath(to))
+    for segment in str(place).split("/"):
         if re.fullmatch(r"_.+\.(journal|changes)", segment):
             raise ArgumentError(
                 f"to: {place} is in {segment}, which belongs to another extraction; "
                 "give another"
             )
         column, equals, _ = segment.partition("=")
-        if equals and column in _columns():
+        if equals and column in concat([]).column_names:
             raise ArgumentError(
                 f"to: {place} has {segment} in it, and readers would take that for the "
-                f"column {column!r} of"
-                f" the files: give another name, such as {segment.replace('=', '-')}"
+                f"column {column!r} of the files: give another name, such as "
+                f"{segment.replace('=', '-')}"
             )
+    return place
 
 
-def _columns() -> list[str]:
-    names: list[str] = concat([]).column_names
-    return names
+def _folder_at(address: str) -> Folder:
+    # Path("s3://bucket") is the path s3:/bucket, and must not pass for a folder. C:/ is
+    # one.
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/|(?i:s3|gs|az):", address):
+        raise ArgumentError(
+            f"to: {scheme[0]}... is not an address that files can be written to; give "
+            "s3://bucket/prefix, the same with gs or az, or the path of a folder"
+        )
+    try:
+        data = Path(os.path.realpath(expand_user(address)))
+        str(data).encode()
+    except ValueError:
+        raise ArgumentError(
+            f"to: {address!r} is not a path in UTF-8, which Parquet files need"
+        ) from None
+    if os.path.lexists(data) and not data.is_dir():
+        raise ArgumentError(f"to: {data} is not a folder; give a folder or a new path")
+    # A rename within one file system is atomic; between two it is a copy.
+    if os.path.ismount(data):
+        raise ArgumentError(
+            f"to: {data} is a mount point, and unfinished files are written next to "
+            f"the folder: give a folder within it, such as {data / 'extraction'}"
+        )
+    for parent in data.parents:
+        outer = Folder(str(parent.parent), parent.name)
+        if parent.name and outer.path(outer.lock_path).exists():
+            raise ArgumentError(
+                f"to: {data} is in another extraction, {parent}; give another folder"
+            )
+    return Folder(str(data.parent), data.name)
+
+
+def _prefix_at(address: str) -> Prefix:
+    # No bucket's name contains other characters. What precedes the "/" of
+    # s3://key:sec/ret@bucket does.
+    parts = re.fullmatch(r"(\w+)://([\w.-]*)(/[^?#]*)?", address, re.ASCII)
+    if parts is None:
+        # Not shown: it may hold a secret.
+        raise ArgumentError(
+            "to: the address of a bucket must not hold a user, a password, ? or #: "
+            "credentials come from the environment (AWS_ACCESS_KEY_ID and the like)"
+        )
+    scheme, bucket, path = parts.groups("")
+    segments = path.strip("/").split("/")
+    if not bucket or not all(segments) or {".", ".."} & set(segments):
+        raise ArgumentError(
+            f"to: {without_password(address)!r} is not a prefix of a bucket; give "
+            f"{scheme.lower()}://bucket/prefix: the lock is next to the prefix"
+        )
+    return Prefix(f"{scheme.lower()}://{bucket}", "/".join(segments))

@@ -18,26 +18,23 @@ from datetime import timedelta
 from functools import cached_property
 from io import BufferedReader, BytesIO, RawIOBase
 from tempfile import TemporaryFile
-from time import monotonic, sleep
+from time import monotonic
 from typing import IO, Any, Literal
 
 from attrs import frozen
 
-from asyncfin.checks import without_password
+from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, RunInProgressError, shorten
 from asyncfin.extraction.place import (
     RENEW_SECONDS,
     STALE_SECONDS,
     Holder,
-    holder_in,
-    lock_path,
-    read_bytes,
-    taken_over,
+    Lock,
+    Place,
 )
 from asyncfin.local import Fill
 from asyncfin.optional import library
 
-SCHEMES = ("s3", "gs", "az")
 # Bytes of a range: a footer is read by one request.
 _READ_AT_ONCE = 1 << 16
 # The store's client repeats a request for so long: a failing store must not fail an
@@ -51,25 +48,13 @@ _RETRY: dict[str, Any] = {
         "base": 2,
     },
 }
-# How often a write of the lock is tried whose outcome is not certain.
-_CLAIMS = 6
 
 Condition = Literal["create"] | dict[str, Any]
 
 
-class _NoConditionsError(Exception):
-    """The store cannot write under conditions."""
-
-
 @frozen(slots=False)
-class Prefix:
+class Prefix(Place):
     """The place of an extraction in an object store; see `Place`."""
-
-    root: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.root}/{self.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Prefix, (self.root, self.name)
@@ -89,22 +74,18 @@ class Prefix:
     @contextmanager
     def _failing(self) -> Iterator[Any]:
         """Yield obstore, and raise its errors as OSErrors."""
-        obstore, kinds = (
-            library("obstore", "store"),
-            library("obstore.exceptions", "store"),
-        )
+        obstore = library("obstore", "store")
+        kinds = library("obstore.exceptions", "store")
         try:
             yield obstore
         except (FileNotFoundError, kinds.BaseError) as error:
             raise self._as_os_error(error, kinds) from None
 
     def names(self, folder: str) -> list[str]:
+        keys = []
         with self._failing() as obstore:
-            keys = [
-                entry["path"]
-                for chunk in obstore.list(self._store, f"{folder}/")
-                for entry in chunk
-            ]
+            for chunk in obstore.list(self._store, f"{folder}/"):
+                keys += [entry["path"] for entry in chunk]
         return sorted(
             key[len(folder) + 1 :] for key in keys if key.endswith(".parquet")
         )
@@ -112,9 +93,8 @@ class Prefix:
     def open(self, path: str) -> IO[bytes]:
         with self._failing() as obstore:
             size = obstore.head(self._store, path)["size"]
-            if (
-                size <= _READ_AT_ONCE
-            ):  # in one request: it may be written again in between
+            # In one request: it may be written again in between.
+            if size <= _READ_AT_ONCE:
                 return BytesIO(bytes(obstore.get(self._store, path).bytes()))
 
         def read(start: int, end: int) -> bytes:
@@ -134,58 +114,70 @@ class Prefix:
         with suppress(FileNotFoundError), self._failing() as obstore:
             obstore.delete(self._store, path)
 
-    def lock(self, holder: Holder, stale: str | None = None) -> PrefixLock | str:
+    def lock(self, holder: Holder, stale: str | None = None) -> Lock | str:
         lock = PrefixLock(self, holder)
-        if not lock.claim({"e_tag": stale} if stale is not None else "create"):
-            # None: it was released in between, and is taken at the next attempt.
-            return self.tag() or stale or "released"
+        if not lock.claim("create" if stale is None else {"e_tag": stale}):
+            # Without a tag it was released in between: the next attempt takes it.
+            return self.read_tag() or "released"
         if stale is None and lock.put("create"):
             # The second one must fail: this store ignores conditions without a word.
             lock.release()
-            raise _unconditional(self)
+            raise self._unconditional()
         return lock
+
+    def is_running(self) -> bool:
+        holder = self.read_holder()
+        if holder is None:
+            return False
+        # One that was not renewed twice may be the lock of a killed run.
+        age = (utc_now() - holder.renewed).total_seconds()
+        return age < 2 * RENEW_SECONDS
 
     def sweep(self) -> None:
         """Do nothing: an object is never there in part."""
 
-    def tag(self) -> str | None:
-        """Return the tag of the lock, which is another one after each change, or None
-        without a lock.
-        """
+    def read_tag(self) -> str | None:
+        """Return the tag of the lock, which changes with it, or None without a lock."""
         with suppress(FileNotFoundError), self._failing() as obstore:
-            tag: str | None = obstore.head(self._store, lock_path(self))["e_tag"]
+            tag: str | None = obstore.head(self._store, self.lock_path)["e_tag"]
             return tag
         return None
 
     def put_if(self, content: bytes, condition: Condition) -> str | None:
-        """Write the lock if there is none, or if its tag is the given one; return its
-        new tag.
+        """Write the lock if there is none, or if its tag is the one of the condition.
 
-        None: the condition does not hold, or that is not certain, since an attempt
-        whose response was lost may have reached the store.
+        Returns:
+            Its tag. None: the condition does not hold, or that is not certain, since an
+            attempt whose response was lost may have reached the store.
         """
         kinds = library("obstore.exceptions", "store")
         with self._failing() as obstore:
             try:
                 written = obstore.put(
                     self._store,
-                    lock_path(self),
+                    self.lock_path,
                     content,
                     mode=condition,
                     use_multipart=False,
                 )
-            except (kinds.NotSupportedError, NotImplementedError):
-                raise _NoConditionsError from None
             except (kinds.AlreadyExistsError, kinds.PreconditionError):
                 return None
+            except (kinds.NotSupportedError, NotImplementedError):
+                raise self._unconditional() from None
             except kinds.BaseError as error:
                 if "status code: 501 " in str(error):
-                    raise _NoConditionsError from None
+                    raise self._unconditional() from None
                 if re.search(r"status code: (409|412) ", str(error)):
                     return None
                 raise
         tag: str | None = written["e_tag"]
         return tag
+
+    def _unconditional(self) -> ArgumentError:
+        return ArgumentError(
+            f"to: {self}: this store has no conditional writes, which keep two runs "
+            "apart: lock=False (--no-lock) if there is certainly no other"
+        )
 
     def _as_os_error(self, error: Exception, kinds: Any) -> OSError:
         text, place = str(error), str(self)
@@ -197,8 +189,7 @@ class Prefix:
             return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
         reason = _first_line(error)
         # Listings that are rejected raise the general class.
-        rejected = "403 Forbidden" in text or "401 Unauthorized" in text
-        if rejected or isinstance(
+        if re.search("40[13] (Forbidden|Unauthorized)", text) or isinstance(
             error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)
         ):
             return PermissionError(
@@ -207,7 +198,7 @@ class Prefix:
         return OSError(errno.EIO, f"the store failed ({reason})", place)
 
 
-class PrefixLock:
+class PrefixLock(Lock):
     """Excludes other runs from a prefix by an object that is only written under
     conditions.
     """
@@ -216,66 +207,51 @@ class PrefixLock:
         self._place, self._holder = place, holder
         self._tag: str | None = None  # of the lock as this run wrote it
         self._renewed = 0.0
-        self._lost = False
+        self._is_lost = False
 
     def claim(self, condition: Condition) -> bool:
         """Write the lock under a condition; return whether this run holds it."""
-        for attempt in range(_CLAIMS):
-            # Before the request: other runs count from when it reaches the store, which
-            # is not earlier.
-            sent = monotonic()
-            if self.put(condition):
-                self._renewed = sent
-                return True
+        # Before the request: other runs count from when it reaches the store, which is
+        # not earlier.
+        sent = monotonic()
+        if not self.put(condition):
             # A rejection proves nothing: an earlier attempt of this write may have
             # reached the store, or the store may be busy. Only the object shows whose
             # lock it is.
-            tag = self._place.tag()
-            content = read_bytes(self._place, lock_path(self._place))
-            if content is None:
-                if condition != "create":
-                    return False
-            elif not self._is_own(content):
+            tag, holder = self._place.read_tag(), self._place.read_holder()
+            if holder is None or holder.owner != self._holder.owner:
                 return False
-            else:
-                self._tag = tag
-                if content == self._holder.content:
-                    self._renewed = sent
-                    return True
-                condition = {"e_tag": tag}
-            sleep(0.1 * 2**attempt)
-        raise OSError(
-            errno.EIO, "the store rejects each write of the lock", str(self._place)
-        )
+            self._tag = tag
+            if holder != self._holder:  # an earlier one: the next renewal writes it
+                return True
+        self._renewed = sent
+        return True
 
     def put(self, condition: Condition) -> bool:
         """Write the lock under a condition, and return whether that certainly held."""
         # Different each time: the ETag of S3 is that of the content.
         self._holder = self._holder.renew()
-        try:
-            tag = self._place.put_if(self._holder.content, condition)
-        except _NoConditionsError:
-            raise _unconditional(self._place) from None
+        tag = self._place.put_if(self._holder.content, condition)
         self._tag = tag or self._tag
         return tag is not None
 
     def renew(self) -> None:
-        if not self._lost:
-            # While the store is away, no other run can take the lock; `check` raises
-            # when it is stale.
-            with suppress(OSError):
-                self._lost = not self.claim({"e_tag": self._tag})
+        # While the store is away, no other run can take the lock; `check` raises when
+        # it is stale.
+        with suppress(OSError):
+            if not self._is_lost:
+                self._is_lost = not self.claim({"e_tag": self._tag})
 
     def check(self) -> None:
-        if self._lost:
-            raise taken_over(self._place)
         # A minute before the others may think so: what is being written then gets there
         # in time.
-        if monotonic() - self._renewed >= STALE_SECONDS - RENEW_SECONDS:
+        if (
+            self._is_lost
+            or monotonic() - self._renewed >= STALE_SECONDS - RENEW_SECONDS
+        ):
             raise RunInProgressError(
-                f"{self._place}: its lock could not be renewed in time, so another run "
-                "may have taken over,"
-                " and nothing more is written"
+                f"another run has taken over {self._place}, or may have, as its lock "
+                "could not be renewed in time: nothing more is written"
             )
 
     def release(self) -> None:
@@ -283,15 +259,10 @@ class PrefixLock:
         stale.
         """
         with suppress(OSError):
-            if not self._lost and self._is_own(
-                read_bytes(self._place, lock_path(self._place)) or b""
-            ):
-                self._place.remove(lock_path(self._place))
-        self._lost = True
-
-    def _is_own(self, content: bytes) -> bool:
-        holder = holder_in(content)
-        return holder is not None and holder.owner == self._holder.owner
+            holder = None if self._is_lost else self._place.read_holder()
+            if holder is not None and holder.owner == self._holder.owner:
+                self._place.remove(self._place.lock_path)
+        self._is_lost = True
 
 
 class _Ranges(RawIOBase):
@@ -307,10 +278,7 @@ class _Ranges(RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[
-            whence
-        ]
-        self._position = start + offset
+        self._position = offset + (0, self._position, self._size)[whence]
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -323,39 +291,8 @@ class _Ranges(RawIOBase):
         return len(content)
 
 
-def prefix_at(scheme: str, address: str) -> Prefix:
-    """Return the place of an address: ``s3://bucket/prefix``, or the same with ``gs``
-    or ``az``.
-    """
-    # No bucket's name contains other characters. What precedes the "/" of
-    # s3://key:sec/ret@bucket does.
-    parts = re.fullmatch(r"\w+://([\w.-]*)(/[^?#]*)?", address, re.ASCII)
-    if parts is None:
-        # Not shown: it may hold a secret.
-        raise ArgumentError(
-            f"to: a {scheme}: address must not hold a user, a password, ? or #: "
-            "credentials come from"
-            " the environment (AWS_ACCESS_KEY_ID and the like)"
-        )
-    bucket, path = parts.groups()
-    segments = (path or "").strip("/").split("/")
-    if not bucket or not all(segments) or {".", ".."} & set(segments):
-        raise ArgumentError(
-            f"to: {without_password(address)!r} is not a prefix of a bucket; give"
-            f" {scheme}://bucket/prefix: the lock is next to the prefix"
-        )
-    return Prefix(f"{scheme}://{bucket}", "/".join(segments))
-
-
-def _unconditional(place: Prefix) -> ArgumentError:
-    return ArgumentError(
-        f"to: {place}: this store has no conditional writes, which keep two runs apart:"
-        " lock=False (--no-lock) if there is certainly no other"
-    )
-
-
 def _first_line(error: Exception) -> str:
-    """Return what a store's error reports, without the parameters of addresses: they
-    may be signed.
+    """Return the first line of a store's error without the parameters of addresses:
+    they may be signed.
     """
     return shorten(re.sub(r"\?\S+", "?...", str(error).partition("\n")[0]), 300)

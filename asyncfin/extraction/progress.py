@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -67,25 +67,26 @@ class OnProgress(Protocol):
 class Tracker:
     """Counts a run's requests and entities as an observer of its client, and reports
     the progress.
+
+    Attributes:
+        files: how many of the entities had a file at the beginning.
+        repeated: requests sent again, by the reason.
+        has_success: whether the service has answered a request.
+        reports: on the entities that have ended.
+        confirmed: when files were shown to be current, by entity.
     """
 
-    entities: int
-    callback: OnProgress | None
+    ids: Sequence[str]
+    callback: OnProgress | None = None
     clock: Callable[[], datetime] = utc_now
     files: int = 0
-    waits: float = 0.0
     requests: int = 0
-    repeated: Counter[str] = field(
-        factory=Counter
-    )  # requests sent again, by the reason
-    has_success: bool = False  # whether the service has answered a request
-    states: Counter[str] = field(factory=Counter)
-    reports: dict[str, EntityReport] = field(
-        factory=dict
-    )  # on the entities that have ended
-    confirmed: dict[str, datetime] = field(
-        factory=dict
-    )  # when files were shown to be current, by entity
+    waits: float = 0.0
+    repeated: Counter[str] = field(factory=Counter)
+    has_success: bool = False
+    reports: dict[str, EntityReport] = field(factory=dict)
+    confirmed: dict[str, datetime] = field(factory=dict)
+    counts: Counter[str] = field(init=False)  # of entities by state
     _began: float = field(factory=lambda: asyncio.get_running_loop().time())
     _spent: Counter[str] = field(factory=Counter)
     _rows: int = 0
@@ -94,19 +95,28 @@ class Tracker:
     # How the last attempt that failed has failed, by operation and entity.
     _failures: dict[tuple[str, str], str] = field(factory=dict)
 
+    @counts.default
+    def _count_nothing(self) -> Counter[str]:
+        return Counter(done=0, unchanged=0, failed=0)
+
     @property
     def seconds(self) -> float:
         """Since the run began."""
         return asyncio.get_running_loop().time() - self._began
 
-    def reports_on(self, ids: Iterable[str]) -> tuple[EntityReport, ...]:
-        """Return the report on each of some entities; one that has not ended is
-        left.
-        """
+    @property
+    def read(self) -> list[EntityReport]:
+        """The reports on the entities that were read."""
+        reports = self.reports.values()
+        return [report for report in reports if report.state != "failed"]
+
+    @property
+    def all_reports(self) -> tuple[EntityReport, ...]:
+        """The report on each entity; one that has not ended is left."""
         return tuple(
             self.reports.get(entity_id)
             or EntityReport(entity_id, "left", requests=self._spent[entity_id])
-            for entity_id in ids
+            for entity_id in self.ids
         )
 
     def spent(self, entity_id: str) -> int:
@@ -133,11 +143,10 @@ class Tracker:
             case RequestStarted(attempt=attempt):
                 self._spent[entity_id] += 1
                 self.requests += 1
-                self._waiting.pop(entity_id, None)
+                self.stop_waiting(entity_id)
                 if attempt > 1:
-                    self.repeated[
-                        self._failures.get((event.operation, entity_id), "unknown")
-                    ] += 1
+                    key = event.operation, entity_id
+                    self.repeated[self._failures.get(key, "unknown")] += 1
             case RequestFinished(status=status, failure=failure):
                 if status is not None and status < 300:
                     self.has_success = True
@@ -151,59 +160,47 @@ class Tracker:
                 words = {"outage": "service, which fails,", "retry": "next attempt"}
                 self.wait(entity_id, f"the {words.get(reason, reason)}{end}")
 
-    def add(self, report: EntityReport) -> None:
-        """Count an entity that a worker has read; earlier chunks may have spent
-        requests on it too.
-        """
-        self._spent[report.entity_id] += report.requests
-        self.requests += report.requests
-        self.ended(evolve(report, requests=self._spent[report.entity_id]))
-
-    def sleeping(self, entity_id: str, until: datetime) -> None:
-        """Report that an entity waits for the allowance to return."""
-        self.wait(
-            entity_id, f"the allowance is used up until {until:%Y-%m-%d %H:%M} UTC"
-        )
+    def add(self, entity_id: str, requests: int) -> None:
+        """Count what a worker has sent for an entity."""
+        self._spent[entity_id] += requests
+        self.requests += requests
 
     def wait(self, entity_id: str, reason: str) -> None:
         """Report what an entity waits for."""
         # Taken out first, so that it comes last: the wait that began last is the one
         # shown.
-        self._waiting.pop(entity_id, None)
+        self.stop_waiting(entity_id)
         self._waiting[entity_id] = reason
         self.report()
 
-    def awake(self, entity_id: str) -> None:
+    def stop_waiting(self, entity_id: str) -> None:
         """Note that an entity waits no longer: its next request can be another
         process's.
         """
         self._waiting.pop(entity_id, None)
 
-    def ended(self, report: EntityReport) -> EntityReport:
-        """Count an entity that has ended, and return its report; one that is left
-        counts for nothing.
-        """
-        self.awake(report.entity_id)
-        if report.state == "left":
-            return report
-        self.states[report.state] += 1
-        self.reports[report.entity_id] = report
+    def end(self, report: EntityReport) -> None:
+        """Count an entity that has ended."""
+        entity_id = report.entity_id
+        self.stop_waiting(entity_id)
+        self.counts[report.state] += 1
+        # Earlier chunks may have spent requests on it too.
+        self.reports[entity_id] = evolve(report, requests=self._spent[entity_id])
         if report.state != "failed":
-            self.confirmed.setdefault(report.entity_id, self.clock())
+            self.confirmed.setdefault(entity_id, self.clock())
         if report.state == "done":
             self._rows += report.rows
             self._bytes += report.bytes
         self.report(report)
-        return report
 
     def report(self, ended: EntityReport | None = None) -> None:
         """Call the caller's function."""
         if self.callback is None:
             return
         progress = ExtractProgress(
-            self.entities,
+            len(self.ids),
             self.files,
-            **{state: self.states[state] for state in ("done", "unchanged", "failed")},
+            **self.counts,
             requests=self.requests,
             rows=self._rows,
             bytes=self._bytes,

@@ -1,5 +1,5 @@
-"""The question of an extraction in one canonical form, so that equal questions have
-equal texts.
+"""The query of an extraction in one canonical form, so that equal queries have equal
+texts.
 """
 
 from __future__ import annotations
@@ -12,12 +12,17 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from asyncfin import Exact, FiscalRange, Period, Select, Trailing, checks
 from asyncfin.errors import SelectionError, shorten
-from asyncfin.extraction.entity import check_question
-from asyncfin.model.period import Period
-from asyncfin.model.select import Select
-from asyncfin.model.selection import Exact, PeriodSelection
-from asyncfin.typing import AskedVersion
+from asyncfin.typing import AskedVersion, PeriodSelection, Rule
+
+_check_select = checks.instance_of(Select).as_selection_error()
+_check_periods = checks.instance_of(
+    Exact, FiscalRange, Trailing, Rule
+).as_selection_error()
+_check_version = checks.one_of(
+    "original", "latest_restated", "both"
+).as_selection_error()
 
 
 @frozen
@@ -35,7 +40,9 @@ class SharedQuestion:
     value_version: AskedVersion = "original"
 
     def __attrs_post_init__(self) -> None:
-        check_question(self.select, self.periods, self.value_version)
+        _check_select("select", self.select)
+        _check_periods("periods", self.periods)
+        _check_version("value_version", self.value_version)
         if self.select.where is not None and not self.select.name:
             raise SelectionError(
                 "a Select with `where` needs a `name` here, which represents it in the "
@@ -44,45 +51,34 @@ class SharedQuestion:
 
     @cached_property
     def text(self) -> str:
-        """The question as JSON: the same for the same question, however it was
-        written.
-        """
-        described = {
-            "select": _describe(self.select),
-            "periods": {type(self.periods).__name__: _plain(self.periods)},
-            "value_version": self.value_version,
-        }
-        return canonical(described)
+        """The query as JSON: the same for the same query, however it was written."""
+        select = json.loads(self.select.to_json())
+        if self.select.where is None:
+            select.pop("name", None)  # it only represents a `where`
+        if self.select.label is not None:
+            select["label"] = self.select.label.casefold()
+        for name, value in select.items():
+            # The same ids in another order are the same query.
+            if isinstance(value, list):
+                select[name] = sorted(value)
+        return canonical(
+            {
+                "select": select,
+                "periods": {type(self.periods).__name__: _plain(self.periods)},
+                "value_version": self.value_version,
+            }
+        )
 
     @cached_property
     def hash(self) -> str:
-        """The SHA-256 of the text, which distinguishes the question from any other."""
+        """The SHA-256 of the text, which distinguishes the query from any other."""
         return sha256(self.text.encode()).hexdigest()
 
 
 def canonical(described: Mapping[str, Any]) -> str:
-    """Return a described question as JSON, in the one form that is compared and
-    hashed.
-    """
+    """Return a described query as JSON, in the one form that is compared and hashed."""
     return json.dumps(
         described, sort_keys=True, ensure_ascii=False, separators=(",", ":")
-    )
-
-
-def _describe(select: Select) -> dict[str, Any]:
-    """Return the fields of a Select that are set, without order where order means
-    nothing.
-    """
-    fields = json.loads(select.to_json())
-    if select.where is None:
-        fields.pop("name", None)  # it only represents a `where`
-    # Sorted: the same ids in another order are the same question.
-    described = {
-        name: sorted(value) if isinstance(value, list) else value
-        for name, value in fields.items()
-    }
-    return described | (
-        {"label": select.label.casefold()} if select.label is not None else {}
     )
 
 
@@ -90,27 +86,22 @@ def _plain(periods: PeriodSelection) -> Any:
     if isinstance(periods, Exact):
         return sorted(period.label for period in periods.periods)
     # Without what is None, so that a field added later leaves old texts as they are.
-    fields = (
-        (name, value)
-        for name, value in asdict(periods, recurse=False).items()
-        if value is not None
-    )
     return {
         name: value.label if isinstance(value, Period) else value
-        for name, value in fields
+        for name, value in asdict(periods, recurse=False).items()
+        if value is not None
     }
 
 
 def differences(text: str, other: str) -> str:
-    """Return how the question of one text differs from that of another, for people."""
+    """Return how the query of one text differs from that of another, for people."""
     now, before = json.loads(text), json.loads(other)
-    differing = [
-        f"{name} ({_short(before.get(name))}, now {_short(now.get(name))})"
-        for name in sorted(now.keys() | before.keys())
-        if now.get(name) != before.get(name)
-    ]
+    differing = []
+    for name in sorted(now.keys() | before.keys()):
+        texts = [
+            shorten(json.dumps(fields.get(name), ensure_ascii=False), 200)
+            for fields in (before, now)
+        ]
+        if texts[0] != texts[1]:
+            differing.append(f"{name} ({texts[0]}, now {texts[1]})")
     return ", ".join(differing)
-
-
-def _short(value: Any) -> str:
-    return shorten(json.dumps(value, ensure_ascii=False), 200)

@@ -6,20 +6,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from sys import intern
+from typing import Protocol
 
 from attrs import field, frozen
 
+from asyncfin import EntityAnswer, Panel
+from asyncfin.analysis.changes import ambiguous_series
 from asyncfin.errors import ManifestMismatchError, own_version
-from asyncfin.extraction.place import Moment, Place, entity_path, structure, url
+from asyncfin.extraction.place import Moment, Place, structure
 from asyncfin.extraction.question import SharedQuestion, canonical, differences
 from asyncfin.optional import library, pa, parquet
-
-if TYPE_CHECKING:
-    from asyncfin import EntityAnswer, Panel
+from asyncfin.typing import Missing
 
 _log = logging.getLogger("asyncfin")
 # The entry of a table's metadata in which the library describes it.
@@ -43,10 +44,9 @@ class Record:
         created_timestamp: when that was published.
         rows, bytes: its size.
         requests: how many its catalogue and values took, everything counted.
-        missing: the ids and words of the question that the entity does not have, by
+        missing: the ids and words of the query that the entity does not have, by
             field.
-        run: the run of the change feed that wrote it, or the one before if nothing
-            changed; None without a feed.
+        query: the text of the query.
     """
 
     entity_id: str
@@ -55,8 +55,8 @@ class Record:
     rows: int
     bytes: int
     requests: int = 0
-    missing: Mapping[str, tuple[str, ...]] = field(factory=dict)
-    run: str | None = None
+    missing: Missing = field(factory=dict)
+    query: str = ""
 
 
 def panels_of(answer: EntityAnswer) -> list[Panel]:
@@ -64,77 +64,55 @@ def panels_of(answer: EntityAnswer) -> list[Panel]:
     return [panel for panel in (answer.panel, answer.restated) if panel is not None]
 
 
-def rows_of(panels: Iterable[Panel]) -> Any:
-    """Return the long table of panels of one publication that differ in their value
-    version.
-    """
-    first, *others = tables = [panel.to_arrow() for panel in panels]
-    if not others:
-        return first
-    bare = [table.replace_schema_metadata(None) for table in tables]
-    return (
-        pa.concat_tables(bare)
-        .unify_dictionaries()
-        .replace_schema_metadata(first.schema.metadata)
-    )
-
-
 def encode(
-    answer: EntityAnswer,
-    table: Any,
-    question: SharedQuestion,
-    *,
-    requests: int,
-    run: str | None,
+    answer: EntityAnswer, question: SharedQuestion, *, requests: int
 ) -> tuple[Record, bytes]:
-    """Return the rows of an entity's panels, which are `table`, as a Parquet file with
-    its record.
-    """
+    """Return what an entity has as a Parquet file, with its record."""
     panel = panels_of(answer)[0]
-    (about,) = json.loads(table.schema.metadata[METADATA])["panels"]
+    tables = [each.to_arrow() for each in panels_of(answer)]
+    (about,) = json.loads(tables[0].schema.metadata[METADATA])["panels"]
+    select = question.select
     about |= {
-        # The panel has what this entity has of the question; the file names the
-        # question of all entities.
-        "select": str(question.select)
-        if question.select.where is None
-        else question.select.name,
+        # The panel has what this entity has of the query; the file names the query of
+        # all entities.
+        "select": str(select) if select.where is None else select.name,
         "question": json.loads(question.text),
         "value_version": question.value_version,
         "missing": dict(answer.missing),
         "requests": requests,
-        "run": run,
+        "ambiguous": sorted(ambiguous_series(panel)),
         "version": own_version(),
-        "periods_asked": [period.label for period in panel.periods_asked],
-        "catalogue_periods": [period.label for period in panel.catalogue.periods],
     }
     metadata = {METADATA: json.dumps({"format": FORMAT, "panels": [about]})}
+    # The versions of one publication are one table.
+    table = pa.concat_tables(
+        [table.replace_schema_metadata(metadata) for table in tables]
+    ).unify_dictionaries()
     stream = pa.BufferOutputStream()
     # With page checksums, so that a reader can verify a file.
     parquet.write_table(
-        table.replace_schema_metadata(metadata),
+        table,
         stream,
         compression="zstd",
         row_group_size=ROWS_A_GROUP,
         write_page_checksum=True,
     )
     content: bytes = stream.getvalue().to_pybytes()
-    dataset = panel.dataset
     record = Record(
-        dataset.entity_id,
-        dataset.dataset_id,
-        dataset.created_timestamp,
+        panel.dataset.entity_id,
+        panel.dataset.dataset_id,
+        panel.dataset.created_timestamp,
         table.num_rows,
         len(content),
         requests,
         answer.missing,
-        run,
+        question.text,
     )
     return record, content
 
 
-def read_record(place: Place, path: str) -> tuple[Record, str] | None:
-    """Return the record of a file and the text of its question, or None if it is no
-    extraction's file.
+def read_record(place: Place, path: str) -> Record | None:
+    """Return the record of a file, or None if it is no extraction's file.
 
     Raises:
         FileNotFoundError: it does not exist.
@@ -146,73 +124,99 @@ def read_record(place: Place, path: str) -> tuple[Record, str] | None:
             footer = parquet.read_metadata(stream)
             size = stream.seek(0, 2)
         except (OSError, pa.ArrowException) as error:
-            if (
-                isinstance(error, OSError) and error.errno is not None
-            ):  # of the disk or store
+            # Errors of a disk or store have a number.
+            if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise ValueError(f"not a Parquet file: {error}") from None
     try:
-        panels = json.loads((footer.metadata or {}).get(METADATA, b"{}")).get(
-            "panels", ()
-        )
+        metadata = json.loads((footer.metadata or {}).get(METADATA, b"{}"))
+        panels = metadata.get("panels", ())
         # Also the metadata of a panel's table that a user has saved, which do not have
-        # the question.
+        # the query.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
-        record = structure(panels[0] | {"rows": footer.num_rows, "bytes": size}, Record)
-        question = canonical(dict(panels[0]["question"]))
+        query = intern(canonical(dict(panels[0]["question"])))
+        size_and_query = {"rows": footer.num_rows, "bytes": size, "query": query}
+        record = structure(panels[0] | size_and_query, Record)
     except (ValueError, TypeError, AttributeError) as error:
         raise ValueError(f"a damaged footer: {error}") from None
-    return (record, question) if entity_path(place, record.entity_id) == path else None
+    return record if place.entity_path(record.entity_id) == path else None
 
 
 def find_record(
     place: Place, question: SharedQuestion, entity_id: str
 ) -> Record | None:
-    """Return the record of an entity's file of a question, or None if there is none
-    that can be read.
+    """Return the record of an entity's file of a query, or None if there is none that
+    can be read.
     """
     try:
-        found = read_record(place, entity_path(place, entity_id))
+        record = read_record(place, place.entity_path(entity_id))
     except (FileNotFoundError, ValueError):
         return None
-    return found[0] if found is not None and found[1] == question.text else None
+    return record if record is not None and record.query == question.text else None
 
 
 def read_records(
-    place: Place, question: SharedQuestion, *, replace: bool = False
+    place: Place,
+    question: SharedQuestion,
+    *,
+    replace: bool = False,
+    was_mistaken: bool = False,
 ) -> tuple[dict[str, Record], list[str]]:
-    """Return the records of a question by entity, and the entities with files of other
-    ones. It blocks.
+    """Return the records of a query by entity, and the entities with files of other
+    ones that are to be deleted. It blocks.
+
+    Args:
+        replace: whether files of other queries may be replaced.
+        was_mistaken: whether the last run found names of its query that no entity has:
+            if no file has all of its query, a corrected one may replace them.
 
     Raises:
-        ManifestMismatchError: there are foreign files; or files of another question
-            have rows, and `replace` is not set.
+        ManifestMismatchError: there are foreign files; or files of another query have
+            rows, and `replace` is not set.
     """
     library("pyarrow.parquet", "arrow")
-    records: dict[str, Record] = {}
-    others: list[str] = []
+    paths = [f"{place.name}/{name}" for name in place.names(place.name)]
     with ThreadPoolExecutor(_AT_ONCE) as threads:
-        paths = [f"{place.name}/{name}" for name in place.names(place.name)]
-        for found in threads.map(partial(_examine, place), paths):
-            if found is None:
-                continue
-            record, text = found
-            if text == question.text:
-                records[record.entity_id] = record
-                continue
-            others.append(record.entity_id)
-            if record.rows and not replace:
-                raise ManifestMismatchError(
-                    f"{place} belongs to another question, which differs in"
-                    f" {differences(question.text, text)}: give another place, or have "
-                    "its files deleted"
-                    " (replace=True; --replace on the command line)"
-                )
-    return records, others
+        records = [
+            record
+            for record in threads.map(partial(_examine, place), paths)
+            if record is not None
+        ]
+    others = [record for record in records if record.query != question.text]
+    filled = [record for record in others if record.rows]
+    if was_mistaken and filled:
+        replace = replace or bool(find_common(filled))
+    if filled and not replace:
+        raise ManifestMismatchError(
+            f"{place} belongs to another question, which differs in "
+            f"{differences(question.text, filled[0].query)}: give another place, or "
+            "have its files deleted (replace=True; --replace on the command line)"
+        )
+    own = {
+        record.entity_id: record for record in records if record.query == question.text
+    }
+    replaced = [record.entity_id for record in others] if replace else []
+    return own, replaced
 
 
-def _examine(place: Place, path: str) -> tuple[Record, str] | None:
+class _Lacking(Protocol):
+    @property
+    def missing(self) -> Missing: ...
+
+
+def find_common(records: Sequence[_Lacking]) -> dict[str, tuple[str, ...]]:
+    """Return the ids and words of the query that none of these entities has."""
+    common = {}
+    for name, values in records[0].missing.items():
+        others = [record.missing.get(name, ()) for record in records]
+        names = [value for value in values if all(value in names for names in others)]
+        if names:
+            common[name] = tuple(names)
+    return common
+
+
+def _examine(place: Place, path: str) -> Record | None:
     """Return what `read_record` does; None for a damaged file, which is replaced, and a
     deleted one.
 
@@ -220,22 +224,21 @@ def _examine(place: Place, path: str) -> tuple[Record, str] | None:
         ManifestMismatchError: it is not an extraction's file.
     """
     try:
-        found = read_record(place, path)
+        record = read_record(place, path)
     except FileNotFoundError:
         return None
     except ValueError as error:
-        found = None
+        record = None
         if path.startswith(f"{place.name}/O-"):
             _log.warning(
                 "%s is damaged, and its entity will be read again: %s",
-                url(place, path),
+                place.url(path),
                 error,
             )
             return None
-    if found is None:
+    if record is None:
         raise ManifestMismatchError(
-            f"{url(place, path)} is not an extraction's file, and readers would take "
-            "it for part of the"
-            " table: remove it, or give another place"
+            f"{place.url(path)} is not an extraction's file, and readers would take it "
+            "for part of the table: remove it, or give another place"
         )
-    return found
+    return record

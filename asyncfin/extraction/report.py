@@ -20,8 +20,8 @@ from asyncfin.errors import (
     shorten,
 )
 from asyncfin.extraction.exit import Exit
-from asyncfin.model.judge import Missing
-from asyncfin.words import counted, lasting
+from asyncfin.typing import Missing
+from asyncfin.words import counted, lasting, listed
 
 EntityState: TypeAlias = Literal["done", "unchanged", "failed", "left"]
 Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
@@ -46,8 +46,6 @@ _EXIT_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 _BY_CONCERN: Mapping[Concern | None, Exit] = MappingProxyType(
     {"question": Exit.USAGE, "service": Exit.SERVICE, "local": Exit.LOCAL}
 )
-# Entities that a notebook shows.
-_SHOWN_ENTITIES = 20
 
 
 def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
@@ -56,8 +54,8 @@ def exit_code_of(kind: type[BaseException], concerns: Concern | None) -> Exit:
 
     `concerns` is what the error concerns, or None if it is not an `AsyncfinError`.
     """
-    for listed, code in _EXIT_CODES:
-        if issubclass(kind, listed):
+    for error_class, code in _EXIT_CODES:
+        if issubclass(kind, error_class):
             return code
     return _BY_CONCERN.get(concerns, Exit.FAILED)
 
@@ -134,7 +132,7 @@ class EntityReport:
     unlisted: int = 0
 
 
-@frozen
+@frozen(repr=False)
 class ExtractReport:
     """How an extraction ended.
 
@@ -191,27 +189,35 @@ class ExtractReport:
     def _of(self, state: EntityState) -> tuple[EntityReport, ...]:
         return tuple(entity for entity in self.entities if entity.state == state)
 
+    def _sum(self, name: str) -> int:
+        return sum(getattr(entity, name) for entity in self.entities)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many entities are in each state."""
+        return {state: len(self._of(state)) for state in get_args(EntityState)}
+
     @property
     def requests(self) -> int:
         """How many requests were spent, everything counted but what `uncounted`
         says.
         """
-        return sum(entity.requests for entity in self.entities)
+        return self._sum("requests")
 
     @property
     def rows(self) -> int:
         """The rows of the files written or found unchanged."""
-        return sum(entity.rows for entity in self.entities)
+        return self._sum("rows")
 
     @property
     def bytes(self) -> int:
         """The size of those files."""
-        return sum(entity.bytes for entity in self.entities)
+        return self._sum("bytes")
 
     @property
     def unlisted(self) -> int:
         """How many series the service left out of its responses."""
-        return sum(entity.unlisted for entity in self.entities)
+        return self._sum("unlisted")
 
     @property
     def outcome(self) -> Outcome:
@@ -246,14 +252,12 @@ class ExtractReport:
     @property
     def resume_at(self) -> datetime | None:
         """When the allowance returns, aware UTC, if it was used up."""
-        return (
-            self.stopped.resume_at
-            if isinstance(self.stopped, AllowanceExhaustedError)
-            else None
-        )
+        if isinstance(self.stopped, AllowanceExhaustedError):
+            return self.stopped.resume_at
+        return None
 
     def raise_for_unknown(self) -> None:
-        """Raise if no entity has some id or word of the question, or anything of it.
+        """Raise if no entity has some id or word of the query, or anything of it.
 
         Raises:
             UnknownToAllError: there are some; the message names them and what comes
@@ -262,14 +266,14 @@ class ExtractReport:
         if not self.unknown:
             return
         count = len(self.done) + len(self.unchanged)
+        texts = [
+            f"{name} {', '.join(map(repr, values))}"
+            for name, values in self.unknown.items()
+        ]
         who = f"none of {counted(count, 'entity', 'entities')} has"
         if count == 1:
             who = "the entity does not have"
-        names = "; ".join(
-            f"{name} {', '.join(map(repr, values))}"
-            for name, values in self.unknown.items()
-        )
-        message = f"{who} {shorten(names)}"
+        message = f"{who} {shorten('; '.join(texts))}"
         if self.complaint:
             message += f"; {self.complaint}"
         if self.left:
@@ -280,25 +284,17 @@ class ExtractReport:
         raise UnknownToAllError(message, report=self)
 
     def __str__(self) -> str:
-        counts = {state: len(self._of(state)) for state in get_args(EntityState)}
-        size = (
-            f"{self.bytes / 1e6:,.1f} MB"
-            if self.bytes >= 1e6
-            else f"{self.bytes / 1e3:,.1f} kB"
-        )
+        size = f"{self.bytes / 1e3:,.1f} kB"
+        if self.bytes >= 1e6:
+            size = f"{self.bytes / 1e6:,.1f} MB"
+        counts = [f"{count:,} {state}" for state, count in self.counts.items()]
+        cost = spent(self.requests, self.repeated, self.uncounted)
         lines = [
-            "entities: "
-            + ", ".join(f"{count:,} {state}" for state, count in counts.items()),
-            f"{spent(self.requests, self.repeated, self.uncounted)} in "
-            f"{lasting(self.seconds)}",
+            f"entities: {', '.join(counts)}",
+            f"{cost} in {lasting(self.seconds)}",
             f"{counted(self.rows, 'row')}, {size}",
+            *_missing(self.entities),
         ]
-        incomplete = sum(bool(entity.missing) for entity in self.entities)
-        if incomplete:
-            lines.append(
-                f"entities that do not have all of the question: {incomplete:,}"
-            )
-            lines += _missing(self.entities)
         if self.unlisted:
             lines.append(
                 "series that the service left out of its responses: "
@@ -314,25 +310,7 @@ class ExtractReport:
             lines.append(f"ended early: {self.stopped}")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        from asyncfin.html import Table, document
-
-        # Failures first: a reader looks for them.
-        entities = sorted(self.entities, key=lambda entity: entity.state != "failed")
-        rows = [
-            (
-                entity.entity_id,
-                entity.state,
-                f"{entity.rows:,}",
-                f"{entity.bytes:,}",
-                f"{entity.requests:,}",
-            )
-            for entity in entities[:_SHOWN_ENTITIES]
-        ]
-        more = len(entities) - len(rows)
-        notes = [f"{more:,} more entities not shown"] if more else []
-        table = Table(("entity", "state", "rows", "bytes", "requests"), rows, names=2)
-        return document(str(self).split("\n"), [table] if rows else [], notes)
+    __repr__ = __str__  # in a notebook, and of thousands of entities
 
 
 class UnknownToAllError(SelectionError):
@@ -366,38 +344,38 @@ def count_of_unlisted(report: ExtractReport) -> str:
     """Return how many series the service left out, and of how many entities: ``60 (in 1
     entity)``.
     """
-    among = counted(
-        sum(bool(entity.unlisted) for entity in report.entities), "entity", "entities"
-    )
-    return f"{report.unlisted:,} (in {among})"
+    count = sum(bool(entity.unlisted) for entity in report.entities)
+    return f"{report.unlisted:,} (in {counted(count, 'entity', 'entities')})"
 
 
-def _missing(entities: Iterable[EntityReport], most: int = 5) -> list[str]:
+def _missing(entities: Iterable[EntityReport]) -> list[str]:
     """Return a line for each id or word that entities do not have, the most frequent
     ones first.
     """
+    incomplete = [entity for entity in entities if entity.missing]
+    if not incomplete:
+        return []
     counts = Counter(
         (field, name)
-        for entity in entities
+        for entity in incomplete
         for field, names in entity.missing.items()
         for name in names
     )
     lines = [
         f"missing: {field} {name!r} in {counted(count, 'entity', 'entities')}"
-        for (field, name), count in counts.most_common(most)
+        for (field, name), count in counts.most_common()
     ]
-    return lines + (
-        [f"and {len(counts) - most:,} more ids and words"] if len(counts) > most else []
-    )
+    return [
+        f"entities that do not have all of the question: {len(incomplete):,}",
+        listed(lines, 5, between="\n"),
+    ]
 
 
-def failures(failed: Iterable[EntityReport], most: int = 20) -> list[str]:
+def failures(failed: Iterable[EntityReport]) -> list[str]:
     """Return a line for each failed entity, the first ones."""
     lines = [
         f"{entity.entity_id} failed: {entity.failure.error}: {entity.failure.message}"
         for entity in failed
         if entity.failure
     ]
-    return lines[:most] + (
-        [f"and {len(lines) - most:,} more failed"] if len(lines) > most else []
-    )
+    return [listed(lines, 20, between="\n")] if lines else []

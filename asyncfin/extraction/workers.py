@@ -8,7 +8,8 @@ import asyncio
 import logging
 import os
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
 from inspect import isroutine
@@ -16,20 +17,14 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin import checks
-from asyncfin.client import Client
-from asyncfin.errors import AllowanceExhaustedError, ArgumentError, AsyncfinError
+from asyncfin import Client, Select, checks
+from asyncfin.errors import ArgumentError
 from asyncfin.extraction.collector import collect_rarely
-from asyncfin.extraction.entity import check_client
-from asyncfin.extraction.feed import Feed
-from asyncfin.extraction.feed_writer import FeedRun, FeedWriter
-from asyncfin.extraction.place import Lock, Place
+from asyncfin.extraction.place import Place
 from asyncfin.extraction.progress import Tracker
 from asyncfin.extraction.question import SharedQuestion
-from asyncfin.extraction.record import Record, find_record
-from asyncfin.extraction.report import EntityReport
-from asyncfin.extraction.run import OnError, Options, Run, Verdict, explain, sleep_until
-from asyncfin.model.select import Select
+from asyncfin.extraction.record import find_record
+from asyncfin.extraction.run import OnError, Reader, Result, Run, announce
 from asyncfin.optional import library
 from asyncfin.tasks import in_thread, wait_for_all
 
@@ -59,28 +54,10 @@ class Chunk:
     refresh: bool
     on_error: OnError
     owner: str | None
-    feed_run: FeedRun | None = None
     driver: int = field(factory=os.getpid)
 
 
-@frozen
-class ChunkResult:
-    """What a worker has done.
-
-    `has_success` is whether the service has answered a request, `rejection` the last
-    403; `complaint` is what one of the entities has in place of missing names.
-    """
-
-    reports: tuple[EntityReport, ...]
-    records: dict[str, Record]
-    waits: float
-    repeated: Mapping[str, int]
-    has_success: bool
-    stopped: AsyncfinError | None
-    rejection: AsyncfinError | None
-    complaint: str | None
-
-
+check_client = checks.instance_of(Client)
 _check_made = checks.instance_of(Executor)
 check_executor = checks.Check(
     "a concurrent.futures.Executor, or a function that makes one",
@@ -93,17 +70,16 @@ def check_make_client(make_client: Any, select: Select) -> None:
 
     Pickle sends a function of a module by its name. One of `__main__`, or within
     another function, is sent by value (cloudpickle), with all that it refers to: a
-    token among it. So is a predicate of the question.
+    token among it. So is a predicate of the query.
     """
     if not _is_importable(make_client):
         # Not shown: a functools.partial shows its arguments, and a token may be among
         # them.
         raise ArgumentError(
             "with an executor, client must be a function of a module that workers can "
-            "import, which takes no"
-            " arguments and returns a Client, such as Client.from_env; not a Client, "
-            "nor a function of"
-            f" __main__ or within another, not a {type(make_client).__name__}"
+            "import, which takes no arguments and returns a Client, such as "
+            "Client.from_env; not a Client, nor a function of __main__ or within "
+            f"another, not a {type(make_client).__name__}"
         )
     if getattr(select, "where", None) is not None:
         raise ArgumentError(
@@ -114,15 +90,11 @@ def check_make_client(make_client: Any, select: Select) -> None:
 
 def _is_importable(function: Any) -> bool:
     """Return whether a worker can import this very function by its name."""
-    module, name = (
-        getattr(function, "__module__", None),
-        getattr(function, "__qualname__", ""),
-    )
-    if not (isroutine(function) or isinstance(function, type)) or checks.is_async(
-        function
-    ):
-        return False
-    if module == "__main__":  # another one in each process
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", "")
+    is_kind = isroutine(function) or isinstance(function, type)
+    # Another __main__ is in each process.
+    if not is_kind or checks.is_async(function) or module == "__main__":
         return False
     try:
         return bool(pkgutil.resolve_name(f"{module}:{name}") == function)
@@ -130,7 +102,7 @@ def _is_importable(function: Any) -> bool:
         return False
 
 
-def read_chunk(chunk: Chunk) -> ChunkResult:
+def read_chunk(chunk: Chunk) -> Result:
     """Read a chunk in a worker, and put each of its entities in place."""
     library("pyarrow.parquet", "arrow")
     # A thread of the caller's process must not change the caller's collector.
@@ -139,75 +111,76 @@ def read_chunk(chunk: Chunk) -> ChunkResult:
     return asyncio.run(_read_chunk(chunk))
 
 
-async def _read_chunk(chunk: Chunk) -> ChunkResult:
-    client, ids = chunk.make_client(), chunk.entity_ids
+async def _read_chunk(chunk: Chunk) -> Result:
+    client, place = chunk.make_client(), chunk.place
     check_client("what make_client returns", client)
+    result = Result()
+    tracker = Tracker(chunk.entity_ids)
+
+    def note(of_entity: Result) -> None:
+        nonlocal result
+        for report in of_entity.reports:
+            tracker.end(report)
+        result = Result(
+            result.reports + of_entity.reports,
+            {**result.records, **of_entity.records},
+            result.stopped or of_entity.stopped,
+            of_entity.rejection or result.rejection,
+            result.complaint or of_entity.complaint,
+        )
+
+    def check() -> None:
+        if chunk.owner is not None:
+            place.check_owner(chunk.owner)
+
     async with client:
         # Read here: a worker that was killed may have put files in place that the
         # driver has not seen.
-        found = [
-            await in_thread(
-                partial(find_record, chunk.place, chunk.question, entity_id)
-            )
-            for entity_id in ids
-        ]
-        records = {record.entity_id: record for record in found if record is not None}
-        tracker = Tracker(len(ids), None, files=len(records))
-        writer = None
-        if chunk.feed_run is not None:
-            writer = FeedWriter(Feed(chunk.place), chunk.question, chunk.feed_run)
-        # The driver waits for an allowance: a worker that sleeps is a worker less.
-        options = Options(on_error=chunk.on_error, refresh=chunk.refresh)
-        run = Run(
+        records = {}
+        for entity_id in chunk.entity_ids:
+            find = partial(find_record, place, chunk.question, entity_id)
+            if (record := await in_thread(find)) is not None:
+                records[entity_id] = record
+        reader = Reader(
             client,
             chunk.question,
-            chunk.place,
+            place,
             records,
             tracker,
-            options,
-            chunk.owner,
-            writer,
+            chunk.refresh,
+            chunk.on_error,
+            check,
         )
-        with run.announced(len(ids)):
-            await run.read_all(ids)
-        return ChunkResult(
-            tracker.reports_on(ids),
-            records,
-            tracker.waits,
-            tracker.repeated,
-            tracker.has_success,
-            run.stopped,
-            run.rejection,
-            explain(run.example, chunk.question),
-        )
+        with announce(client, tracker, lambda: result.stopped):
+            await reader.read_all(
+                chunk.entity_ids, note, lambda: result.stopped is not None
+            )
+    # Also what was spent on entities that are left.
+    left = [report for report in tracker.all_reports if report.state == "left"]
+    return evolve(
+        result,
+        reports=(*result.reports, *left),
+        records=records | dict(result.records),
+        waits=tracker.waits,
+        repeated=tracker.repeated,
+        has_success=tracker.has_success,
+    )
 
 
 @define
 class Driver:
-    """Cuts the entities into chunks, sends them to an executor, and gathers the
-    results.
+    """Cuts the entities of a run into chunks, sends them to an executor, and gathers
+    the results.
 
     Attributes:
-        complaint: what one of the entities has in place of missing names.
+        owner: that of the lock, if there is one.
         uncounted: how often the executor broke.
     """
 
-    _make_client: MakeClient
-    _question: SharedQuestion
-    _place: Place
-    _records: dict[str, Record]
-    _tracker: Tracker
-    _options: Options
-    _lock: Lock | None
-    _owner: str | None
-    _feed_run: FeedRun | None
-    _verdict: Verdict
-    stopped: AsyncfinError | None = None
-    complaint: str | None = None
+    run: Run
+    make_client: MakeClient
+    owner: str | None
     uncounted: int = 0
-    # What failed because of the service is read again, in the last chunks.
-    _again: dict[str, None] = field(factory=dict)
-    _has_asked: bool = False
 
     async def read_all(
         self, executor: Executor | MakeExecutor, ids: Sequence[str]
@@ -217,114 +190,42 @@ class Driver:
         Raises:
             BrokenExecutor: a given executor broke, or three in a row that were made.
         """
-        self._tracker.report()
+        tracker = self.run.tracker
+        tracker.report()
         if isinstance(executor, Executor):
-            await self._read_with(executor, ids)
+            await self.run.read_all(ids, partial(self._read, executor))
             return
         broken = 0
         while True:
-            before = len(self._tracker.reports)
-            made = _check_made("what executor makes", executor())
+            before = len(tracker.reports)
+            made_executor = _check_made("what executor makes", executor())
             try:
-                await self._read_with(made, ids)
+                await self.run.read_all(ids, partial(self._read, made_executor))
                 return
             except BrokenExecutor:
                 # A process pool loses all waiting chunks with one killed worker. What
                 # they have put in place by then is found there, and not read again.
-                broken = 0 if len(self._tracker.reports) > before else broken + 1
+                broken = 0 if len(tracker.reports) > before else broken + 1
                 if broken == _MOST_BROKEN:
                     raise
             finally:
-                await in_thread(made.shutdown)
+                await in_thread(made_executor.shutdown)
 
-    @property
-    def _ending(self) -> bool:
-        return (
-            self.stopped is not None
-            or self._options.stop.is_set()
-            or self._verdict.gives_up
-        )
-
-    @property
-    def _asks_first(self) -> bool:
-        """Whether one entity with a file is to be asked before all others."""
-        return self._verdict.is_doubtful and not self._has_asked
-
-    async def _read_with(self, executor: Executor, ids: Sequence[str]) -> None:
-        while not self._ending and (chunks := self._next_chunks(ids)):
-            await self._read_chunks(executor, chunks)
-            # Workers report a used-up allowance and end: the driver alone sleeps, and
-            # sends what is left.
-            if isinstance(self.stopped, AllowanceExhaustedError) and self._options.wait:
-                until, self.stopped = self.stopped.resume_at, None
-                await sleep_until(
-                    until, chunks[0][0], self._tracker, self._options.stop
-                )
-
-    def _next_chunks(self, ids: Sequence[str]) -> list[Sequence[str]]:
-        """Return what to send next, or nothing at the end."""
-        left = [
-            entity_id for entity_id in ids if entity_id not in self._tracker.reports
-        ]
-        if self._asks_first:
-            self._has_asked = True
-            if with_file := [
-                entity_id for entity_id in left if entity_id in self._records
-            ]:
-                return [with_file[:1]]
-        # Entities without a file come first, as in one process.
-        left.sort(key=self._records.__contains__)
-        left = [entity_id for entity_id in left if entity_id not in self._again] or left
-        size = self._options.chunk
-        return [left[start : start + size] for start in range(0, len(left), size)]
-
-    async def _read_chunks(
-        self, executor: Executor, chunks: list[Sequence[str]]
-    ) -> None:
+    async def _read(self, executor: Executor, ids: list[str]) -> None:
         """Send chunks, and gather their results; those that have not begun by the end
         are cancelled.
         """
-        sent: dict[asyncio.Future[ChunkResult], Future[ChunkResult]] = {}
-
-        def cancel_waiting() -> None:
-            for future in sent.values():
-                future.cancel()  # does nothing to one that runs
-
-        stop = asyncio.ensure_future(self._options.stop.wait())
+        sent: dict[asyncio.Future[Result], Future[Result]] = {}
+        size = self.run.options.chunk
+        stop = asyncio.ensure_future(self.run.options.stop.wait())
         try:
-            for ids in chunks:
+            for start in range(0, len(ids), size):
                 # All at once, and cancelled if the run ends: an executor knows best how
                 # many it can run.
-                future = executor.submit(read_chunk, self._chunk(ids))
+                chunk = self._chunk(ids[start : start + size])
+                future = executor.submit(read_chunk, chunk)
                 sent[asyncio.wrap_future(future)] = future
-            pending: set[asyncio.Future[Any]] = set(sent)
-            while pending:
-                awaited = pending if stop.done() else {*pending, stop}
-                await asyncio.wait(
-                    awaited,
-                    return_when=asyncio.FIRST_COMPLETED,
-                    timeout=_SILENT_SECONDS,
-                )
-                done = {future for future in pending if future.done()}
-                if not done and not stop.done():
-                    _log.warning(
-                        "no chunk has ended for %d s: %d of %d have not; see the "
-                        "executor's own log",
-                        _SILENT_SECONDS,
-                        len(pending),
-                        len(sent),
-                    )
-                pending -= done
-                # First what was received, then what has failed: it ends the run.
-                ended = [future for future in done if not future.cancelled()]
-                for result in sorted(
-                    ended, key=lambda future: future.exception() is not None
-                ):
-                    self._gather(result.result())
-                if self._lock is not None:
-                    self._lock.check()
-                if self._ending or self._asks_first:
-                    cancel_waiting()
+            await self._gather(set(sent), stop, sent.values())
         except BrokenExecutor:
             # It fails all its futures itself. Python 3.11's process pool stumbles over
             # one that is cancelled at that moment: the others never end then, nor do
@@ -332,7 +233,7 @@ class Driver:
             self.uncounted += 1
             raise
         except BaseException:
-            cancel_waiting()
+            _cancel(sent.values())
             raise
         finally:
             stop.cancel()
@@ -340,38 +241,63 @@ class Driver:
             # before.
             await wait_for_all([stop, *sent])
 
+    async def _gather(
+        self,
+        pending: set[asyncio.Future[Result]],
+        stop: asyncio.Future[Any],
+        sent: Iterable[Future[Result]],
+    ) -> None:
+        count = len(pending)
+        while pending:
+            awaited: set[asyncio.Future[Any]] = set(pending)
+            if not stop.done():
+                awaited.add(stop)
+            done, _ = await asyncio.wait(
+                awaited, return_when=asyncio.FIRST_COMPLETED, timeout=_SILENT_SECONDS
+            )
+            if not done:
+                _log.warning(
+                    "no chunk has ended for %d s: %d of %d have not; see the "
+                    "executor's own log",
+                    _SILENT_SECONDS,
+                    len(pending),
+                    count,
+                )
+            ended = [future for future in pending & done if not future.cancelled()]
+            pending -= done
+            # First what was received, then what has failed: it ends the run.
+            ended.sort(key=lambda future: future.exception() is not None)
+            for future in ended:
+                self._note(future.result())
+            if self.run.lock is not None:
+                self.run.lock.check()
+            if self.run.is_pausing:
+                _cancel(sent)
+
     def _chunk(self, ids: Sequence[str]) -> Chunk:
+        run = self.run
         return Chunk(
-            self._make_client,
+            self.make_client,
             tuple(ids),
-            self._question,
-            self._place,
-            self._options.refresh,
-            self._options.on_error,
-            self._owner,
-            self._feed_run,
+            run.question,
+            run.place,
+            run.options.refresh,
+            run.options.on_error,
+            self.owner,
         )
 
-    def _gather(self, result: ChunkResult) -> None:
+    def _note(self, result: Result) -> None:
         """Note and report what a worker has done."""
-        self._tracker.waits += result.waits
-        self._tracker.repeated.update(result.repeated)
-        self.stopped = self.stopped or result.stopped
-        self.complaint = result.complaint or self.complaint
-        self._records.update(result.records)
-        self._verdict.has_success |= result.has_success
-        for entity in result.reports:
-            self._verdict.note(entity, result.rejection)
-            if self._is_read_again(entity):
-                self._again[entity.entity_id] = None
-                entity = evolve(entity, state="left", failure=None)
-            self._tracker.add(entity)
-        self.stopped = self.stopped or self._verdict.stopped
+        tracker = self.run.tracker
+        tracker.waits += result.waits
+        tracker.repeated += Counter(result.repeated)
+        tracker.has_success |= result.has_success
+        for report in result.reports:
+            tracker.add(report.entity_id, report.requests)
+        ended = tuple(report for report in result.reports if report.state != "left")
+        self.run.note(evolve(result, reports=ended))
 
-    def _is_read_again(self, entity: EntityReport) -> bool:
-        failure = entity.failure
-        return (
-            failure is not None
-            and failure.concerns == "service"
-            and entity.entity_id not in self._again
-        )
+
+def _cancel(futures: Iterable[Future[Any]]) -> None:
+    for future in futures:
+        future.cancel()  # does nothing to one that runs

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from asyncfin import FileBucket, FileCache, RedisBucket
-from asyncfin.extraction.folder import folder_at
 from asyncfin.extraction.place import Holder
+from asyncfin.extraction.places import place_of
 from asyncfin.sandbox import Drop, Sandbox, Status
 from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command, environment
 from tests.shared_buckets import redis_server
@@ -274,7 +274,7 @@ def test_a_killed_run_is_unfinished(command: Command, tmp_path: Path) -> None:
     assert "ended without an outcome" not in command("status", night).out
     # As SIGKILL leaves it: the lock ends, and names the run that took it last.
     began = datetime(2026, 11, 28, 5, 9, tzinfo=UTC)
-    folder_at(night).lock(Holder(began=began, pid=19014)).release()
+    place_of(night).lock(Holder(began=began, pid=19014)).release()
     lines = command("status", night).out.splitlines()
     assert f"extraction {night}: not running" in lines
     said = (
@@ -307,7 +307,7 @@ def test_it_shows_who_holds_the_lock_of_a_folder(command: Command, tmp_path: Pat
     """Machine, process and times."""
     data = str(tmp_path / "data")
     (tmp_path / "data").mkdir()
-    lock = folder_at(data).lock(Holder())
+    lock = place_of(data).lock(Holder())
     shown = command("status", data).out
     (extraction,) = json.loads(command("status", data, "--json").out)["extractions"]
     lock.release()

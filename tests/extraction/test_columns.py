@@ -43,7 +43,9 @@ def rewrite(path: Path, *dropped: str, added: dict[str, Any] | None = None) -> N
             table = table.set_column(table.column_names.index(name), name, column)
         else:
             table = table.append_column(name, column)
-    pq.write_table(table.drop_columns(list(dropped)), path, write_page_checksum=True)
+    metadata = {b"asyncfin": pq.read_metadata(path).metadata[b"asyncfin"]}
+    table = table.drop_columns(list(dropped)).replace_schema_metadata(metadata)
+    pq.write_table(table, path, write_page_checksum=True)
 
 
 def feed(night: Nights) -> list[Path]:

@@ -11,7 +11,6 @@ from asyncfin import (
     ManifestMismatchError,
     Quarterly,
     Select,
-    SelectionError,
     TokenBucket,
     extract,
     extract_cost,
@@ -74,10 +73,3 @@ async def test_another_question_is_rejected_or_replaced(client: Client, folder: 
     cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder, replace=True)
     assert (cost.files, cost.least) == (0, unknown.least)
     assert len(names(folder)) == len(IDS)
-
-
-async def test_a_misspelt_name_is_an_error(client: Client, folder: Path) -> None:
-    """An estimate of almost nothing would look like a good one."""
-    metric = (await client.catalogue(IDS[0])).series[0].metric_id
-    with pytest.raises(SelectionError, match=metric):
-        await extract_cost(client, IDS, Select(metric_ids=f"{metric}x"), Annual(), to=folder)

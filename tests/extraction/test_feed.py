@@ -1,20 +1,16 @@
 """The change feed of `extract`: what each run writes, and what it refuses."""
 
 import asyncio
-import io
 import json
 import re
 import subprocess
 import sys
-import weakref
-from array import array
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,7 +28,7 @@ from asyncfin import (
     extract,
     read_changes,
 )
-from asyncfin.extraction.feed import Feed, RunFooter, empty_rows, write_rows
+from asyncfin.extraction.feed import Feed
 from asyncfin.extraction.latest import latest_changes
 from asyncfin.extraction.places import place_of
 from asyncfin.model.selection import PeriodSelection
@@ -247,9 +243,7 @@ async def test_the_run_of_each_file_and_the_run_before_are_named(night: Nights) 
     footers = [json.loads(pq.read_metadata(path).metadata[b"asyncfin"]) for path in (first, second)]
     assert [each["feed"]["previous"] for each in footers] == [None, first.stem]
     of_file = json.loads(pq.read_metadata(night.to / f"{entity(1)}.parquet").metadata[b"asyncfin"])
-    assert of_file["panels"][0]["run"] == second.stem
     assert [each["format"] for each in (*footers, of_file)] == [1, 1, 1]
-    assert of_file["panels"][0]["periods_asked"] == ["FY2020", "FY2021"]
 
 
 async def test_a_missing_run_is_named(night: Nights) -> None:
@@ -277,7 +271,7 @@ async def test_a_last_run_that_only_pruned_is_named_if_its_file_is_missing(night
     await night.run(prune=True)
     place = night.to.parent / "_night.changes"
     *_, last = sorted(place.glob("*.parquet"))
-    assert (place / "head").read_text() == last.stem
+    assert (place / "head").read_text().split()[0] == last.stem
     last.unlink()
     for read in (read_changes, lambda to: as_of(to, night.now)):
         with pytest.raises(ManifestMismatchError, match=rf"{last.stem}.parquet is missing.*head names it"):
@@ -316,7 +310,7 @@ async def test_a_missing_run_is_named_to_who_has_read_up_to_it(night: Nights) ->
         read_changes(night.to, since=second.stem)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "parts", "later", "other"])
+@pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "later", "other"])
 async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str) -> None:
     """Whatever was done to a file: an error that names it."""
     for content in (ONE, TWO):
@@ -333,14 +327,9 @@ async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str)
             first.write_bytes(content_of_it[:60] + bytes([content_of_it[60] ^ 255]) + content_of_it[61:])
         case "renamed":  # a bit of a required column's name, which is in no page
             first.write_bytes(content_of_it.replace(b"known_from", b"known_frol"))
-        case "parts":  # an object in place of an array
-            table = pq.read_table(first)
-            footer = json.loads(table.schema.metadata[b"asyncfin"])
-            footer["feed"]["parts"] = {}
-            pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(footer)}), first)
         case "later":  # of a later version, which may mean something else by a column
             table = pq.read_table(first)
-            footer = json.loads(table.schema.metadata[b"asyncfin"])
+            footer = json.loads(pq.read_metadata(first).metadata[b"asyncfin"])
             footer["format"] += 1
             pq.write_table(table.replace_schema_metadata({b"asyncfin": json.dumps(footer)}), first)
         case "other":
@@ -505,13 +494,17 @@ async def test_changes_since_a_run_or_a_time(night: Nights, since: Any, count: i
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda to: read_changes(to, since="yesterday"), "since must be a date or datetime.*not 'yesterday'"),
-        (lambda to: read_changes(to, since=5), "since must be a date or datetime.*not 5"),
-        (lambda to: read_changes(to, since=datetime(2025, 1, 1)), "since must be an aware datetime"),
+        (
+            lambda to: read_changes(to, since="yesterday"),
+            "since must be a date.*not 'yesterday'",
+        ),
+        (lambda to: read_changes(to, since=5), "since must be a date.*not 5"),
+        (
+            lambda to: read_changes(to, since=datetime(2025, 1, 1)),
+            "since must be a date",
+        ),
         (lambda to: read_changes(to, since="20250101T000000.000000Z"), "has no run 20250101T000000.000000Z"),
-        (lambda to: as_of(to, "noon"), "when must be a date or datetime.*not 'noon'"),
-        (lambda to: as_of(to, "9999-12-31T23:00-05:00"), "when must be a time of the years 1 to 9999 UTC"),
-        (lambda to: read_changes(to, since="0001-01-01T00:00+01:00"), "since must be a time of the years"),
+        (lambda to: as_of(to, "noon"), "when must be a date.*not 'noon'"),
         (lambda to: as_of("", "2025-01-01"), "to must be the path of a folder"),
         (lambda to: as_of("ftp://host/x", "2025-01-01"), "to: ftp:/... is not an address"),
         (lambda to: as_of(to, "2025-01-01", columns="price"), "no column 'price'"),
@@ -644,48 +637,19 @@ async def test_nothing_of_the_feed_is_read_by_a_night_that_changes_nothing(night
     assert [each.state for each in report.entities] == ["unchanged"]
 
 
-def test_few_tables_of_a_run_are_held_at_once_while_its_file_is_written() -> None:
-    """Each company's rows have separate dictionaries, which took 100 kB for ten rows."""
-    numbers: list[weakref.ref[Any]] = []
-    most = 0
-
-    def tables() -> Iterator[Any]:
-        nonlocal most
-        empty = empty_rows()
-        for number in range(1_000):
-            column = array("d", [float(number)])
-            numbers.append(weakref.ref(column))
-            rows = pa.Table.from_arrays(
-                [pa.nulls(1, field.type) for field in empty.schema], schema=empty.schema
-            ).set_column(0, empty.schema.field(0), pa.array([f"O-{number}"]).cast(empty.schema.field(0).type))
-            buffers = [None, pa.py_buffer(column)]
-            held = pa.Array.from_buffers(pa.float64(), 1, buffers)
-            del column, buffers
-            most = max(most, sum(each() is not None for each in numbers))
-            yield rows.set_column(empty.column_names.index("number"), empty.schema.field("number"), held)
-
-    stream = io.BytesIO()
-    write_rows(stream, RunFooter("20250101T000000.000000Z", None, {}, ()), tables())
-    found = pq.read_table(stream, columns=["entity_id", "number"]).to_pylist()
-    assert found == [{"entity_id": f"O-{number}", "number": number} for number in range(1_000)]
-    assert 32 < most <= 65
-
-
 READ = """
 import os, sys
 import pyarrow, pyarrow.compute, pyarrow.parquet
 from asyncfin import as_of, read_changes
-from asyncfin.extraction.feed import Feed
-from asyncfin.extraction.places import place_of
 
 def threads():
     return len(os.listdir("/proc/self/task"))
 
-place, entity_id = sys.argv[1:]
+place = sys.argv[1]
 pyarrow.compute.sort_indices(pyarrow.array(range(100_000)))  # the allocator's own thread
 before = threads()
 counts = len(read_changes(place)), len(as_of(place, "2999-01-01"))
-print(*counts, len(Feed(place_of(place)).entity_table(entity_id)), threads() - before)
+print(*counts, threads() - before)
 """
 
 
@@ -695,9 +659,9 @@ async def test_reading_a_feed_starts_no_thread_of_pyarrow(night: Nights) -> None
     for content in (ONE, TWO):
         night.publish(content)
         await night.run(history=True)
-    read = [sys.executable, "-c", READ, str(night.to), entity(1)]
+    read = [sys.executable, "-c", READ, str(night.to)]
     done = await asyncio.to_thread(subprocess.run, read, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["3", "2", "2", "0"]
+    assert done.stdout.split() == ["3", "2", "0"]
 
 
 async def test_both_versions_are_kept_apart(night: Nights) -> None:

@@ -55,9 +55,9 @@ def check(folder: Path, expected: object) -> None:
 
 def check_files(folder: Path, changes: Any) -> None:
     assert rows(as_of(folder, "2999-01-01")) == in_files(folder)
-    assert not [name for name in files(folder.parent) if "pending" in name or name.endswith(".part")]
+    assert not [name for name in files(folder.parent) if name.endswith(".part")]
     head = folder.parent / "_night.changes" / "head"
-    assert head.read_text() == max(changes.column("run").to_pylist())
+    assert head.read_text().split()[0] == max(changes.column("run").to_pylist())
 
 
 @pytest.mark.parametrize("number", [0, 1])

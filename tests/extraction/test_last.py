@@ -21,9 +21,9 @@ from asyncfin import (
     UnknownToAllError,
     extract,
 )
-from asyncfin.extraction.folder import folder_at
 from asyncfin.extraction.last import FORMAT, read_last
 from asyncfin.extraction.place import Holder
+from asyncfin.extraction.places import place_of
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
 from asyncfin.sandbox import Drop, Hang, Latency, Sandbox, Status
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, clocked, wait_for
@@ -51,6 +51,13 @@ async def test_a_complete_run_and_the_next_night(client: Client, folder: Path) -
         "format": 1,
         "place": str(folder),
         "question": written(folder)["question"],
+        "select": "Select()",
+        "periods": "all fiscal years",
+        "value_version": "original",
+        "unknown": {},
+        "files": 6,
+        "file_rows": report.rows,
+        "file_bytes": report.bytes,
         "began": "2026-11-23T02:00:00Z",
         "ended": "2026-11-23T02:00:00Z",
         "exit": 0,
@@ -160,11 +167,11 @@ async def test_a_cancelled_run_is_interrupted(sandbox: Sandbox, client: Client, 
 
 async def test_a_run_that_finds_another_at_work_writes_nothing(client: Client, folder: Path) -> None:
     """It has not held the lock."""
-    lock = folder_at(folder).lock(Holder())
+    lock = place_of(folder).lock(Holder())
     with pytest.raises(RunInProgressError):
         await run(client, folder)
     lock.release()
-    assert read_last(folder_at(folder)) is None
+    assert read_last(place_of(folder)) is None
 
 
 async def test_an_outcome_that_cannot_be_written_is_logged(
@@ -187,7 +194,7 @@ def test_what_is_no_outcome_of_this_format_is_none(folder: Path, content: str | 
     make_folder(place_of_last(folder).parent)
     if content is not None:
         place_of_last(folder).write_text(content)
-    assert read_last(folder_at(folder)) is None
+    assert read_last(place_of(folder)) is None
 
 
 @pytest.mark.parametrize(

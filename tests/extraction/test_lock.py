@@ -16,8 +16,8 @@ import pytest
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.events import Event
-from asyncfin.extraction.folder import folder_at
 from asyncfin.extraction.place import Holder
+from asyncfin.extraction.places import place_of
 from asyncfin.sandbox import Hang, Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, rows, wait_for
 from tests.extraction.fresh import extracted, processes
@@ -95,7 +95,7 @@ async def test_copying_the_folder_does_not_let_a_second_process_in(
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
 def test_a_forked_child_that_outlives_its_parent_holds_no_lock(folder: Path) -> None:
     """As a worker of a process pool does whose driver was killed: it waits for work for ever."""
-    place = folder_at(folder)
+    place = place_of(folder)
     mine, its = socket.socketpair()
     lock = place.lock(Holder())
     child = os.fork()

@@ -151,4 +151,4 @@ def test_a_report_names_what_most_entities_lack() -> None:
         "missing: basis 'segments' in 1 entity",
     ]
     many = EntityReport(IDS[2], "done", missing={"metric_ids": tuple(f"gen:{at}" for at in range(1000))})
-    assert str(ExtractReport((many,), 1.0, 0.0)).splitlines()[-1] == "and 995 more ids and words"
+    assert str(ExtractReport((many,), 1.0, 0.0)).splitlines()[-1] == "and 995 more"

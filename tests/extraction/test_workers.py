@@ -21,8 +21,6 @@ from asyncfin import (
     BucketUnavailableError,
     Client,
     ExtractProgress,
-    FiscalRange,
-    ManifestMismatchError,
     NotFoundError,
     RunInProgressError,
     Select,
@@ -38,7 +36,7 @@ from asyncfin.events import (
     RequestStarted,
 )
 from asyncfin.extraction import workers
-from asyncfin.extraction.folder import folder_at
+from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
 from asyncfin.sandbox import Account, Latency, Sandbox, Status
@@ -477,7 +475,7 @@ async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
 def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
     question = SharedQuestion(Select(), Annual())
-    chunk = Chunk(make_killing_client, IDS, question, folder_at(folder), False, "continue", "me")
+    chunk = Chunk(make_killing_client, IDS, question, place_of(folder), False, "continue", "me")
     sent = pickle.dumps(chunk)
     assert sandbox.token.encode() not in sent
     assert b"make_killing_client" in sent
@@ -526,16 +524,3 @@ async def test_a_killed_worker_loses_no_change(
     table = read_changes(folder)
     columns = ("entity_id", "series_id", "year", "end_month", "duration_months", "number")
     assert sorted(zip(*(table.column(name).to_pylist() for name in columns), strict=True)) == rows(folder)
-
-
-async def test_a_part_of_the_feed_that_is_lost_before_the_end_is_missed(folder: Path) -> None:
-    """The driver knows which files its workers have put in place, and that their changes are not there."""
-
-    def lose(progress: ExtractProgress) -> None:
-        for part in folder.parent.rglob(f"pending/*{IDS[0]}*"):
-            part.unlink()
-
-    with ThreadPoolExecutor(1) as executor:
-        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1, "history": True}
-        with pytest.raises(ManifestMismatchError, match=f"is missing.*{IDS[0]}"):
-            await extract(Client.from_env, IDS, Select(), FiscalRange(), progress=lose, **asked)

@@ -107,7 +107,7 @@ def described(file: Path) -> dict[str, Any]:
     schema = pq.read_schema(file)
     return {
         "columns": {each.name: str(each.type) for each in schema},
-        "metadata": shape(json.loads(schema.metadata[b"asyncfin"])),
+        "metadata": shape(json.loads(pq.read_metadata(file).metadata[b"asyncfin"])),
     }
 
 

@@ -119,7 +119,7 @@ def is_property(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def is_vague(name: str) -> bool:
-    word = name.strip("_")
+    word = "" if name.endswith("__") else name.strip("_")
     return word in FORBIDDEN or PARTICIPLE.fullmatch(word) is not None
 
 

@@ -29,7 +29,7 @@ USAGE_READ = "usage:read"
 PERMISSIONS = (DATASETS_READ, USAGE_READ)
 
 
-def _ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
+def _as_ids(ids: str | Iterable[str] | None) -> tuple[str, ...] | None:
     if ids is None:
         return None
     return (
@@ -55,7 +55,7 @@ class Account:
     allowance: int | None = field(default=None, validator=optional(ge(0)))
     rate: float | None = field(default=None, validator=optional(gt(0)))
     burst: int = field(default=1, validator=ge(1))
-    entities: tuple[str, ...] | None = field(default=None, converter=_ids)
+    entities: tuple[str, ...] | None = field(default=None, converter=_as_ids)
     access: bool = True
 
 
@@ -163,11 +163,11 @@ def too_many(code: str, message: str, seconds: float) -> RefusedError:
 
 def usage(query: str, account: Account, meter: Meter) -> Usage:
     """Return the account's data requests of every day of a range (spec 4.4)."""
-    given = read_fields(query_parameters(query), UsageParameters)
+    parameters = read_fields(query_parameters(query), UsageParameters)
     # What happens without a date is not shown in spec 4.4. Today is the smallest
     # choice.
-    end = given.end_date or meter.now().date()
-    start = given.start_date or end
+    end = parameters.end_date or meter.now().date()
+    start = parameters.start_date or end
     length = (end - start).days + 1
     if length < 1:
         raise invalid([("start_date", f"is {start}, after end_date {end}")])

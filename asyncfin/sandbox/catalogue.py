@@ -25,34 +25,38 @@ def catalogue_page(
     query: str, current: Current, store: Store, dialect: Dialect
 ) -> bytes:
     """Return the JSON of the page that a query string asks for."""
-    given: dict[str, Any] = query_parameters(query)
+    texts: dict[str, Any] = query_parameters(query)
     # int() would take " 1", "+1" and "1_0" too.
-    if re.fullmatch(r"[0-9]{1,9}", given.get("limit", "")):
-        given["limit"] = int(given["limit"])
-    asked = read_fields(given, CatalogueParameters)
+    if re.fullmatch(r"[0-9]{1,9}", texts.get("limit", "")):
+        texts["limit"] = int(texts["limit"])
+    parameters = read_fields(texts, CatalogueParameters)
     # Any other limit may follow on the next page: the cursor counts series, not pages.
     bound_to = fingerprint(f"catalogue {current.entity_id}".encode())
     position = start_of(
-        asked.cursor, bound_to, asked.expected_dataset_id, current.dataset_id, dialect
+        parameters.cursor,
+        bound_to,
+        parameters.expected_dataset_id,
+        current.dataset_id,
+        dialect,
     )
-    page = cut_page(position, store.size(current.number), asked.limit, dialect)
+    page = cut_page(position, store.size(current.number), parameters.limit, dialect)
     rows = store.catalogue_series(
         current.number, page.series.start, page.series.stop - page.series.start
     )
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    scope_groups = _scope_groups(
+    scope_groups = _list_scope_groups(
         [row[1] for row in rows], position.page, current, dialect
     )
     return b'%b,"periods":%b,"scope_groups":%b,"groups":[%b]%b}' % (
         current.head,
         encode([period_object(period) for period in current.periods]),
         encode(scope_groups),
-        _groups(rows, current),
+        _list_groups(rows, current),
         cursor_member(cursor, dialect),
     )
 
 
-def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
+def _list_groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     """Return the reporting groups of the page's series (spec 4.2 rule 1)."""
     groups = []
     # Rows are in catalogue order, so those of a group are adjacent and groupby needs no
@@ -65,7 +69,7 @@ def _groups(rows: list[tuple[str, bytes]], current: Current) -> bytes:
     return b",".join(groups)
 
 
-def _scope_groups(
+def _list_scope_groups(
     series: list[bytes], page: int, current: Current, dialect: Dialect
 ) -> list[dict[str, Any]]:
     # The spec does not say on which page a scope group is listed, so a client has to

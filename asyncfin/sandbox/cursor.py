@@ -35,7 +35,7 @@ def fingerprint(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=12).hexdigest()
 
 
-def _sealed(payload: bytes) -> bytes:
+def _seal(payload: bytes) -> bytes:
     return hashlib.blake2b(payload, digest_size=_SEAL, key=_KEY).digest() + payload
 
 
@@ -44,7 +44,7 @@ def seal(position: Position, selection: str, dataset_id: str) -> str:
     # Nothing is kept for it in the store: a cursor works again after a restart, and any
     # number of times.
     payload = f"{position.offset}|{position.page}|{selection}|{dataset_id}".encode()
-    return base64.b64encode(_sealed(payload)).decode()
+    return base64.b64encode(_seal(payload)).decode()
 
 
 def start_of(
@@ -68,7 +68,7 @@ def start_of(
         and cursor
         and unsealed(cursor, selection)[1] != dataset_id
     ):
-        raise _invalid("is of an older publication")
+        raise _reject("is of an older publication")
     # A UUID is the same in upper and lower case.
     if expected_dataset_id and expected_dataset_id.lower() != dataset_id.lower():
         raise dataset_changed(dataset_id)
@@ -91,16 +91,16 @@ def unsealed(text: str, selection: str) -> tuple[Position, str]:
     except (binascii.Error, ValueError):
         sealed = b""
     payload = sealed[_SEAL:]
-    if not payload or _sealed(payload) != sealed:
-        raise _invalid("is not a next_cursor of this service")
+    if not payload or _seal(payload) != sealed:
+        raise _reject("is not a next_cursor of this service")
     offset, page, made_for, publication = payload.decode().split("|")
     if made_for != selection:
-        raise _invalid(
+        raise _reject(
             "is of another entity or selection: repeat the request that gave it, with "
             "this cursor added"
         )
     return Position(int(offset), int(page)), publication
 
 
-def _invalid(message: str) -> RefusedError:
+def _reject(message: str) -> RefusedError:
     return invalid([("cursor", message)])

@@ -107,7 +107,7 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> DatasetFile:
         document = (
             source
             if isinstance(source, Mapping)
-            else _document(_content(source, name), name)
+            else _parse_document(_read_content(source, name), name)
         )
         entity_id, entity_name, publications = read_document(document)
     # Raised below, outside of the handler, so that a user sees one error and not two.
@@ -156,7 +156,7 @@ def dump(dataset: DatasetFile) -> bytes:
     return gzip.compress(text.encode(), compresslevel=9, mtime=0)
 
 
-def _content(source: Path | str | bytes, name: str) -> bytes:
+def _read_content(source: Path | str | bytes, name: str) -> bytes:
     """Return the bytes of the file, inflated."""
     try:
         content = (
@@ -185,7 +185,7 @@ def _content(source: Path | str | bytes, name: str) -> bytes:
     raise BrokenDatasetError(name, "$", problem)
 
 
-def _document(content: bytes, name: str) -> Any:
+def _parse_document(content: bytes, name: str) -> Any:
     try:
         return parsed(content)
     except (ValueError, RecursionError) as error:

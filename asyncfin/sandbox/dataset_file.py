@@ -56,8 +56,8 @@ class _Scope(_Closed):
     active_end: _End | UnsetType = UNSET
 
     def __post_init__(self) -> None:
-        self.name = _given(self.name, self.scope_id)
-        self.description = _given(self.description, self.name)
+        self.name = _get_text(self.name, self.scope_id)
+        self.description = _get_text(self.description, self.name)
 
 
 class _ScopeGroup(_Closed, kw_only=True):
@@ -67,10 +67,10 @@ class _ScopeGroup(_Closed, kw_only=True):
     scopes: list[_Scope]
 
     def __post_init__(self) -> None:
-        self.name = _given(self.name, self.scope_group_id)
-        self.description = _given(self.description, self.name)
+        self.name = _get_text(self.name, self.scope_group_id)
+        self.description = _get_text(self.description, self.name)
         for scope in self.scopes:
-            scope.role = _given(scope.role, self.scope_group_id)
+            scope.role = _get_text(scope.role, self.scope_group_id)
 
 
 class _Reference(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,8 +92,8 @@ class _Series(_Closed, kw_only=True):
     period_meaning: Text = "over_period"
 
     def __post_init__(self) -> None:
-        self.label = _given(self.label, self.metric_id)
-        self.description = _given(self.description, self.label)
+        self.label = _get_text(self.label, self.metric_id)
+        self.description = _get_text(self.description, self.label)
 
 
 class _Group(_Closed, kw_only=True):
@@ -105,13 +105,13 @@ class _Group(_Closed, kw_only=True):
     series: list[_Series]
 
     def __post_init__(self) -> None:
-        self.name = _given(self.name, self.reporting_group_id)
-        self.description = _given(self.description, self.name)
+        self.name = _get_text(self.name, self.reporting_group_id)
+        self.description = _get_text(self.description, self.name)
         for series in self.series:
-            series.reporting_group_id = _given(
+            series.reporting_group_id = _get_text(
                 series.reporting_group_id, self.reporting_group_id
             )
-            series.basis = _given(series.basis, self.basis)
+            series.basis = _get_text(series.basis, self.basis)
 
 
 # As an array: a file lists a hundred of them, and rows point to them by index.
@@ -184,7 +184,7 @@ class _Row(_Closed, array_like=True):
     restated: _Value | UnsetType = UNSET
 
 
-def _given(text: str | UnsetType, default: str) -> str:
+def _get_text(text: str | UnsetType, default: str) -> str:
     return default if isinstance(text, UnsetType) else text
 
 
@@ -194,48 +194,51 @@ def read_document(document: Any) -> tuple[str, str, list[dict[str, Any]]]:
     """
     # First of all: under another format all other keys may be right.
     if isinstance(document, Mapping) and document.get("format") not in FORMATS:
-        found = shown(document.get("format"))
+        text = shown(document.get("format"))
         raise WrongPlaceError(
-            "$.format", f"is {found}, not a known format: write {shown(FORMATS[0])}"
+            "$.format", f"is {text}, not a known format: write {shown(FORMATS[0])}"
         )
     file = read(document, _File, "$")
-    places = [f"$.publications[{at}]" for at in range(len(file.publications))]
+    places = [f"$.publications[{index}]" for index in range(len(file.publications))]
     # UUIDs are the same in upper and lower case.
     refuse_repeated(
-        places, [each.dataset_id.lower() for each in file.publications], "dataset_id"
+        places, [entry.dataset_id.lower() for entry in file.publications], "dataset_id"
     )
     publications = [
-        _expanded(each, at) for at, each in zip(places, file.publications, strict=True)
+        _expand(entry, place)
+        for place, entry in zip(places, file.publications, strict=True)
     ]
-    stamps = [each.created_timestamp for each in file.publications]
-    for place, before, stamp in zip(places[1:], stamps, stamps[1:], strict=False):
-        if datetime.fromisoformat(stamp) < datetime.fromisoformat(before):
+    stamps = [entry.created_timestamp for entry in file.publications]
+    for place, previous, stamp in zip(places[1:], stamps, stamps[1:], strict=False):
+        if datetime.fromisoformat(stamp) < datetime.fromisoformat(previous):
             raise WrongPlaceError(
                 f"{place}.created_timestamp",
-                f"is {stamp!r}, before {before!r}: publications are listed oldest "
+                f"is {stamp!r}, before {previous!r}: publications are listed oldest "
                 "first",
             )
     return file.entity_id, file.name, publications
 
 
-def _expanded(publication: _Publication, place: str) -> dict[str, Any]:
+def _expand(publication: _Publication, place: str) -> dict[str, Any]:
     """Return the fields of a publication in the shapes of spec 2."""
     check_timestamp(publication.created_timestamp, place)
     periods = tuple(msgspec.structs.astuple(period) for period in publication.periods)
-    for at, (before, period) in enumerate(pairwise(periods), 1):
-        if period <= before:
-            fault = "occurs twice" if period == before else f"is before {shown(before)}"
+    for index, (previous, period) in enumerate(pairwise(periods), 1):
+        if period <= previous:
+            fault = (
+                "occurs twice" if period == previous else f"is before {shown(previous)}"
+            )
             raise WrongPlaceError(
-                f"{place}.periods[{at}]",
+                f"{place}.periods[{index}]",
                 f"is {shown(period)}, which {fault}: sort by year, end month, duration",
             )
     check_ids(publication, place)
     # Each series has an entry in `values` from here on, though a file may leave out one
     # without any.
     formats = {
-        each.series_id: each.number_format
+        entry.series_id: entry.number_format
         for group in publication.groups
-        for each in group.series
+        for entry in group.series
     }
     for series_id in publication.values:
         if series_id not in formats:
@@ -278,60 +281,68 @@ def check_ids(publication: _Publication, place: str) -> None:
     """Refuse repeated ids, series in a foreign group, and references to unknown
     scopes.
     """
-    scope_places = _places(f"{place}.scope_groups", publication.scope_groups)
+    scope_places = _number_entries(f"{place}.scope_groups", publication.scope_groups)
     refuse_repeated(
         scope_places,
-        [each.scope_group_id for each in publication.scope_groups],
+        [member.scope_group_id for member in publication.scope_groups],
         "scope_group_id",
     )
     scopes = set()
-    for at, scope_group in zip(scope_places, publication.scope_groups, strict=True):
+    for scope_place, scope_group in zip(
+        scope_places, publication.scope_groups, strict=True
+    ):
         ids = [scope.scope_id for scope in scope_group.scopes]
-        refuse_repeated(_places(f"{at}.scopes", ids), ids, "scope_id")
-        scopes |= {_Reference(scope_group.scope_group_id, each) for each in ids}
-    group_places = _places(f"{place}.groups", publication.groups)
+        refuse_repeated(_number_entries(f"{scope_place}.scopes", ids), ids, "scope_id")
+        scopes |= {_Reference(scope_group.scope_group_id, member) for member in ids}
+    group_places = _number_entries(f"{place}.groups", publication.groups)
     refuse_repeated(
         group_places,
-        [each.reporting_group_id for each in publication.groups],
+        [member.reporting_group_id for member in publication.groups],
         "reporting_group_id",
     )
     series: dict[str, _Series] = {}
-    for at, group in zip(group_places, publication.groups, strict=True):
-        own = dict(
-            zip(_places(f"{at}.series", group.series), group.series, strict=True)
+    for group_place, group in zip(group_places, publication.groups, strict=True):
+        members = dict(
+            zip(
+                _number_entries(f"{group_place}.series", group.series),
+                group.series,
+                strict=True,
+            )
         )
-        series |= own
-        for one, each in own.items():
-            if each.reporting_group_id != group.reporting_group_id:
+        series |= members
+        for series_place, member in members.items():
+            if member.reporting_group_id != group.reporting_group_id:
                 raise WrongPlaceError(
-                    f"{one}.reporting_group_id",
-                    f"is {shown(each.reporting_group_id)}, not that of its group:"
+                    f"{series_place}.reporting_group_id",
+                    f"is {shown(member.reporting_group_id)}, not that of its group:"
                     f" write {shown(group.reporting_group_id)} or leave it out",
                 )
-    refuse_repeated(series, [each.series_id for each in series.values()], "series_id")
-    for at, each in series.items():
-        for number, reference in enumerate(each.scopes):
+    refuse_repeated(
+        series, [member.series_id for member in series.values()], "series_id"
+    )
+    for series_place, member in series.items():
+        for number, reference in enumerate(member.scopes):
             if reference not in scopes:
-                found = shown(msgspec.to_builtins(reference))
+                text = shown(msgspec.to_builtins(reference))
                 raise WrongPlaceError(
-                    f"{at}.scopes[{number}]",
-                    f"is {found}, not a scope of scope_groups: add it there",
+                    f"{series_place}.scopes[{number}]",
+                    f"is {text}, not a scope of scope_groups: add it there",
                 )
 
 
-def _places(place: str, entries: Sequence[Any]) -> list[str]:
-    return [f"{place}[{at}]" for at in range(len(entries))]
+def _number_entries(place: str, entries: Sequence[Any]) -> list[str]:
+    return [f"{place}[{index}]" for index in range(len(entries))]
 
 
 def refuse_repeated(places: Iterable[str], ids: Iterable[str], key: str) -> None:
     """Refuse an id that an earlier entry has."""
     first: dict[str, str] = {}
-    for place, one in zip(places, ids, strict=True):
-        taken = first.setdefault(one, place)
-        if taken != place:
+    for place, entry in zip(places, ids, strict=True):
+        other_place = first.setdefault(entry, place)
+        if other_place != place:
             raise WrongPlaceError(
                 f"{place}.{key}",
-                f"is {shown(one)}, which {taken} has: give each its own",
+                f"is {shown(entry)}, which {other_place} has: give each its own",
             )
 
 
@@ -370,29 +381,32 @@ class _Tables:
         # repetition.
         rows = []
         last = -1
-        for at, row in enumerate(read(given, list[_Row], place)):
-            here = f"{place}[{at}]"
-            self.check(row.period, self.periods, f"{here}[0]", "periods")
+        for index, row in enumerate(read(given, list[_Row], place)):
+            row_place = f"{place}[{index}]"
+            self.check(row.period, self.periods, f"{row_place}[0]", "periods")
             if row.period <= last:
                 raise WrongPlaceError(
-                    f"{here}[0]",
+                    f"{row_place}[0]",
                     f"is {row.period} after {last}: rows are in the order of the "
                     "periods, one for each",
                 )
             if row.original is None and row.restated in (None, UNSET):
-                raise WrongPlaceError(here, "holds no value: leave the row out")
+                raise WrongPlaceError(row_place, "holds no value: leave the row out")
             last = row.period
-            original = self._value(row.original, last, pattern, f"{here}[1]")
+            original = self._convert_value(
+                row.original, last, pattern, f"{row_place}[1]"
+            )
             if isinstance(row.restated, UnsetType):
                 restated = None
             else:
                 restated = (
-                    self._value(row.restated, last, pattern, f"{here}[2]") or WITHDRAWN
+                    self._convert_value(row.restated, last, pattern, f"{row_place}[2]")
+                    or WITHDRAWN
                 )
             rows.append((last, original, restated))
         return tuple(rows)
 
-    def _value(
+    def _convert_value(
         self, value: Any, index: int, pattern: str, place: str
     ) -> dict[str, Any] | None:
         """Return the value object of spec 2.4, without its `value_version`."""
@@ -407,7 +421,7 @@ class _Tables:
         sources: list[dict[str, Any]] = []
         if isinstance(value, _Sourced):
             number, text = value.number, value.text
-            pattern = _given(value.number_format, pattern)
+            pattern = _get_text(value.number_format, pattern)
             self.check(value.fill_type, self.fill_types, f"{place}[1]", "fill_types")
             self.check(
                 value.report_period,
@@ -419,8 +433,10 @@ class _Tables:
                 self.fill_types[value.fill_type],
                 self.report_periods[value.report_period],
             )
-            for at, source in enumerate(value.sources):
-                self.check(source.item, self.items, f"{place}[3][{at}][0]", "items")
+            for position, source in enumerate(value.sources):
+                self.check(
+                    source.item, self.items, f"{place}[3][{position}][0]", "items"
+                )
             sources = [
                 {
                     "item_id": self.items[source.item],
@@ -517,9 +533,12 @@ class _Compacted:
             if restated is None
             else [original, None if restated == WITHDRAWN else restated]
         )
-        return [index, *(self._value(value, index, pattern) for value in versions)]
+        return [
+            index,
+            *(self._convert_value(value, index, pattern) for value in versions),
+        ]
 
-    def _value(self, value: Any, index: int, pattern: str) -> Any:
+    def _convert_value(self, value: Any, index: int, pattern: str) -> Any:
         """Return the bare number where the rest of the value is what the loader
         supplies anyway.
         """
@@ -532,8 +551,8 @@ class _Compacted:
         if shown == [format_number(value["number"], pattern), pattern]:
             shown = []
         # Most values of most files are of this kind, and a bare number is much shorter.
-        own = end == self.periods[index][:2] and value["fill_type"] == "reported"
-        if own and not value["sources"] and not shown:
+        members = end == self.periods[index][:2] and value["fill_type"] == "reported"
+        if members and not value["sources"] and not shown:
             return value["number"]
         return [
             value["number"],

@@ -94,16 +94,16 @@ def extended(body: bytes) -> bytes:
     """Return the same JSON with an unknown field in every object, and unknown values in
     the open sets.
     """
-    return msgspec.json.encode(_extended(json.loads(body)))
+    return msgspec.json.encode(_extend(json.loads(body)))
 
 
-def _extended(value: Any) -> Any:
+def _extend(value: Any) -> Any:
     if isinstance(value, list):
-        return [_extended(entry) for entry in value]
+        return [_extend(entry) for entry in value]
     if not isinstance(value, dict):
         return value
-    grown = {name: _extended(member) for name, member in value.items()}
+    members = {name: _extend(member) for name, member in value.items()}
     for name in _OPEN_SETS:
-        if name in grown:
-            grown[name] = f"x-{grown[name]}"
-    return grown | _EXTRA
+        if name in members:
+            members[name] = f"x-{members[name]}"
+    return members | _EXTRA

@@ -80,7 +80,9 @@ def encoded_series(publication: Publication) -> Iterator[EncodedSeries]:
 def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedSeries:
     # Rendered once, when it is published; a page is only joined from these pieces.
     originals = {
-        index: _cell(value, "original") for index, value, _ in rows if value is not None
+        index: _encode_cell(value, "original")
+        for index, value, _ in rows
+        if value is not None
     }
     # Of a value that was never restated the latest one is the original. Spec 2.4 does
     # not show more.
@@ -89,7 +91,7 @@ def encoded(series: dict[str, Any], rows: Sequence[Any], count: int) -> EncodedS
         if restated == WITHDRAWN:
             latest.pop(index, None)
         elif restated is not None:
-            latest[index] = _cell(restated, "latest_restated")
+            latest[index] = _encode_cell(restated, "latest_restated")
     size = (count + 7) // 8
     # A query series has all fields of a catalogue series but this one (spec 2.4).
     head = {name: value for name, value in series.items() if name != "description"}
@@ -117,7 +119,7 @@ def bits(indexes: Iterable[int], size: int) -> bytes:
     return sum(1 << index for index in indexes).to_bytes(size, "little")
 
 
-def _cell(value: Mapping[str, Any], value_version: str) -> bytes:
+def _encode_cell(value: Mapping[str, Any], value_version: str) -> bytes:
     return open_json(value) + version_end(value_version)
 
 

@@ -45,11 +45,11 @@ _not_negative = within(
 _positive = within(_NUMBER, lambda seconds: seconds > 0, "a number of seconds above 0")
 
 
-def _numbers(nth: Any) -> frozenset[int] | None:
+def _as_numbers(nth: Any) -> frozenset[int] | None:
     if nth is None:
         return None
-    several = isinstance(nth, Iterable) and not isinstance(nth, str | bytes)
-    numbers = tuple(nth) if several else (nth,)
+    is_collection = isinstance(nth, Iterable) and not isinstance(nth, str | bytes)
+    numbers = tuple(nth) if is_collection else (nth,)
     # By exact type: True is an int too, but no number of a request.
     if not numbers or not all(
         type(number) is int and number >= 1 for number in numbers
@@ -73,7 +73,7 @@ class Fault:
     """
 
     operation: str | None = field(default=None, validator=optional(in_(OPERATIONS)))
-    nth: Any = field(default=None, converter=_numbers)
+    nth: Any = field(default=None, converter=_as_numbers)
     share: float = field(default=1.0, validator=_a_share)
     seed: int = 0
 

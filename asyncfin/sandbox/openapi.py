@@ -41,8 +41,8 @@ def openapi_document(base_url: str) -> dict[str, Any]:
     # by one.
     parameters = {
         kind: [
-            {"name": name, "in": "query", "required": False, "schema": one}
-            for name, one in schemas.pop(kind)["properties"].items()
+            {"name": name, "in": "query", "required": False, "schema": schema}
+            for name, schema in schemas.pop(kind)["properties"].items()
         ]
         for kind in ("CatalogueParameters", "UsageParameters")
     }
@@ -56,16 +56,16 @@ def openapi_document(base_url: str) -> dict[str, Any]:
         # Where it really listens: tools send their requests there.
         "servers": [{"url": base_url}],
         "security": [{"token": []}],
-        "paths": _paths(parameters),
+        "paths": _describe_paths(parameters),
         "components": {
             "schemas": schemas,
-            "responses": _responses(),
+            "responses": _describe_responses(),
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
-def _paths(parameters: dict[str, Any]) -> dict[str, Any]:
+def _describe_paths(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the paths of spec 4."""
     entity = {
         "name": "entity_id",
@@ -73,12 +73,14 @@ def _paths(parameters: dict[str, Any]) -> dict[str, Any]:
         "required": True,
         "schema": {"type": "string", "minLength": 1},
     }
-    dataset = _operation("dataset", "The current dataset", "Dataset", 404, 429)
-    catalogue = _operation(
+    dataset = _describe_operation("dataset", "The current dataset", "Dataset", 404, 429)
+    catalogue = _describe_operation(
         "catalogue", "A page of the catalogue", "Catalogue", 404, 409, 429
     )
-    query = _operation("query", "A page of values", "QueryResult", 404, 409, 429)
-    usage = _operation("usage", "Data requests by day", "Usage")
+    query = _describe_operation(
+        "query", "A page of values", "QueryResult", 404, 409, 429
+    )
+    usage = _describe_operation("usage", "Data requests by day", "Usage")
     return {
         "/v1/entities/{entity_id}/dataset": {"parameters": [entity], "get": dataset},
         "/v1/entities/{entity_id}/dataset/catalogue": {
@@ -88,21 +90,23 @@ def _paths(parameters: dict[str, Any]) -> dict[str, Any]:
         "/v1/entities/{entity_id}/dataset/query": {
             "parameters": [entity],
             "post": query
-            | {"requestBody": {"required": True, "content": _json("Query")}},
+            | {"requestBody": {"required": True, "content": _describe_json("Query")}},
         },
         "/v1/usage": {"get": usage | {"parameters": parameters["UsageParameters"]}},
         "/v1/limits": {
-            "get": _operation("limits", "Credits and research runs", "Limits")
+            "get": _describe_operation("limits", "Credits and research runs", "Limits")
         },
     }
 
 
-def _operation(name: str, summary: str, kind: str, *statuses: int) -> dict[str, Any]:
+def _describe_operation(
+    name: str, summary: str, kind: str, *statuses: int
+) -> dict[str, Any]:
     """Return an operation that answers 200 with a shape, or an error with one of these
     statuses.
     """
     responses: dict[str, Any] = {
-        "200": {"description": summary, "content": _json(kind)}
+        "200": {"description": summary, "content": _describe_json(kind)}
     }
     # Every operation can fail in these ways (spec 7); 404, 409 and 429 only where the
     # caller says so.
@@ -113,10 +117,10 @@ def _operation(name: str, summary: str, kind: str, *statuses: int) -> dict[str, 
     return {"operationId": name, "summary": summary, "responses": responses}
 
 
-def _responses() -> dict[str, Any]:
+def _describe_responses() -> dict[str, Any]:
     """Return the errors of spec 7."""
     responses: dict[str, Any] = {
-        name: {"description": text, "content": _json("Error")}
+        name: {"description": text, "content": _describe_json("Error")}
         for name, text in _RESPONSES.items()
     }
     responses["429"]["headers"] = {
@@ -129,5 +133,5 @@ def _responses() -> dict[str, Any]:
     return responses
 
 
-def _json(kind: str) -> dict[str, Any]:
+def _describe_json(kind: str) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{kind}"}}}

@@ -62,9 +62,9 @@ def read_query(request: Request) -> Query:
     metrics, periods = query.metric_ids, query.periods
     # msgspec can't say that entries are distinct, nor compare two fields (spec 4.3).
     issues = [
-        (f"metric_ids[{at}]", f"repeats {shown(metric)}; metric IDs are distinct")
-        for at, metric in enumerate(metrics)
-        if metric in metrics[:at]
+        (f"metric_ids[{index}]", f"repeats {shown(metric)}; metric IDs are distinct")
+        for index, metric in enumerate(metrics)
+        if metric in metrics[:index]
     ]
     if isinstance(periods, FiscalRange) and fiscal_end(
         astuple(periods.start)
@@ -96,7 +96,7 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
     matches: Sequence[Match] = chosen.matches
     # Over all matches, not over the page: which periods are selected may not depend on
     # how pages are cut.
-    answer = _populated(matches)
+    answer = _select_populated(matches)
     columns = selected_columns(query.periods, current.periods, answer, dialect)
     selected = sum(1 << index for _, index in columns if index is not None)
     # Before the cut, so that pages are full; with "some" after it, so that a page may
@@ -110,13 +110,13 @@ def query_page(query: Query, current: Current, store: Store, dialect: Dialect) -
         and draw(f"{bound_to} {position.page} left out").random() < 0.5
     ):
         on_page = listed_series(on_page, selected, dialect)
-    listed = _listed(columns, answer, _populated(on_page), dialect)
+    listed = _select_periods(columns, answer, _select_populated(on_page), dialect)
     _order(listed, dialect, f"{bound_to} {position.page}")
     cursor = next_cursor(page, bound_to, current.dataset_id)
-    stored = store.series(
+    row = store.series(
         current.number, [match.series for match in on_page], query.value_version
     )
-    return _joined(current, listed, stored, cursor, query.value_version, dialect)
+    return _join_result(current, listed, row, cursor, query.value_version, dialect)
 
 
 def listed_series(
@@ -140,7 +140,7 @@ def draw(seed: str) -> random.Random:
     return random.Random(seed)  # noqa: S311
 
 
-def _populated(matches: Sequence[Match]) -> int:
+def _select_populated(matches: Sequence[Match]) -> int:
     return reduce(or_, (match.populated for match in matches), 0)
 
 
@@ -149,15 +149,15 @@ def check_ids(
 ) -> None:
     """Refuse unknown ids (spec 4.3 rule 5)."""
     issues = []
-    for name, ids, known in (
+    for name, ids, listed_ids in (
         ("metric_ids", query.metric_ids, chosen.metrics),
         ("scope_combinations", paths, chosen.paths),
         ("reporting_group_ids", query.reporting_group_ids or (), current.groups),
     ):
-        for at, text in enumerate(ids):
-            if text not in known:
+        for index, text in enumerate(ids):
+            if text not in listed_ids:
                 issues.append(
-                    (f"{name}[{at}]", f"is {text}, which the dataset does not have")
+                    (f"{name}[{index}]", f"is {text}, which the dataset does not have")
                 )
     if issues:
         raise invalid(issues)
@@ -180,7 +180,7 @@ def selected_columns(
         places = {period: index for index, period in enumerate(periods)}
         return [
             (period, places.get(period))
-            for period in sorted({astuple(one) for one in choice.exact})
+            for period in sorted({astuple(entry) for entry in choice.exact})
         ]
     earliest_start = 0
     if isinstance(choice, FiscalRange):
@@ -189,8 +189,8 @@ def selected_columns(
         high = max(
             (
                 fiscal_end(period)
-                for at, period in enumerate(periods)
-                if populated >> at & 1
+                for position, period in enumerate(periods)
+                if populated >> position & 1
             ),
             default=0,
         )
@@ -227,7 +227,7 @@ def next_cursor(page: Page, bound_to: str, dataset_id: str) -> str | None:
     )
 
 
-def _listed(
+def _select_periods(
     columns: list[Column], answer: int, page: int, dialect: Dialect
 ) -> list[Column]:
     if dialect.periods == "asked":
@@ -247,7 +247,7 @@ def _order(columns: list[Column], dialect: Dialect, seed: str) -> None:
         draw(seed).shuffle(columns)
 
 
-def _joined(
+def _join_result(
     current: Current,
     columns: list[Column],
     series: Sequence[Stored],
@@ -266,11 +266,11 @@ def _joined(
     )
     periods = encode([period_object(period) for period, _ in columns])
     parts = [current.head, b',"periods":', periods, b',"series":[']
-    for at, stored in enumerate(series):
+    for position, row in enumerate(series):
         # At place -1, of a period that the dataset does not have, nothing is found.
-        values = stored.cells if as_stored else b",".join(pick(stored.entries))
+        values = row.cells if as_stored else b",".join(pick(row.entries))
         values = labelled(values, value_version, dialect)
-        parts += (b"," if at else b"", stored.head, b',"values":[', values, b"]}")
+        parts += (b"," if position else b"", row.head, b',"values":[', values, b"]}")
     parts += (b"]", cursor_member(cursor, dialect), b"}")
     return b"".join(parts)
 

@@ -48,12 +48,9 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a finite number")
 
-    def number(text: str) -> float:
-        return (
-            int(found)
-            if (found := float(text)).is_integer() and whole_numbers
-            else found
-        )
+    def parse_number(text: str) -> float:
+        number = float(text)
+        return int(number) if whole_numbers and number.is_integer() else number
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # The parser alone would keep the last of two equal keys in silence.
@@ -68,7 +65,7 @@ def parsed(content: bytes, *, whole_numbers: bool = False) -> Any:
         text,
         parse_constant=refuse,
         object_pairs_hook=distinct,
-        parse_float=number
+        parse_float=parse_number
         if whole_numbers
         else None,  # without one the parser is many times faster
     )
@@ -83,12 +80,12 @@ def read(value: Any, kind: type[T], place: str) -> T:
         match = _MESSAGE.fullmatch(str(error))
     assert match is not None
     problem, path = match["problem"], match["path"] or ""
-    if found := re.fullmatch(
+    if field := re.fullmatch(
         r"Object (missing required|contains unknown) field `(.*)`", problem, re.DOTALL
     ):
-        missing = found[1] == "missing required"
+        missing = field[1] == "missing required"
         raise WrongPlaceError(
-            f"{place}{path}.{found[2]}",
+            f"{place}{path}.{field[2]}",
             "is missing" if missing else "is not known here",
         )
     there: Any = value
@@ -104,12 +101,12 @@ def read(value: Any, kind: type[T], place: str) -> T:
 
 def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
     """Return a request's fields as a Struct; 400 has an issue for each wrong field."""
-    fields = _fields(kind)  # type: ignore[arg-type]
-    known = [field.encode_name for field in fields]
+    fields = _list_fields(kind)  # type: ignore[arg-type]
+    names = [field.encode_name for field in fields]
     issues = [
-        (name, f"is not known here; {suggestion(name, known)}")
+        (name, f"is not known here; {suggestion(name, names)}")
         for name in given
-        if name not in known
+        if name not in names
     ]
     values = {}
     try:
@@ -136,7 +133,7 @@ def read_fields(given: Mapping[str, Any], kind: type[T]) -> T:
 
 
 @cache
-def _fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
+def _list_fields(kind: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(kind)  # evaluates the annotations each time
 
 
@@ -151,8 +148,8 @@ def refuse_half_characters(value: Any, place: str) -> None:
             refuse_half_characters(key, f"{place}.{key}")
             refuse_half_characters(member, f"{place}.{key}")
     elif isinstance(value, list):
-        for at, entry in enumerate(value):
-            refuse_half_characters(entry, f"{place}[{at}]")
+        for index, entry in enumerate(value):
+            refuse_half_characters(entry, f"{place}[{index}]")
 
 
 def query_parameters(query: str) -> dict[str, str]:

@@ -105,7 +105,7 @@ def answer(request: Request, service: Service) -> Reply:
         if OPERATIONS[call.operation][1] == DATASETS_READ:  # a data request (spec 8)
             service.meter.check(account)
             charged = account, call.operation
-        status, headers, body = 200, {}, _body(call, request, account, service)
+        status, headers, body = 200, {}, _build_body(call, request, account, service)
     except RefusedError as refusal:
         status, headers, body = (
             refusal.status,
@@ -164,13 +164,20 @@ def authorised(call: Call, request: Request, service: Service) -> Account:
     return account
 
 
-def _body(call: Call, request: Request, account: Account, service: Service) -> bytes:
+def _build_body(
+    call: Call, request: Request, account: Account, service: Service
+) -> bytes:
     store, dialect = service.store, service.dialect
     if call.operation == "usage":
         return encode(usage(request.query, account, service.meter))
-    if call.operation != "catalogue" and (given := query_parameters(request.query)):
+    if call.operation != "catalogue" and (
+        parameters := query_parameters(request.query)
+    ):
         raise invalid(
-            [(name, "is not known here; there are no parameters") for name in given]
+            [
+                (name, "is not known here; there are no parameters")
+                for name in parameters
+            ]
         )
     if call.operation == "limits":
         return encode(limits(account))

@@ -142,7 +142,7 @@ class Sandbox:
     @classmethod
     def demo(cls, **options: Any) -> Self:
         """Return a sandbox of the demo companies; options as for Sandbox."""
-        return cls(*_demo(), **options)
+        return cls(*_load_demo(), **options)
 
     def __repr__(self) -> str:
         return (
@@ -211,15 +211,15 @@ class Sandbox:
                 "asyncfin runs on asyncio only, and no asyncio event loop is running "
                 "here"
             ) from None
-        self._store = self._filled()
+        self._store = self._fill_store()
         self._meter = Meter(self._store, self._clock, time)
         try:
-            self._runner = await self._listening()
+            self._runner = await self._listen()
         except BaseException:
             self._store.close()
             raise
 
-    def _filled(self) -> Store:
+    def _fill_store(self) -> Store:
         """Return the store with the datasets, the account, and a token of it."""
         try:
             store = Store(self._store_name)
@@ -243,7 +243,7 @@ class Sandbox:
             ) from None
         return store
 
-    async def _listening(self) -> web.ServerRunner:
+    async def _listen(self) -> web.ServerRunner:
         # A client that has left ends a fault's wait too.
         server = _Server(
             self._serve,
@@ -303,7 +303,10 @@ class Sandbox:
     def names(self) -> dict[str, str]:
         """The names of the entities, by id."""
         self._check_running()
-        return {each: self._store.name(each) for each in self._store.entities()}
+        return {
+            entity_id: self._store.name(entity_id)
+            for entity_id in self._store.entities()
+        }
 
     @property
     def log(self) -> list[Served]:
@@ -362,11 +365,11 @@ class Sandbox:
         Raises:
             TypeError: one is not a fault.
         """
-        for each in faults:
-            if not isinstance(each, Fault):
+        for fault in faults:
+            if not isinstance(fault, Fault):
                 raise TypeError(
                     "a fault must be an object such as Status(status=503), not "
-                    f"{each!r}"
+                    f"{fault!r}"
                 )
         # A new list each time: a request that is being answered goes through the one it
         # has.
@@ -389,10 +392,10 @@ class Sandbox:
             if isinstance(fault, Latency):
                 await asyncio.sleep(fault.seconds)
         with self._lock:
-            reply = self._answer(request, faults)
+            reply = self._answer_request(request, faults)
         return await deliver(http, reply, faults)
 
-    def _answer(self, request: Request, faults: list[Fault]) -> Reply:
+    def _answer_request(self, request: Request, faults: list[Fault]) -> Reply:
         """Return the reply to a request, after counting and logging it."""
         # Under the lock and without an await: what a request sees is one state of the
         # service.
@@ -411,7 +414,7 @@ class Sandbox:
                 reply = fault.reply(reply, request.request_id)
         if reply.charged:
             self._meter.count(*reply.charged)
-        self._log.append(_served(request, reply, faults))
+        self._log.append(_make_served(request, reply, faults))
         return reply
 
 
@@ -474,13 +477,13 @@ def new_token(store: Store, token: Token) -> str:
 
 
 @cache
-def _demo() -> tuple[DatasetFile, ...]:
+def _load_demo() -> tuple[DatasetFile, ...]:
     from asyncfin.sandbox.demo import demo_datasets
 
     return demo_datasets()
 
 
-def _served(request: Request, reply: Reply, faults: list[Fault]) -> Served:
+def _make_served(request: Request, reply: Reply, faults: list[Fault]) -> Served:
     try:
         body = json.loads(request.body) if request.body else None
     except (ValueError, RecursionError):

@@ -164,9 +164,9 @@ class _Bounded(Generic[T]):
         self._kept: OrderedDict[tuple[int, Any], T] = OrderedDict()
 
     def get(self, number: int, key: Any) -> T | None:
-        if (found := self._kept.get((number, key))) is not None:
+        if (value := self._kept.get((number, key))) is not None:
             self._kept.move_to_end((number, key))
-        return found
+        return value
 
     def put(self, number: int, key: Any, value: T) -> None:
         self._kept[number, key] = value
@@ -206,7 +206,7 @@ class Store:
             rows = self._db.execute(
                 "SELECT * FROM publication ORDER BY number"
             ).fetchall()
-            self._current = {row[1]: _current(row) for row in rows}
+            self._current = {row[1]: _make_current(row) for row in rows}
             self._replaced: dict[str, _Replaced] = {}
             # What pages are made of, so that the next page of a series need not be read
             # and split.
@@ -232,14 +232,14 @@ class Store:
         if self._db.in_transaction:
             yield
             return
-        before = dict(self._current), dict(self._replaced)
+        previous = dict(self._current), dict(self._replaced)
         self._db.execute("BEGIN")
         try:
             yield
         except BaseException:
             self._db.execute("ROLLBACK")
             self._forget()  # the numbers of what was rolled back are given again
-            self._current, self._replaced = before
+            self._current, self._replaced = previous
             raise
         self._db.execute("COMMIT")
 
@@ -249,24 +249,24 @@ class Store:
         """Make a publication the current one, in one transaction; the same one again
         changes nothing.
         """
-        before = self._current.get(publication.entity_id)
+        previous = self._current.get(publication.entity_id)
         if (
-            before is not None
-            and before.dataset_id.lower() == publication.dataset_id.lower()
+            previous is not None
+            and previous.dataset_id.lower() == publication.dataset_id.lower()
         ):
-            if before.digest == publication.digest:
+            if previous.digest == publication.digest:
                 return
             raise SandboxError(
-                f"dataset_id {before.dataset_id} of {before.entity_id} already "
+                f"dataset_id {previous.dataset_id} of {previous.entity_id} already "
                 "identifies other content:"
                 " give it a new dataset_id"
             )
         with self.transaction():
-            if before is not None:
+            if previous is not None:
                 # Only the current publication is kept: the service answers for no other
                 # one (spec 9 rule 2).
-                number = (before.number,)
-                self._forget(before.number)
+                number = (previous.number,)
+                self._forget(previous.number)
                 self._db.execute(
                     "DELETE FROM encoded WHERE series IN (SELECT id FROM series WHERE "
                     "publication = ?)",
@@ -275,10 +275,10 @@ class Store:
                 self._db.execute("DELETE FROM series WHERE publication = ?", number)
                 self._db.execute("DELETE FROM publication WHERE number = ?", number)
             current = self._insert(publication)
-        if before is not None:
+        if previous is not None:
             # After the transaction, as is the next line: memory must not know what the
             # file has taken back.
-            self._replaced[before.entity_id] = _Replaced(before.head)
+            self._replaced[previous.entity_id] = _Replaced(previous.head)
         self._current.pop(publication.entity_id, None)  # the last published is the last
         self._current[publication.entity_id] = current
 
@@ -303,7 +303,7 @@ class Store:
         ).fetchone()
         for position, series in enumerate(encoded_series(publication)):
             names = series.metric_id, series.path, series.reporting_group_id
-            added = self._db.execute(
+            cursor = self._db.execute(
                 "INSERT INTO series (publication, position, metric_id, path, "
                 "reporting_group_id, populated,"
                 " populated_latest) VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -312,14 +312,14 @@ class Store:
             self._db.execute(
                 "INSERT INTO encoded VALUES (?, ?, ?, ?, ?)",
                 (
-                    added.lastrowid,
+                    cursor.lastrowid,
                     series.catalogue,
                     series.head,
                     series.original,
                     series.latest,
                 ),
             )
-        return _current(row)
+        return _make_current(row)
 
     def entities(self) -> tuple[str, ...]:
         """Return the entities with a publication, in the order of their publishing."""
@@ -376,22 +376,22 @@ class Store:
         """Return what the publication has of these metrics, paths and groups (None: all
         groups).
         """
-        some = None if groups is None else tuple(groups)
-        key = tuple(metric_ids), tuple(paths), some, value_version
-        if (found := self._selections.get(number, key)) is not None:
-            return found
-        metrics, wanted = json.dumps(metric_ids), json.dumps(paths)
+        group_ids = None if groups is None else tuple(groups)
+        key = tuple(metric_ids), tuple(paths), group_ids, value_version
+        if (value := self._selections.get(number, key)) is not None:
+            return value
+        metrics, path_texts = json.dumps(metric_ids), json.dumps(paths)
         rows = self._db.execute(
             _MATCHING,
             {
                 "publication": number,
                 "metrics": metrics,
-                "paths": wanted,
+                "paths": path_texts,
                 "groups": groups if groups is None else json.dumps(groups),
                 "version": value_version,
             },
         )
-        found = Selection(
+        value = Selection(
             matches=tuple(
                 Match(series, int.from_bytes(mask, "little")) for series, mask in rows
             ),
@@ -399,25 +399,28 @@ class Store:
                 row[0] for row in self._db.execute(_KNOWN_METRICS, (metrics, number))
             ),
             paths=frozenset(
-                row[0] for row in self._db.execute(_KNOWN_PATHS, (wanted, number))
+                row[0] for row in self._db.execute(_KNOWN_PATHS, (path_texts, number))
             ),
         )
-        self._selections.put(number, key, found)
-        return found
+        self._selections.put(number, key, value)
+        return value
 
     def series(
         self, number: int, series: Sequence[int], value_version: str
     ) -> list[Stored]:
         """Return the pieces of these series of the publication, in the order given."""
-        found = {
-            each: self._series.get(number, (each, value_version)) for each in series
+        encoded = {
+            series_id: self._series.get(number, (series_id, value_version))
+            for series_id in series
         }
-        if missing := [each for each, stored in found.items() if stored is None]:
+        if missing := [
+            series_id for series_id, stored in encoded.items() if stored is None
+        ]:
             chosen = {"series": json.dumps(missing), "version": value_version}
-            for each, *pieces in self._db.execute(_ENCODED, chosen):
-                found[each] = stored = Stored(*pieces)
-                self._series.put(number, (each, value_version), stored)
-        return [stored for stored in found.values() if stored is not None]
+            for series_id, *pieces in self._db.execute(_ENCODED, chosen):
+                encoded[series_id] = stored = Stored(*pieces)
+                self._series.put(number, (series_id, value_version), stored)
+        return [stored for stored in encoded.values() if stored is not None]
 
     def _forget(self, number: int | None = None) -> None:
         self._selections.drop(number)
@@ -446,7 +449,7 @@ class Store:
         self._db.execute(
             "INSERT OR REPLACE INTO token VALUES (?, ?, ?, ?)",
             (
-                _digest(text),
+                _hash_token(text),
                 token.account,
                 json.dumps(token.permissions),
                 token.audience,
@@ -457,7 +460,7 @@ class Store:
         """Return what the token grants, or None if it was never issued."""
         row = self._db.execute(
             "SELECT account, permissions, audience FROM token WHERE digest = ?",
-            (_digest(text),),
+            (_hash_token(text),),
         ).fetchone()
         return row and Token(row[0], tuple(json.loads(row[1])), row[2])
 
@@ -483,12 +486,12 @@ class Store:
         ).fetchall()
 
 
-def _digest(token: str) -> bytes:
+def _hash_token(token: str) -> bytes:
     # A store in a file outlives the sandbox, so it contains no token.
     return hashlib.sha256(token.encode(errors="surrogateescape")).digest()
 
 
-def _current(row: tuple[Any, ...]) -> Current:
+def _make_current(row: tuple[Any, ...]) -> Current:
     number, entity_id, dataset_id, digest, head, periods, scope_groups, groups = row
     return Current(
         number,

@@ -113,39 +113,6 @@ def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again
     assert restored is not error
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_every_pickle_protocol_takes_an_error(protocol: int) -> None:
-    """Every pickle protocol, the oldest too, keeps the keyword-only fields of an error."""
-    error = example(AllowanceExhaustedError)
-    assert vars(pickle.loads(pickle.dumps(error, protocol))) == vars(error)
-
-
-@pytest.mark.parametrize("kind", TREE)
-def test_an_error_refuses_a_fact_that_it_does_not_know(kind: type[AsyncfinError]) -> None:
-    """A misspelt one would be lost without a word."""
-    known = {**ANSWER, "resume_at": AT} if issubclass(kind, AllowanceExhaustedError) else ANSWER
-    given = known if issubclass(kind, ServiceError) else {}
-    texts = () if issubclass(kind, ServiceError) else ("a text",)
-    kind(*texts, **given)
-    with pytest.raises(TypeError, match="atempts"):
-        kind(*texts, **given, atempts=3)
-
-
-def test_a_copied_error_does_not_share_its_fields() -> None:
-    """Changing the attempts of one leaves the other alone."""
-    error = example(NotFoundError)
-    restored = copy.copy(error)
-    restored.attempts = 9
-    assert error.attempts == 3
-
-
-@pytest.mark.parametrize("kind", [kind for kind in TREE if issubclass(kind, ServiceError)])
-def test_a_service_error_tells_status_code_request_and_text(kind: type[ServiceError]) -> None:
-    """The text holds all that the service said, and the operation."""
-    text = str(example(kind))
-    assert all(fact in text for fact in ("400", "some_code", "query", "r-1", "a text"))
-
-
 @pytest.mark.parametrize("kind", [TransportError, NotFoundError, MalformedAnswerError])
 def test_an_error_of_the_wire_names_operation_and_entity(kind: type[AsyncfinError]) -> None:
     """Among thousands of companies it says which; usage and limits have none."""
@@ -156,22 +123,9 @@ def test_an_error_of_the_wire_names_operation_and_entity(kind: type[AsyncfinErro
     assert "in usage of" not in str(error)
 
 
-def test_a_service_error_without_a_body_still_reads_well() -> None:
-    """Nothing unknown is shown as None."""
-    assert str(ServerFailureError(status=502)) == "502: no message"
-
-
 def test_an_exhausted_allowance_says_when_requests_are_possible_again() -> None:
     """The text contains the moment."""
     assert "2024-05-06T07:08:09Z" in str(example(AllowanceExhaustedError))
-
-
-def test_the_end_of_a_wait_is_shown_in_whole_seconds() -> None:
-    """Never before it; a moment without a next second is shown as it is."""
-    late = AllowanceExhaustedError(resume_at=AT.replace(microsecond=1), status=429)
-    assert "possible again at 2024-05-06T07:08:10Z)" in str(late)
-    never = AllowanceExhaustedError(resume_at=datetime.max.replace(tzinfo=UTC), status=429)
-    assert "again at 9999-12-31T23:59:59Z)" in str(never)
 
 
 @pytest.mark.parametrize("own", [None, AT])
@@ -183,11 +137,6 @@ def test_the_context_of_a_request_completes_an_error_and_replaces_no_time(own: d
     error = caught.value
     assert (error.at, error.request_id) == ((AT, "r-1") if own else (AT + timedelta(hours=1), "r-2"))
     assert (error.operation, error.entity_id, error.attempts) == ("query", "O-1", 3)
-
-
-def test_one_problem_may_be_given_as_a_text() -> None:
-    """A str is one problem, not a problem a letter."""
-    assert MalformedAnswerError("expected an object @ $").problems == ("expected an object @ $",)
 
 
 QUESTION = [AsyncfinError, SelectionError, ArgumentError, BucketUnavailableError]
@@ -215,32 +164,6 @@ def test_a_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None
     assert facts == known
 
 
-def test_a_report_leaves_out_what_is_unknown_and_what_the_service_wrote() -> None:
-    """No line says None, and the service's own text, which could hold anything, is not in it."""
-    report = ServerFailureError(status=500, message="Bearer abc").report()
-    assert "None" not in report
-    assert "Bearer" not in report
-
-
-@pytest.mark.parametrize("kind", [AuthenticationError, AllowanceExhaustedError])
-def test_a_refusal_without_an_answer_is_reported_in_our_own_words(kind: type[ServiceError]) -> None:
-    """There is no status, and so it is after pickling."""
-    resumes = {"resume_at": AT} if kind is AllowanceExhaustedError else {}
-    error = kind(status=401, message="no token", answered=False, **resumes)
-    for each in (error, pickle.loads(pickle.dumps(error))):
-        assert "message: " in each.report()
-        assert "no token" in each.report()
-        assert "status" not in each.report()
-
-
-@pytest.mark.parametrize("kind", QUESTION)
-def test_an_error_about_the_question_can_be_reported_too(kind: type[AsyncfinError]) -> None:
-    """An error about the question has no attempt, so its report has its own text."""
-    error, message, versions = kind("a text").report().splitlines()
-    assert (error, message) == (f"error: {kind.__name__}", "message: a text")
-    assert versions.startswith("versions: asyncfin ")
-
-
 ISSUES = {
     "fields": [{"field": "metric_ids", "issue": "unknown"}, *("again" for _ in range(4))],
     "hint": "a\x1bb",
@@ -259,13 +182,6 @@ def test_the_details_of_a_refusal_are_kept_as_they_came_and_cannot_be_changed() 
         assert "details: 6" in each.report().splitlines()
     assert ValidationFailedError(status=400).details == {}
     assert "details" not in ValidationFailedError(status=400).report()
-
-
-def test_a_detail_in_the_text_does_nothing_to_a_terminal() -> None:
-    """Details are the service's words like its message."""
-    error = ValidationFailedError(status=400, details={"\x9b31m": "a\u202eb\x00"})
-    assert str(error).isprintable()
-    assert error.details == {"\x9b31m": "a\u202eb\x00"}
 
 
 @pytest.mark.parametrize(

@@ -21,14 +21,6 @@ def test_a_new_file_is_closed_to_other_users(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_new_folder_is_closed_to_other_users_and_has_its_parents(tmp_path: Path) -> None:
-    """A created folder has mode 0700; creating it again changes nothing."""
-    path = tmp_path / "a" / "b"
-    for _ in range(2):
-        local.make_private_folder(path)
-    assert path.stat().st_mode & 0o777 == 0o700
-
-
 @pytest.mark.parametrize(
     ("kind", "complaint"),
     [
@@ -52,14 +44,6 @@ def test_a_file_that_is_not_private_is_refused(tmp_path: Path, kind: str, compla
         path.chmod(0o640)
     with pytest.raises(local.NotPrivateError, match=complaint):
         local.open_private(path)
-
-
-def test_mode_bits_that_may_be_set_are_no_reason_to_refuse(tmp_path: Path) -> None:
-    """A file that others may read is refused only where reading is excluded."""
-    path = tmp_path / "file"
-    path.touch()
-    path.chmod(0o644)
-    os.close(local.open_private(path, closed=0o022))
 
 
 def test_a_lock_excludes_another_process_until_it_is_released(tmp_path: Path) -> None:

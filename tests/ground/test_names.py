@@ -47,10 +47,6 @@ def test_a_name_an_alias_a_beginning_or_an_id_means_an_entity(file: Path, text: 
     assert read_names(file).id(text) == entity_id
 
 
-def test_the_ids_of_several_texts_have_their_order(file: Path) -> None:
-    assert read_names(file).ids(iter(["other", "EX", TWO])) == (THREE, ONE, TWO)
-
-
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
@@ -71,13 +67,6 @@ def test_what_is_unknown_or_means_several_is_one_error(file: Path, texts: list[s
     """All unknown words are in it, each with what comes close."""
     with pytest.raises(SelectionError, match=said):
         read_names(file).ids(texts)
-
-
-def test_five_of_many_entities_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "names.csv"
-    path.write_text("id,name\n" + "".join(f"O-{number:032},Company {number}\n" for number in range(9)))
-    with pytest.raises(SelectionError, match=r"Company 4 \(O-0+4\) and 4 more: give the id$"):
-        read_names(path).id("comp")
 
 
 def test_the_file_of_the_environment_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

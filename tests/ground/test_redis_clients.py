@@ -1,7 +1,6 @@
 """Redis clients and the time that a server may take, against real servers and on virtual time."""
 
 import asyncio
-import signal
 
 import pytest
 
@@ -47,19 +46,6 @@ async def test_time_in_which_the_loop_was_blocked_is_no_silence(blocks: int, pas
 
 
 @pytest.mark.virtual
-async def test_a_block_before_the_end_of_a_wait_is_no_silence() -> None:
-    """The loop is blocked for nine tenths of the time, but not at the moment at which the wait ends."""
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, VirtualTimeLoop)
-    began = loop.time()
-    async with unless_silent(0.5):
-        for _ in range(3):  # the commands that open a connection
-            loop.now += 0.23
-            await asyncio.sleep(0.02)
-    assert loop.time() - began > 0.7
-
-
-@pytest.mark.virtual
 async def test_the_cancellation_of_the_caller_is_not_a_timeout() -> None:
     """A task that is cancelled in the block ends as cancelled."""
 
@@ -92,19 +78,6 @@ def test_each_loop_has_one_client_which_is_closed_with_it() -> None:
             return int((await (await clients.get()).info("clients"))["connected_clients"])
 
         assert asyncio.run(count()) == 1
-
-
-async def test_a_stopped_server_is_detected() -> None:
-    """The connection stays open while the server's process is stopped."""
-    with redis_server() as server:
-        clients = RedisClients(server.url)
-        client = await clients.get()
-        await client.ping()
-        server.signal(signal.SIGSTOP)
-        with pytest.raises(TimeoutError):
-            async with unless_silent(0.5):
-                await client.ping()
-        await clients.aclose()
 
 
 @pytest.mark.parametrize(

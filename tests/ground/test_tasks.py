@@ -7,19 +7,15 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext, suppress
-from contextvars import ContextVar
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
-from asyncfin import FileBucket, RedisBucket, TokenBucket
 from asyncfin.client import Client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
-from asyncfin.sandbox import Sandbox
 from asyncfin.tasks import PerLoop, SingleFlight, bounded, in_thread, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 
@@ -99,15 +95,6 @@ async def test_as_many_jobs_run_as_the_limit_allows_and_no_more(limit: int) -> N
     assert busy.most == limit
 
 
-async def test_a_consumer_that_stands_still_holds_back_the_jobs() -> None:
-    """While the consumer takes nothing, only `limit` jobs beyond the one taken are begun."""
-    busy = Busy()
-    async with bounded(busy.jobs(50), 4) as results:
-        await anext(results)
-        await asyncio.sleep(1000)
-        assert busy.begun == 1 + 4
-
-
 @pytest.mark.parametrize("limit", [1, 2, 5])
 async def test_generators_share_the_limit_item_by_item(limit: int) -> None:
     """A generator of many items does not block the others; an item is begun once there is a place for it."""
@@ -142,14 +129,6 @@ async def test_a_generator_that_ends_leaves_its_place_to_the_others() -> None:
         assert busy.begun == 2 + 2
 
 
-async def test_results_come_as_soon_as_they_are_there() -> None:
-    """Results come in the order in which the jobs end, not in which they begin."""
-    busy = Busy()
-    jobs = [partial(busy.job, seconds, seconds) for seconds in (3, 1, 2)]
-    assert await taken(jobs, 3) == [1, 2, 3]
-    assert asyncio.get_running_loop().time() == pytest.approx(3)
-
-
 async def test_the_first_failure_comes_as_itself_and_ends_the_others() -> None:
     """The first failure is raised without a group around it, and no job outlives it."""
     error, busy = KeyError("x"), Busy()
@@ -159,29 +138,6 @@ async def test_the_first_failure_comes_as_itself_and_ends_the_others() -> None:
     assert caught.value.__cause__ is None
     assert busy.now == 0
     assert busy.begun == 2
-
-
-async def test_two_failures_at_once_are_one() -> None:
-    """Of two failures at once the first is raised, and the second is not reported as lost."""
-    jobs = [partial(failing, ValueError(name), 1) for name in "ab"]
-    with pytest.raises(ValueError, match=r"^a$"):
-        async with bounded(jobs, 2) as results:
-            await anext(results)
-
-
-async def test_a_failure_drops_results_not_yet_taken() -> None:
-    """After a failure the results can't be complete, so the next step raises it."""
-    busy = Busy()
-    async with bounded([*busy.jobs(1), partial(failing, ValueError(), 2)], 2) as results:
-        await asyncio.sleep(3)
-        with pytest.raises(ValueError, match=r"^$"):
-            await anext(results)
-
-
-async def test_a_failure_while_the_block_is_left_is_not_lost_noise() -> None:
-    """A failure after the consumer has left is neither raised nor logged."""
-    async with bounded([partial(failing, ValueError())], 1):
-        await asyncio.sleep(1)
 
 
 @pytest.mark.parametrize("way", ["break", "raise"])
@@ -218,30 +174,6 @@ def test_cancellation_at_any_moment_leaves_nothing(count: int, limit: int, momen
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(cancelled())
-
-
-async def test_being_cancelled_twice_still_waits_for_the_jobs() -> None:
-    """A consumer cancelled three times still waits for a job that is slow to end."""
-    ended = asyncio.Event()
-
-    async def slow_to_end() -> None:
-        try:
-            await asyncio.sleep(100)
-        finally:
-            await asyncio.sleep(10)
-            ended.set()
-
-    async def consume() -> None:
-        async with bounded([slow_to_end], 1) as results:
-            await anext(results)
-
-    task = asyncio.ensure_future(consume())
-    for _ in range(3):
-        await asyncio.sleep(1)
-        task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert ended.is_set()
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
@@ -324,17 +256,6 @@ async def test_an_item_that_comes_while_its_step_is_cancelled_is_kept(turns: int
         assert [*came, *[number async for number in items]] == [0, 1, 2]
 
 
-async def test_several_consumers_share_the_items() -> None:
-    """Of several consumers each item goes to exactly one."""
-
-    async def consume() -> list[int]:
-        return [item async for item in items]
-
-    async with resumable(Counting(7).numbers) as items:
-        shares = await asyncio.gather(consume(), consume(), consume())
-    assert sorted(item for share in shares for item in share) == list(range(7))
-
-
 @pytest.mark.parametrize("moment", [0.5, 1.5, 9])
 async def test_leaving_closes_the_generator(moment: float) -> None:
     """Leaving the block closes the generator, also when the consumer is cancelled while it leaves."""
@@ -409,13 +330,6 @@ async def test_a_result_is_shared_but_not_kept(calls: SingleFlight[str, int]) ->
     assert [await calls.share("a", call), await calls.share("a", call)] == [1, 2]
 
 
-async def test_different_keys_run_at_the_same_time(calls: SingleFlight[str, int]) -> None:
-    """Calls for different keys do not wait for one another."""
-    call = Call()
-    assert await asyncio.gather(calls.share("a", call), calls.share("b", call)) == [1, 2]
-    assert asyncio.get_running_loop().time() == pytest.approx(10)
-
-
 async def test_a_failure_reaches_all_as_itself_and_is_not_kept(calls: SingleFlight[str, int]) -> None:
     """All callers get the error itself, and the next one starts the function again."""
     error = KeyError("x")
@@ -462,15 +376,6 @@ async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: Single
     assert leader.cancelled()
     assert await follower == 1
     assert call.begun == 1
-
-
-async def test_a_cancelled_follower_changes_nothing(calls: SingleFlight[str, int]) -> None:
-    """Cancelling one caller changes nothing for the first one, nor for later ones."""
-    call = Call()
-    leader, follower = start(calls.share("a", call)), start(calls.share("a", call))
-    await asyncio.sleep(5)
-    follower.cancel()
-    assert await calls.share("a", call) == await leader == 1
 
 
 async def test_the_last_caller_to_leave_cancels_the_call(calls: SingleFlight[str, int]) -> None:
@@ -523,24 +428,6 @@ async def test_an_abandoned_call_that_fails_while_it_ends_is_not_reported(
     abandoned.cancel()
     await asyncio.wait([abandoned])
     assert abandoned.cancelled()
-
-
-async def test_a_caller_cancelled_twice_still_waits_for_the_end(calls: SingleFlight[str, int]) -> None:
-    """A caller cancelled three times still waits for a call that is slow to end."""
-
-    async def slow_to_end() -> int:
-        try:
-            await asyncio.sleep(100)
-        finally:
-            await asyncio.sleep(10)
-        return 0
-
-    abandoned = start(calls.share("a", slow_to_end))
-    for _ in range(3):
-        await asyncio.sleep(1)
-        abandoned.cancel()
-    await asyncio.wait([abandoned])
-    assert not others()
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=6))
@@ -606,32 +493,6 @@ def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[
         _step(use(client))
     with suppress(StopIteration):
         _step(client.aclose())
-    gc.collect()
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("method", ["acquire", "give_back", "inspect"])
-@pytest.mark.parametrize("kind", ["token", "file", "redis"])
-def test_without_an_asyncio_loop_a_bucket_says_that_it_needs_one(
-    kind: str, method: str, tmp_path: Path
-) -> None:
-    bucket: Any = TokenBucket()
-    if kind == "file":
-        bucket = FileBucket(tmp_path / "bucket")
-    elif kind == "redis":
-        pytest.importorskip("redis")
-        bucket = RedisBucket("redis://localhost", account="desk")
-    elif method == "inspect":
-        pytest.skip("it waits for nothing")
-    with pytest.raises(RuntimeError, match="asyncfin runs on asyncio only"):
-        _step(getattr(bucket, method)())
-    gc.collect()
-
-
-@pytest.mark.filterwarnings("error")
-def test_without_an_asyncio_loop_the_sandbox_says_that_it_needs_one() -> None:
-    with pytest.raises(RuntimeError, match="asyncfin runs on asyncio only"):
-        _step(Sandbox.demo().start())
     gc.collect()
 
 
@@ -711,20 +572,3 @@ def test_a_call_in_a_thread_has_ended_when_its_caller_has() -> None:
 
     assert asyncio.run(main()).cancelled()
     assert ended == [True]
-
-
-async def test_no_call_in_a_thread_waits_for_another() -> None:
-    """However many block: the renewal of a lock must not wait for what a slow store does."""
-    all_are_in = threading.Barrier(50)
-    await asyncio.gather(*(in_thread(partial(all_are_in.wait, 10)) for _ in range(50)))
-
-
-async def test_a_call_in_a_thread_has_the_context_of_its_caller() -> None:
-    variable = ContextVar("variable", default=0)
-    variable.set(7)
-    assert await in_thread(variable.get) == 7
-
-
-async def test_the_error_of_a_call_in_a_thread_reaches_its_caller() -> None:
-    with pytest.raises(ValueError, match="invalid literal"):
-        await in_thread(partial(int, "x"))

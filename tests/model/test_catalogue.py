@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -156,12 +156,6 @@ def test_picked_series_are_found_again(found: list[CatalogueSeries], data: st.Da
     assert set(catalogue(*found).select(Select.of(picked))) == set(picked)
 
 
-def test_a_picked_series_survives_a_new_id() -> None:
-    """A new publication may name it differently; its metric, group and path stay."""
-    renamed = replace(CASH, series_id="new")
-    assert catalogue(REVENUE, renamed).select(Select.of(CASH)) == (renamed,)
-
-
 def test_a_picked_one_of_several_is_not_guessed() -> None:
     """Where new ids do not show which of several series was picked, the error names them."""
     twins = [replace(CASH, series_id="x1"), replace(CASH, series_id="x2")]
@@ -244,17 +238,6 @@ def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, mes
     assert judge(EXAMPLE, select).series == ()
 
 
-def test_conditions_that_only_together_leave_nothing_are_all_named() -> None:
-    """No two of them exclude each other."""
-    three = catalogue(
-        series(1, "Cash", "annual", TOTAL, basis="segment"),
-        series(2, "Cash", "income", CLOUD, basis="segment"),
-        series(3, "Cash", "annual", CLOUD),
-    )
-    with pytest.raises(SelectionError, match="leave nothing: no series of Example"):
-        three.select(Select(scope_combinations=CLOUD, basis="segment", cadence="annual"))
-
-
 @pytest.mark.parametrize(
     ("periods", "resolved"),
     [
@@ -278,17 +261,6 @@ def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSel
         EXAMPLE.resolve(periods)
 
 
-def test_a_name_that_a_label_contains_is_suggested_by_its_metric() -> None:
-    """A word in a label comes before a similar spelling: "Sales" does not suggest "Shares"."""
-    sold = catalogue(
-        series(1, "Revenue", "income", TOTAL, label="Net sales"), series(2, "Shares", "income", TOTAL)
-    )
-    with pytest.raises(SelectionError, match=r"'Sales' \(close: Revenue\)$"):
-        sold.select(Select("Sales"))
-    with pytest.raises(SelectionError, match=r"'Sharse' \(close: Shares\)$"):
-        sold.select(Select("Sharse"))
-
-
 def test_the_same_word_with_a_prefix_or_in_the_plural_is_suggested_first() -> None:
     """Before longer names of which the word is a part, and before labels that hold it."""
     sold = catalogue(
@@ -305,18 +277,6 @@ def test_several_ids_in_one_text_are_recognized() -> None:
     """A comma is a letter of an id, so nothing is split."""
     with pytest.raises(SelectionError, match=r"'Cash,Revenue' \(these are 2: give each by itself\)"):
         EXAMPLE.select(Select("Cash,Revenue"))
-
-
-@pytest.mark.parametrize(("count", "more"), [(20, ""), (21, " and 1 more"), (60_000, " and 59,980 more")])
-def test_twenty_unknown_ids_are_named_and_three_of_them_explained(count: int, more: str) -> None:
-    """A form with 60,000 unknown ids does not make a page of a megabyte."""
-    unknown = [f"Revenue{number}" for number in range(count)]
-    with pytest.raises(SelectionError) as caught:
-        EXAMPLE.select(Select(["Cash", *unknown]))
-    assert [each for each in unknown if repr(each) in str(caught.value)] == unknown[:20]
-    assert str(caught.value).count("close: Revenue") == 3
-    assert str(caught.value).endswith(f"'Revenue19'{more}")
-    assert caught.value.missing == {"metric_ids": tuple(unknown)}
 
 
 def test_a_row_without_an_id_means_the_only_series_of_its_triple() -> None:
@@ -395,46 +355,6 @@ def test_what_is_no_select_is_refused_by_name(wrong: Any, said: str) -> None:
         EXAMPLE.select(wrong)
 
 
-@given(st.sets(st.sampled_from(["Cash", "Revenue", "Tax", "Fees"]), min_size=1))
-def test_what_is_missing_is_listed_by_field(metric_ids: set[str]) -> None:
-    """Exactly the ids that the catalogue does not have."""
-    missing = EXAMPLE.missing(Select(sorted(metric_ids)))
-    assert set(missing.get("metric_ids", ())) == metric_ids - {"Cash", "Revenue", "GrossMargin"}
-    assert set(missing) <= {"metric_ids"}
-
-
-def test_unknown_words_are_missing_like_ids() -> None:
-    """A basis or cadence is unknown only if no series, or no group, has it."""
-    select = Select(basis=["segment", "product"], cadence="yearly", period_meaning=["flow", "ratio"])
-    assert EXAMPLE.missing(select) == {
-        "basis": ("product",),
-        "cadence": ("yearly",),
-        "period_meaning": ("ratio",),
-    }
-
-
-def test_many_known_words_are_not_all_listed() -> None:
-    """A list is of help as long as it is short."""
-    many = catalogue(*(series(number, "m", "g", TOTAL, basis=f"basis{number}") for number in range(30)))
-    with pytest.raises(SelectionError, match=r"has no basis 'x'$"):
-        many.select(Select(basis="x"))
-
-
-def test_missing_paths_are_listed_in_their_text_form() -> None:
-    """The same ends in another order are another path (spec 4.3)."""
-    assert EXAMPLE.missing(Select(scope_combinations=[EMEA_CLOUD])) == {
-        "scope_combinations": ("region=emea|segment=cloud",)
-    }
-
-
-def test_missing_picked_series_are_listed_by_id_and_those_of_one_id_by_triple() -> None:
-    """One series_id can mean different series in different catalogues."""
-    one, other = series(1, "Tax", "income", TOTAL), series(1, "Fees", "income", CLOUD)
-    assert EXAMPLE.missing(Select.of([one, REVENUE_CLOUD])) == {"series": ("s1",)}
-    assert EXAMPLE.missing(Select.of([REVENUE, other])) == {"series": ("s1 (Fees, income, segment=cloud)",)}
-    assert len(EXAMPLE.missing(Select.of([one, other]))["series"]) == 2
-
-
 def test_a_catalogue_can_be_explored() -> None:
     """A catalogue can be explored by iterating, by series id, by metric, path and group."""
     assert list(EXAMPLE) == list(EXAMPLE.series) == [REVENUE, REVENUE_CLOUD, REVENUE_BOTH, CASH, MARGIN]
@@ -464,24 +384,6 @@ def test_a_key_that_is_not_a_series_id_is_refused_with_what_is() -> None:
 LONG = "x" * 100_000
 
 
-@pytest.mark.parametrize(
-    "select",
-    [
-        lambda: Select(LONG),
-        lambda: Select(series_ids=LONG),
-        lambda: Select(scope_combinations=[[("segment", LONG)]]),
-        lambda: Select(scope_combinations=f"segment={LONG}|{LONG}"),
-        lambda: Select(scope_combinations=f"segment=%zz{LONG}"),
-    ],
-)
-def test_a_long_name_is_cut_in_what_visitors_are_told(select: Callable[[], Select]) -> None:
-    """One name of a form can be as long as thousands of them."""
-    with pytest.raises(SelectionError) as caught:
-        EXAMPLE.select(select())
-    assert "xxx" in str(caught.value)
-    assert len(str(caught.value)) < 1_000
-
-
 def test_scopes_are_named_along_a_path() -> None:
     """A scope that the catalogue does not list keeps its id."""
     assert EXAMPLE.scope_names((*CLOUD_EMEA, ScopeRef("region", "apac"))) == ("Cloud", "Emea", "apac")
@@ -502,19 +404,6 @@ def test_a_catalogue_shows_what_it_contains() -> None:
     assert "1 series: 1 metric, 1 scope path, 1 reporting group\n1 period: FY2023\n" in str(one)
 
 
-def test_a_moment_is_shown_with_its_zone() -> None:
-    """A service that stamps in another zone is not shown as UTC."""
-    assert "06:30 UTC+02:00" in str(catalogue(at=AT.replace(tzinfo=timezone(timedelta(hours=2)))))
-
-
-def test_an_empty_catalogue_shows_itself_too() -> None:
-    """A publication without series or periods is not an error."""
-    empty = evolve(catalogue(), periods=())
-    assert "0 series: 0 metrics, 0 scope paths, 0 reporting groups\nno periods" in str(empty)
-    assert empty.select(Select()) == ()
-    assert "<table>" in empty._repr_html_()
-
-
 def test_nothing_of_the_service_is_taken_for_html() -> None:
     """Names come from outside, so they are escaped in a notebook."""
     nasty = series(1, "m", "<b>&\"'", TOTAL)
@@ -523,20 +412,6 @@ def test_nothing_of_the_service_is_taken_for_html() -> None:
     assert "<b>" not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert html.count("<tr>") == 4
-
-
-def test_a_catalogue_can_be_a_key() -> None:
-    """A catalogue is a frozen value, so it can be a key."""
-    assert catalogue(*EXAMPLE.series) == EXAMPLE
-    assert hash(EXAMPLE) == hash(catalogue(*EXAMPLE.series))
-
-
-def test_a_series_is_shown_in_a_line() -> None:
-    """Search results are lists of them."""
-    assert repr(REVENUE_BOTH) == (
-        "<CatalogueSeries s3: Label of Revenue (Revenue), segment=cloud|region=emea, income>"
-    )
-    assert "no scopes" in repr(replace(CASH, scopes=()))
 
 
 ROWS = [
@@ -591,14 +466,3 @@ def test_other_libraries_read_a_catalogue_as_its_table() -> None:
     assert pyarrow.table(listed) == EXAMPLE.to_arrow()
     with pytest.raises(TypeError, match=r"write catalogue\.to_pandas\(\)"):
         pandas.DataFrame(EXAMPLE)
-
-
-def test_a_notebook_shows_metrics_and_groups() -> None:
-    """Each metric with its label, and how many paths and series it has; a long list is cut and says so."""
-    html = EXAMPLE._repr_html_()
-    for text in ("Revenue", "Label of Revenue", "GrossMargin", "GROSS margin", "income", "quarterly"):
-        assert f">{text}<" in html
-    many = catalogue(*(series(number, f"m{number}", "g", TOTAL) for number in range(201)))
-    assert ">m199<" in many._repr_html_()
-    assert ">m200<" not in many._repr_html_()
-    assert "1 more metric: catalogue.search(text), catalogue.to_pandas()" in many._repr_html_()

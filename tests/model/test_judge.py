@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-from attrs import evolve
 from hypothesis import given, strategies as st
 from msgspec.structs import replace
 
@@ -25,13 +24,6 @@ def test_a_judgement_has_the_series_of_what_is_known() -> None:
     assert judged.missing == {"metric_ids": ("Gold",)}
     assert not has_nothing(judged.select, judged.missing)
     assert str(judged.error()).startswith("metric_ids: Example")
-
-
-def test_of_a_field_without_a_known_name_nothing_is_known() -> None:
-    """No series is left."""
-    judged = judge(EXAMPLE, Select("Gold", cadence=["annual", "daily"]))
-    assert judged.series == ()
-    assert judged.missing == {"metric_ids": ("Gold",), "cadence": ("daily",)}
 
 
 def test_of_scope_groups_all_must_be_known() -> None:
@@ -136,21 +128,3 @@ def test_a_question_for_what_is_known_refuses_a_row_that_means_several_series() 
     question = Question(twins, Select.of(CASH), FiscalRange(), allow_missing=True)
     with pytest.raises(SelectionError, match=r"pick again with Select\.of$"):
         question.wanted(twins)
-
-
-def test_a_reporting_group_without_series_is_known() -> None:
-    """No series has it, which is not what the error of an unknown id says."""
-    empty = evolve(EXAMPLE.groups[0], reporting_group_id="empty", series=())
-    judged = judge(evolve(EXAMPLE, groups=(*EXAMPLE.groups, empty)), Select(reporting_group_ids="empty"))
-    assert str(judged.error()).startswith("reporting_group_ids='empty': no series of Example")
-
-
-def test_an_error_shows_the_start_of_a_long_name_of_the_service() -> None:
-    """A name or a word of a megabyte does not make a message of several."""
-    long = "x" * 1_000_000
-    listed = catalogue(series(1, "Revenue", "income", TOTAL, basis=long, label=long), name=long)
-    for select in (Select("Gold"), Select(basis="y"), Select("Revenue", label="y"), Select(series_ids="S1")):
-        assert len(str(judge(listed, select).error())) < 1_000
-    with pytest.raises(SelectionError) as caught:
-        listed.resolve(FiscalRange(2090))
-    assert len(str(caught.value)) < 1_000

@@ -21,17 +21,6 @@ def test_the_text_form_of_a_path_parses_back(path: ScopePath) -> None:
     assert parse_path(format_path(path)) == path
 
 
-@given(paths, paths)
-def test_two_paths_never_share_a_text_form(one: ScopePath, other: ScopePath) -> None:
-    """The text form is one-to-one, so it can be a key."""
-    assert (format_path(one) == format_path(other)) == (one == other)
-
-
-def test_the_text_form_of_pairs_is_that_of_their_references() -> None:
-    """Pairs of str are taken wherever a path is."""
-    assert format_path([("segment", "a=b"), ScopeRef("region", "x")]) == "segment=a%3Db|region=x"
-
-
 def test_only_what_divides_a_path_is_escaped() -> None:
     """Per cent, equals and bar are; all else stays readable."""
     assert format_path((ScopeRef("a=b", "50%|R&D/x"),)) == "a%3Db=50%25%7CR&D/x"
@@ -98,17 +87,3 @@ def test_what_is_no_path_is_refused_by_value(form: object) -> None:
 def test_one_path_or_several_are_distinguished(form: object, expected: tuple[ScopePath, ...]) -> None:
     """A single path means a collection of one."""
     assert as_paths(form) == expected
-
-
-@pytest.mark.parametrize("form", [5, None, [5], [[5]], [SEGMENT, [SEGMENT]], {"a": "b"}])
-def test_what_contains_no_paths_is_refused(form: object) -> None:
-    """A mixture of references and paths is refused too: its meaning is not certain."""
-    with pytest.raises(SelectionError, match="scope"):
-        as_paths(form)
-
-
-@pytest.mark.parametrize("text", [None, 5, b"segment=cloud"])
-def test_what_is_no_text_is_not_parsed_as_a_path(text: object) -> None:
-    """None is not the empty path, and nothing else ends in an AttributeError."""
-    with pytest.raises(SelectionError, match="scope path must be a text"):
-        parse_path(text)  # type: ignore[arg-type]

@@ -3,14 +3,13 @@
 import itertools
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attrs import evolve
 from hypothesis import given, strategies as st
 
 from asyncfin import Client, Select
-from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import Catalogue, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef
@@ -177,65 +176,6 @@ def test_a_synonym_means_a_whole_label(text: str, label: str) -> None:
     assert not ranks & {Rank.EXACT, Rank.MEANING}
 
 
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [
-        ("net sales", "Revenue"),
-        ("revenue", "Net sales"),
-        ("earnings", "Net profit"),
-        ("operating earnings", "Operating income"),
-        ("profit before tax", "Income before tax"),
-        ("cogs", "Cost of sales"),
-        ("cash flow from operations", "Net cash provided by operating activities"),
-        ("operating cash flow", "Net Cash Provided by (Used in) Operating Activities"),
-        ("share repurchases", "Buybacks"),
-        ("shareholders equity", "Stockholders' Equity Attributable to Parent"),
-        ("sales", "Revenue from Contract with Customer, Excluding Assessed Tax"),
-        ("cost of revenue", "Cost of Goods and Services Sold"),
-        ("operating income", "Income (Loss) from Operations"),
-        (
-            "pretax income",
-            "Income (Loss) from Continuing Operations before Income Taxes, Noncontrolling Interest",
-        ),
-        ("income tax", "Income Tax Expense (Benefit)"),
-        ("tax provision", "Income Tax Expense (Benefit)"),
-        ("effective tax rate", "Effective Income Tax Rate Reconciliation, Percent"),
-        ("basic EPS", "Earnings (Loss) Per Share, Basic"),
-        ("diluted EPS", "Diluted Earnings (Loss) Per Share"),
-        ("interest expense", "Interest and Debt Expense"),
-        ("R&D", "Research and Development Expense"),
-        ("SG&A", "Selling, General and Administrative Expense"),
-        ("D&A", "Depreciation, Depletion and Amortization"),
-        ("stock-based compensation", "Share-based compensation"),
-        ("cash from operations", "Net Cash Provided by (Used in) Operating Activities"),
-        ("investing cash flow", "Net Cash Provided by (Used in) Investing Activities"),
-        ("financing cash flow", "Cash Flows from (Used in) Financing Activities"),
-        ("capital spending", "Payments to Acquire Property, Plant, and Equipment"),
-        ("dividends paid", "Payments of Ordinary Dividends, Common Stock"),
-        ("dividends per share", "Common Stock, Dividends, Per Share, Declared"),
-        ("buybacks", "Payments for Repurchase of Common Stock"),
-        ("cash and equivalents", "Cash and Cash Equivalents, at Carrying Value"),
-        ("inventory", "Inventory, Net"),
-        ("accounts receivable", "Receivables, Net, Current"),
-        ("payables", "Accounts Payable, Current"),
-        ("PP&E", "Property, Plant and Equipment, Net"),
-        ("intangible assets", "Intangible Assets, Net (Excluding Goodwill)"),
-        ("total debt", "Debt, Long-term and Short-term, Combined Amount"),
-        ("book value", "Stockholders' Equity Attributable to Parent"),
-        ("shares outstanding", "Common Stock, Shares, Outstanding"),
-    ],
-)
-def test_synonyms_are_of_one_rank(text: str, label: str) -> None:
-    """Whichever of them the label has."""
-    assert found(company("Cash", label), text)[0] == (Rank.MEANING, label)
-
-
-def test_a_word_that_only_labels_may_have_counts_in_a_text() -> None:
-    """A net loss is net income; the loss of sales is not revenue."""
-    assert not company("Net Income (Loss)").search("earnings").close
-    assert company("Revenue").search("sales loss").close
-
-
 def test_each_strict_synonym_finds_all_others_of_its_line() -> None:
     """Also where a phrase has a word twice: "income before provision for income taxes" is pretax income."""
     for line in MEANINGS.strip().replace("\n =", " =").splitlines():
@@ -308,13 +248,6 @@ def test_series_of_one_rank_have_an_order(text: str, ids: list[str]) -> None:
     assert [each.series_id for each in PARTS.search(text)] == ids
 
 
-def test_words_of_the_context_restrict_and_are_not_compared() -> None:
-    """The rank of "annual revenue" is that of "revenue"; a word that a label has is compared."""
-    assert {rank for rank, _ in found(PARTS, "annual revenue")} == {Rank.EXACT}
-    assert found(PARTS, "cloud contracts") == [(Rank.EXACT, "Cloud contracts")]
-    assert found(PARTS, "cloud revenue")[0] == (Rank.EXACT, "Revenue")
-
-
 def test_a_word_that_means_a_metric_does_not_mean_a_scope_of_that_name() -> None:
     """A line "Sales" in a table about derivatives is not what "sales" means first."""
     scope = ScopeGroup(scope_group_id="segment", name="Lines", scopes=(Scope("cloud", "Sales"),))
@@ -350,13 +283,6 @@ def test_words_that_no_series_has_all_of_come_close(text: str, first: str) -> No
     assert result[0].series_id == first
 
 
-def test_what_is_not_even_close_is_not_found() -> None:
-    """Nothing is returned; `close` still says that no series has the words."""
-    assert PARTS.search("xyzzy") == ()
-    assert PARTS.search("xyzzy").close
-    assert "no series" in str(PARTS.search("xyzzy"))
-
-
 def test_matches_of_catalogues_are_grouped() -> None:
     """A metric and path is found once, with its series in each catalogue; ranks are compared over all."""
     first = company("Gross profit", "Revenue")
@@ -383,19 +309,6 @@ def test_ended_series_rank_behind() -> None:
     assert [series.series_id for series in result] == ["s2", "s1", "s0", "s4"]
     assert [str(match.ended) for match in result.matches] == ["None", "FY2023", "FY2021", "None"]
     assert "Sales (no value since FY2021)" in str(result)
-
-
-def test_last_periods_may_be_partly_known() -> None:
-    """A series without one is not taken for ended."""
-    listed = company("Sales", "Revenue")
-    result = listed.search("revenue", last_periods={"s1": Period(2024, 12, 12)})
-    assert [match.ended for match in result.matches] == [None, None]
-
-
-def test_a_long_text_is_not_compared_for_long() -> None:
-    """Only its first words count."""
-    text = " ".join(f"word{at}x{at}" for at in range(100_000))
-    assert COMPANY.search(text) == ()
 
 
 WORDS = {
@@ -527,12 +440,6 @@ def test_a_result_is_a_table_a_select_and_a_pickle() -> None:
     assert (again, again.close) == (PARTS.search("revenue moonbase"), True)
 
 
-def test_only_a_text_can_be_searched_for() -> None:
-    """A list of words is refused by name."""
-    with pytest.raises(ArgumentError, match=r"^text must be a str, not \['income'\]$"):
-        PARTS.search(["income"])  # type: ignore[arg-type]
-
-
 def plain(each: CatalogueSeries, listed: Catalogue) -> set[str]:
     """Return the words of label, metric and scopes, as an oracle finds them."""
     texts = [each.label, each.metric_id.split(":")[-1], *listed.scope_names(each.scopes)]
@@ -558,14 +465,3 @@ def test_what_is_found_by_words_has_all_of_them(words: list[str]) -> None:
         assert not result.close
         assert have <= set(ranks)
         assert all(rank != Rank.WORDS for series_id, rank in ranks.items() if series_id not in have)
-
-
-def test_the_words_of_a_catalogue_are_kept_with_it() -> None:
-    """Built at the first search; a pickle has none."""
-    listed = parts()
-    assert "_search_index" not in vars(listed)
-    listed.search("revenue")
-    kept: Any = listed._search_index
-    listed.search("cash")
-    assert listed._search_index is kept
-    assert "_search_index" not in vars(pickle.loads(pickle.dumps(listed)))

@@ -61,25 +61,12 @@ def test_what_contains_no_ids_is_refused_by_name(field: str, value: object) -> N
         Select(**{field: value})
 
 
-@pytest.mark.parametrize(("field", "value"), [("label", 5), ("where", "Revenue"), ("name", 5)])
-def test_other_fields_are_checked_too(field: str, value: object) -> None:
-    """The error names the field and shows the value."""
-    with pytest.raises(SelectionError, match=rf"^{field} must be .*, not {value!r}"):
-        Select(**{field: value})
-
-
 @pytest.mark.parametrize(
     "given", [PATH, [PATH], [("company", "total")], "company=total", ["company=total", PATH], {PATH}]
 )
 def test_a_path_is_taken_alone_or_among_others_in_any_form(given: object) -> None:
     """A single path is taken, and one path in two forms counts once."""
     assert Select(scope_combinations=given).scope_combinations == (PATH,)
-
-
-def test_equal_questions_are_equal_and_can_be_keys() -> None:
-    """However they were written."""
-    assert Select(metric_ids="a") == Select(metric_ids=["a", "a"])
-    assert len({Select("a"), Select(["a"]), Select("b")}) == 2
 
 
 def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
@@ -90,12 +77,6 @@ def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
         ("Revenue", "income", PATH, "s2"),
     ]
     assert Select.of(series("s1")) == Select.of([series("s1")])
-
-
-def test_picking_none_is_refused() -> None:
-    """An empty pick would read as everything elsewhere."""
-    with pytest.raises(SelectionError, match=r"^series must not be empty; leave it out to take every one"):
-        Select.of([])
 
 
 @pytest.mark.parametrize("value", [["s1"], [None], 5])
@@ -162,18 +143,6 @@ def test_what_is_no_written_select_is_refused(text: str, message: str) -> None:
     """The error says what is wrong, as the constructor does."""
     with pytest.raises(SelectionError, match=message):
         Select.from_json(text)
-
-
-def test_metrics_given_one_by_one_are_refused_with_the_collection_to_write() -> None:
-    """The second argument is scope paths; two metrics were meant as a list."""
-    with pytest.raises(SelectionError, match=r"not 'NetIncome'; several metrics are one collection"):
-        Select("Revenue", "NetIncome")
-
-
-def test_only_given_fields_are_shown() -> None:
-    """The repr is short and reads as what was asked."""
-    assert repr(Select()) == "Select()"
-    assert repr(Select("Revenue", label="net")) == "Select(metric_ids=('Revenue',), label='net')"
 
 
 def test_a_select_survives_pickling() -> None:

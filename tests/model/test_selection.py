@@ -13,7 +13,6 @@ from asyncfin import (
     HalfYearly,
     Period,
     Quarterly,
-    Select,
     SelectionError,
     Trailing,
 )
@@ -73,12 +72,6 @@ def test_words_labels_and_classes_are_refused_with_the_selection_that_is_meant(
         assert not any(each.__name__ in error.problem for each in (Annual, Quarterly, FiscalRange, Exact))
 
 
-def test_a_year_of_13_months_is_named_in_place_of_the_year() -> None:
-    """It has the same fiscal end, and another label."""
-    with pytest.raises(SelectionError, match="; the same fiscal end has FY2022-12-13M"):
-        catalogue("FY2021", "FY2022-12-13M").resolve(Exact("FY2022"))
-
-
 def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
     """A window is proposed only where a window is written."""
     with pytest.raises(SelectionError) as caught:
@@ -129,10 +122,3 @@ def test_a_rule_that_selects_nothing_proposes_what_selects_something(
     assert not any(each in caught.value.problem for each in ("Annual", "Exact", "FiscalRange"))
     if instead is not None:
         assert repr(known.resolve(instead))
-
-
-def test_an_unknown_id_proposes_no_periods() -> None:
-    with pytest.raises(SelectionError) as caught:
-        catalogue("FY2024").select(Select("Nothing"))
-    assert caught.value.instead is None
-    assert str(caught.value) == caught.value.problem

@@ -186,7 +186,7 @@ def pytest_collection() -> Generator[None, object, object]:
 MORE = {
     "browsers and web frameworks": (
         *("web/test_browser.py", "web/test_fastapi_example.py", "web/test_foreign.py", "chromium"),
-        *("web/test_frameworks.py", "web/test_random_questions.py", "web/test_servers.py"),
+        *("web/test_frameworks.py", "web/test_servers.py"),
     ),
     "object stores": (
         *("cli/test_extract_store.py", "extraction/test_objects.py", "extraction/test_store_kills.py"),

@@ -77,19 +77,6 @@ PRIVATE: dict[str, set[str]] = {
         "asyncfin.wire.address",
         "asyncfin.wire.token",
     },
-    "web": {
-        "asyncfin.cache.checksum",
-        "asyncfin.client",
-        "asyncfin.model.catalogue",
-        "asyncfin.model.period",
-        "asyncfin.model.query",
-        "asyncfin.model.scope",
-        "asyncfin.model.select",
-        "asyncfin.model.selection",
-        "asyncfin.model.series",
-        "asyncfin.model.value",
-        "asyncfin.read.several",
-    },
 }
 
 

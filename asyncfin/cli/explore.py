@@ -9,7 +9,7 @@ from cyclopts.validators import Number
 
 from asyncfin.cli.entities import Names
 from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Several, entity_group, require, require_place
+from asyncfin.cli.options import Several, entity_group, require
 from asyncfin.cli.service import Service
 
 
@@ -24,7 +24,6 @@ async def explore(
     ] = 3600.0,
     host: Several = (),
     root_path: str = "",
-    history: str | None = None,
     names: Names = Names(),
     service: Service = Service(),
 ) -> None:
@@ -46,13 +45,9 @@ async def explore(
             machine's]
         root_path: The path under which a proxy passes on to this page, such as
             /explore.
-        history: The folder or URL of an extraction with a change feed: the page marks
-            what changed last.
     """
     for package in ("uvicorn", "starlette", "jinja2"):
         require(package, "web", "asyncfin explore")
-    if history is not None:
-        require_place(history, "the change feed", history)
     # It precedes the path of every link of the page.
     if root_path and not re.fullmatch("(/[^/]+)+", root_path):
         raise UsageError(
@@ -72,5 +67,4 @@ async def explore(
         max_age=max_age,
         root_path=root_path,
         hosts=hosts,
-        history=history,
     )

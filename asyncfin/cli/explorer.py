@@ -32,16 +32,13 @@ async def serve(
     max_age: float,
     root_path: str,
     hosts: Iterable[str],
-    history: str | None,
 ) -> None:
     """Serve the explorer until Ctrl-C: of the companies offered, or of a sandbox's
     without a service.
     """
     with listening(f"--port {port}", "127.0.0.1", port) as listener:
         async with served(service, offered, max_age) as (client, companies, example):
-            app = explorer(
-                client, companies, hosts=hosts, example=example, history=history
-            )
+            app = explorer(client, companies, hosts=hosts, example=example)
             server = uvicorn.Server(
                 uvicorn.Config(app, log_level="warning", root_path=root_path)
             )
@@ -97,7 +94,7 @@ async def worked_example(client: Client, sandbox: Sandbox) -> str:
     form = {"with": others, "series": [text], "rule": ["annual"], "last": ["5"]}
     question = Question.of(first, form)
     async with client.query_many(
-        sandbox.entities, select, question.resolved(catalogues)
+        sandbox.entities, select, question.resolve(catalogues)
     ) as answers:
         async for _ in answers:
             pass  # they are cached

@@ -1,160 +1,187 @@
-"""What the page shows of panels: charts, the table, and notes, within the limits of a
-page.
-"""
+"""The answer to a question: what was read, and what the page and a file show of it."""
 
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from asyncfin import Panel
-from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.period import Period
-from asyncfin.text import NOT_REQUESTED
-from asyncfin.web.history import Marks
+from asyncfin import Catalogue, Comparison, Panel
+from asyncfin.csv import csv_text
+from asyncfin.errors import AsyncfinError
+from asyncfin.text import GAP, NOT_REQUESTED
+from asyncfin.typing import Row, Unit
+from asyncfin.web.backend import http_error
 from asyncfin.web.question import Question
-from asyncfin.web.views import Body, Chart, Group, bodies_of, charts_of, groups_of
+from asyncfin.web.views import (
+    MAX_CHARTS,
+    MAX_COLUMNS,
+    MAX_ROWS,
+    group_entries,
+    list_entries,
+    make_bodies,
+    make_charts,
+)
 from asyncfin.words import counted, entity_names, listed
 
-# How much of a large answer a page shows; the rest is counted.
-MAX_ROWS = 200
-MAX_COLUMNS = 120
-MAX_LINES = 12
-MAX_CHARTS = 12
+_LONGEST_NAME = 60
 
 
 @frozen
-class Content:
-    """All that the page shows of panels.
+class Answer:
+    """What was read for a question.
 
     Attributes:
-        periods: the columns of the table, oldest first.
-        charts: those drawn.
-        bodies: the rows of the table, by heading.
-        marks: what changed with the last publications.
-        companies: the names of those shown.
+        catalogues: those of the companies that could be read.
+        comparisons: one for each value version.
+        errors: those of companies whose catalogue could not be read.
+        planned: how many requests were planned.
     """
 
-    periods: tuple[Period, ...]
-    charts: Sequence[Chart]
-    bodies: Sequence[Body]
-    notes: Sequence[str]
-    marks: Marks
-    companies: Sequence[str]
+    question: Question
+    catalogues: Sequence[Catalogue]
+    comparisons: Sequence[Comparison]
+    errors: Mapping[str, AsyncfinError] = field(factory=dict)
+    planned: int = 0
 
     @property
-    def durations(self) -> set[int]:
-        return {period.duration_months for period in self.periods}
-
-
-def groups(
-    question: Question, read: Sequence[Panel], catalogues: Sequence[Catalogue]
-) -> list[Group]:
-    """Return the charts of the panels that were read for a question, and of each the
-    rows.
-
-    Args:
-        catalogues: those over which the question's periods were resolved.
-    """
-    over = question.divisor(read[0].catalogue) if question.view == "ratio" else ()
-    shown = {
-        question.shown_of(panel, catalogues): panel for panel in read if len(panel)
-    }
-    return groups_of(
-        # For growth a company may have the periods of a year before, and none of these.
-        [panel for panel in shown if not _is_beside(panel, panel.periods)],
-        view=question.view,
-        order=question.ordered,
-        unit=question.divided_by,
-        over=over,
-        read=shown,
-    )
-
-
-def content(
-    question: Question,
-    read: Sequence[Panel],
-    catalogues: Sequence[Catalogue],
-    marks: Marks,
-) -> Content:
-    """Return what the page shows of panels, of several companies or value versions."""
-    every = groups(question, read, catalogues)
-    panels = list(dict.fromkeys(row.panel for group in every for row in group.rows))
-    periods = sorted({period for panel in panels for period in panel.periods_with_gaps})
-    shown = tuple(periods[-MAX_COLUMNS:])
-    charts = charts_of(every, most=MAX_LINES, is_log=question.is_log)
-    bodies = bodies_of(every, shown, order=question.ordered, most=MAX_ROWS)
-    names = entity_names(panel.catalogue for panel in read)
-    notes = [
-        f"{names[panel.dataset.entity_id]}: {note}"
-        for panel in panels
-        for note in panel.notes
-    ]
-    unrequested = {
-        names[panel.dataset.entity_id]: [
-            period.label for period in shown if not panel.covers(period)
+    def panels(self) -> list[Panel]:
+        """The panels in the order of the question, the versions of a company one after
+        the other.
+        """
+        return [
+            comparison[entity_id]
+            for entity_id in self.question.companies
+            for comparison in self.comparisons
+            if entity_id in comparison
         ]
-        for panel in panels
-    }
-    notes += [
-        f"{name}: {NOT_REQUESTED} was not requested, so there may be a value: "
-        f"{listed(labels, 6)}"
-        for name, labels in unrequested.items()
-        if labels
-    ]
-    notes += [
-        f"{names[panel.dataset.entity_id]} has none of these periods"
-        for panel in read
-        if _is_beside(panel, shown)
-    ]
-    notes += _without_divisor(every)
-    notes += [
-        f"{chart.title}: {counted(chart.hidden, 'more line is', 'more lines are')} not "
-        "drawn."
-        for chart in charts[:MAX_CHARTS]
-        if chart.hidden
-    ]
-    if more := charts[MAX_CHARTS:]:
-        titles = listed([chart.title for chart in more], 5)
-        notes.append(
-            f"{counted(len(more), 'more chart is', 'more charts are')} not drawn: "
-            f"{titles}."
+
+    @property
+    def spent(self) -> int:
+        return sum(panel.requests for panel in self.panels)
+
+    @property
+    def file_stem(self) -> str:
+        """The name of a file without its suffix: the first company, and how many
+        more.
+        """
+        names = dict.fromkeys(panel.dataset.name for panel in self.panels)
+        first, *others = map(make_plain, names)
+        return f"{first or 'company'}{f'-and-{len(others)}-more' if others else ''}"
+
+    def make_page(self) -> dict[str, Any]:
+        """Make what the page shows: columns, charts, table, notes and the Python."""
+        question, panels = self.question, self.panels
+        by_metric = question.is_by_metric
+        groups = group_entries(
+            list_entries(panels, question.divisor), by_metric=by_metric
         )
-    if len(periods) > len(shown):
-        earlier = counted(
-            len(periods) - len(shown), "earlier period is", "earlier periods are"
+        every_period = sorted(
+            {period for panel in panels for period in panel.periods_with_gaps}
         )
-        notes.append(f"{earlier} not shown.")
-    if (hidden := sum(len(group.rows) for group in every) - MAX_ROWS) > 0:
-        notes.append(
-            f"{counted(hidden, 'more series is', 'more series are')} not shown."
+        periods = every_period[-MAX_COLUMNS:]
+        charts = make_charts(
+            groups, is_log=question.scale == "log", by_metric=by_metric
         )
-    notes = list(dict.fromkeys(notes))
-    return Content(
-        shown, charts[:MAX_CHARTS], bodies, notes, marks, company_names(every)
-    )
+        notes = [*self._note_companies(), *_note_panels(panels, periods)]
+        for chart in charts[:MAX_CHARTS]:
+            if chart.hidden:
+                lines = counted(chart.hidden, "more line is", "more lines are")
+                notes.append(f"{chart.title}: {lines} not drawn.")
+        if hidden := charts[MAX_CHARTS:]:
+            titles = listed([chart.title for chart in hidden], 5)
+            words = counted(len(hidden), "more chart is", "more charts are")
+            notes.append(f"{words} not drawn: {titles}.")
+        if count := len(every_period) - len(periods):
+            words = counted(count, "earlier period is", "earlier periods are")
+            notes.append(f"{words} not shown.")
+        if (count := sum(map(len, groups)) - MAX_ROWS) > 0:
+            words = counted(count, "more series is", "more series are")
+            notes.append(f"{words} not shown.")
+        return {
+            "periods": periods,
+            "has_durations": len({period.duration_months for period in periods}) > 1,
+            "charts": charts[:MAX_CHARTS],
+            "bodies": make_bodies(groups, periods, by_metric=by_metric),
+            "notes": list(dict.fromkeys(notes)),
+            "publications": {
+                panel.dataset.entity_id: panel.dataset.dataset_id for panel in panels
+            },
+            "file_stem": self.file_stem,
+            "make_plain": make_plain,
+            "spent": self.spent,
+            "planned": self.planned,
+            "python": question.python(panels[0].catalogue),
+        }
+
+    def make_csv(self) -> str:
+        """Make CSV of all values in the unit of the page."""
+        return write_csv(self.panels, self.question.divisor)
+
+    def _note_companies(self) -> Iterator[str]:
+        """Note the companies that do not have all of the question."""
+        names = entity_names(self.catalogues)
+        for entity_id in self.question.companies:
+            errors = [
+                self.errors.get(entity_id),
+                *(comparison.failed.get(entity_id) for comparison in self.comparisons),
+            ]
+            for error in filter(None, errors):
+                yield f"{names.get(entity_id, entity_id)}: {http_error(error).text}."
+            if entity_id not in names and entity_id not in self.errors:
+                yield f"{entity_id} could not be read when these values were requested."
+        labels: dict[str, str] = {}
+        for catalogue in self.catalogues:
+            for text, series in self.question.find_series(catalogue).items():
+                words = [*catalogue.scope_names(series.scopes)]
+                words.append(catalogue.by_group[series.reporting_group_id].name)
+                labels.setdefault(text, f"{series.label} ({', '.join(words)})")
+        for catalogue in self.catalogues:
+            series_by_text = self.question.find_series(catalogue)
+            absent = [
+                labels.get(text, text)
+                for text in self.question.series
+                if text not in series_by_text
+            ]
+            if absent:
+                yield f"{names[catalogue.entity_id]} does not have {listed(absent)}."
 
 
-def company_names(every: Iterable[Group]) -> list[str]:
-    """Return the names of the companies that groups show, one for each company."""
-    datasets = {
-        row.panel.dataset.entity_id: row.panel.dataset
-        for group in every
-        for row in group.rows
-    }
-    return [dataset.name for dataset in datasets.values()]
+def write_csv(panels: Sequence[Panel], unit: Unit | None) -> str:
+    """Write CSV (RFC 4180): a line for each series and each period, oldest first."""
+    return csv_text(_list_lines(panels, unit))
 
 
-def _is_beside(panel: Panel, periods: Collection[Period]) -> bool:
-    """Return whether there are periods, and the panel's company has none of them."""
-    return bool(periods) and not set(periods).intersection(panel.catalogue.periods)
+def _list_lines(panels: Sequence[Panel], unit: Unit | None) -> Iterator[list[Any]]:
+    yield [*Row.columns, "period_label", "number", "unit", "shown", "text"]
+    periods = sorted({period for panel in panels for period in panel.periods_with_gaps})
+    for panel in panels:
+        for row in panel.rows(unit=unit):
+            fields = list(row.fields.values())
+            for period in periods:
+                value, text = row.values.get(period), row.cell(period)
+                number = shown = None
+                if value is not None:
+                    number, shown = value.number, row.scale.number(value)
+                elif text == GAP:
+                    text = ""
+                unit_text = row.unit or ""
+                yield [*fields, period.label, number, unit_text, shown, text]
 
 
-def _without_divisor(every: Sequence[Group]) -> list[str]:
-    """Return a line for each company that does not have what the ratio divides by."""
-    names = dict.fromkeys(
-        row.company
-        for group in every
-        for row in group.rows
-        if row in group.over and group.over[row] is None
-    )
-    return [f"{name} does not have what the ratio divides by." for name in names]
+def _note_panels(panels: Sequence[Panel], periods: Sequence[Any]) -> Iterator[str]:
+    names = entity_names(panel.catalogue for panel in panels)
+    for panel in panels:
+        name = names[panel.dataset.entity_id]
+        yield from (f"{name}: {note}" for note in panel.notes)
+        if panel.anchor is not None:
+            yield f"The window of {name} ends with {panel.anchor}."
+        if periods and set(periods).isdisjoint(panel.catalogue.periods):
+            yield f"{name} has none of these periods."
+        elif labels := [str(period) for period in periods if not panel.covers(period)]:
+            yield f"{name}: {NOT_REQUESTED} was not requested: {listed(labels, 6)}."
+
+
+def make_plain(text: str) -> str:
+    """A text with characters that headers and file systems agree on."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-")[:_LONGEST_NAME]

@@ -56,77 +56,63 @@ class AsgiRequest(Protocol):
 
 
 def http_error(error: BaseException) -> HttpError:
-    """Return the status, text and headers of the response for an error, and log the
-    error unless it is a 400.
+    """Make the status, text and headers of the response for an error, and log the error
+    unless it is a 400.
 
-    Only the text of a 400 is the error's: it names what the visitor has asked for.
+    Only the text of a 400 is the error's: it names what the visitor has requested.
 
-    ========================================================================= ====================
-    error                                                                     status
-    ========================================================================= ====================
-    `SelectionError`                                                          400
-    `NotFoundError`                                                           404
-    `ArgumentError`                                                           500
-    `RateLimitedError`, `AllowanceExhaustedError`, `BucketUnavailableError`   503, Retry-After
-    one that concerns the service, with 0 `attempts`: it fails as a whole     503, Retry-After
-    `TimeoutError`, `RequestTimeoutError`                                     504
-    every other `AsyncfinError`, 401 and 403 of the service included          502
-    ========================================================================= ====================
+    - `SelectionError`: 400
+    - `NotFoundError`: 404
+    - `ArgumentError`: 500
+    - `RateLimitedError`, `AllowanceExhaustedError`, `BucketUnavailableError`: 503, with
+      Retry-After
+    - an error that concerns the service, with 0 `attempts`: 503, with Retry-After
+    - `TimeoutError`, `RequestTimeoutError`: 504
+    - every other `AsyncfinError`, 401 and 403 of the service included: 502
 
     Raises:
         BaseException: `error` itself, if it is something else.
     """
+    seconds = 0
     match error:
         case errors.ArgumentError():  # a SelectionError too, but the backend's mistake
-            found = HttpError(500, "the backend is configured incorrectly", {})
+            status, text = 500, "the backend is configured incorrectly"
         case errors.SelectionError():
             return HttpError(400, error.problem, {})
         case errors.NotFoundError():
-            found = HttpError(
-                404, "no published dataset is available for this entity", {}
-            )
+            status, text = 404, "no published dataset is available for this entity"
         case errors.AsyncfinError(attempts=0, concerns="service"):
-            text = (
-                "the data service is not available at the moment; come back in "
-                f"{_OUTAGE} seconds"
-            )
-            found = HttpError(503, text, {"Retry-After": str(_OUTAGE)})
+            status, seconds = 503, _OUTAGE
+            text = "the data service is not available at the moment"
         case errors.BucketUnavailableError():
-            text = (
-                "the figures can't be requested at the moment; come back in "
-                f"{_RETRY_AFTER} seconds"
-            )
-            found = HttpError(503, text, {"Retry-After": str(_RETRY_AFTER)})
+            status, seconds = 503, _RETRY_AFTER
+            text = "the figures can't be requested at the moment"
         case errors.RateLimitedError():
-            seconds = _retry_after(error)
-            text = f"too many requests at the moment; come back in {seconds} seconds"
-            found = HttpError(503, text, {"Retry-After": str(seconds)})
+            status, seconds = 503, _retry_after(error)
+            text = "too many requests at the moment"
         case TimeoutError() | errors.RequestTimeoutError():
-            found = HttpError(
-                504, "the data did not arrive in time; try again later", {}
-            )
+            status, text = 504, "the data did not arrive in time; try again later"
         case errors.AsyncfinError():
-            found = HttpError(
-                502, "the data service did not deliver the data; try again later", {}
-            )
+            status = 502
+            text = "the data service did not deliver the data; try again later"
         case _:
             raise error
-    _log.warning(
-        "HTTP %d for %s: %s",
-        found.status,
-        type(error).__name__,
-        errors.printable(str(error)),
-    )
-    return found
+    message = errors.printable(str(error))
+    _log.warning("HTTP %d for %s: %s", status, type(error).__name__, message)
+    if not seconds:
+        return HttpError(status, text, {})
+    text = f"{text}; come back in {seconds} seconds"
+    return HttpError(status, text, {"Retry-After": str(seconds)})
 
 
 def _retry_after(error: errors.RateLimitedError) -> int:
-    """Return the whole seconds after which a visitor may come back, at least 1."""
+    """The whole seconds after which a visitor may come back, at least 1."""
+    seconds = error.retry_after or _RETRY_AFTER
     if isinstance(error, errors.AllowanceExhaustedError):
-        # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it
-        # would be too early.
-        return max(1, ceil((error.resume_at - datetime.now(UTC)).total_seconds()))
-    return max(1, ceil(error.retry_after or _RETRY_AFTER))
+        seconds = (error.resume_at - datetime.now(UTC)).total_seconds()
+    # Retry-After takes whole seconds (RFC 9110, section 10.2.3); rounded down, it would
+    # be too early.
+    return max(1, ceil(seconds))
 
 
 async def check_offered(entity_id: str, offer: Offer) -> None:
@@ -156,8 +142,8 @@ async def check_offered(entity_id: str, offer: Offer) -> None:
 async def unless_gone(
     request: AsgiRequest | Awaitable[object], work: Awaitable[T], seconds: float
 ) -> T:
-    """Return the result of `work`. If its visitor leaves or time is up, cancel it and
-    wait for its end.
+    """Await `work`. If its visitor leaves or time is up, cancel it and wait for its
+    end.
 
     Starlette, FastAPI and Litestar do not cancel a handler whose visitor has left. Call
     this after the request's body has been read, since it listens to `request.receive`
@@ -182,60 +168,52 @@ async def unless_gone(
             "work must be awaitable, such as client.query(...), not "
             f"{type(work).__name__}"
         )
-    try:
-        visit = _end_of_visit(request)
-    except BaseException:
+    receive: Any = getattr(request, "receive", None)
+    visit: asyncio.Future[Any] | None = None
+    if inspect.isawaitable(request):
+        visit = asyncio.ensure_future(request)
+    elif not callable(receive):
         if inspect.iscoroutine(work):
             work.close()
-        raise
+        raise TypeError(
+            "unless_gone takes the request of Starlette, FastAPI or Litestar, or an "
+            "awaitable that ends when the visitor has left, not "
+            f"{type(request).__name__}; Quart, Django and aiohttp.web (with "
+            "handler_cancellation=True) cancel the handler by themselves: use "
+            "asyncio.timeout there"
+        )
     working = asyncio.ensure_future(work)
-    tasks: list[Any] = [working]
     reason = None
     try:
-        # A question that needs no request is done in one turn: then the visitor need
-        # not be listened to.
+        # A query that needs no request is done in one turn: then the visitor need not
+        # be listened to.
         await asyncio.sleep(0)
         if not working.done():
-            tasks.append(asyncio.ensure_future(visit))
+            if visit is None:
+                visit = asyncio.ensure_future(_await_disconnect(receive))
             # `asyncio.timeout` would end the work too, but not wait for its end if it
             # is cancelled.
             await asyncio.wait(
-                tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+                [working, visit],
+                timeout=seconds,
+                return_when=asyncio.FIRST_COMPLETED,
             )
         # Work that is done counts, whatever else has happened in the same turn of the
         # loop.
         if working.done():
             return working.result()
-        if tasks[-1].done():
-            tasks[-1].result()
+        if visit is not None and visit.done():
+            visit.result()
             raise ClientGoneError("the visitor has left")
         reason = TIME_IS_UP
         raise TimeoutError(f"no result within {seconds:g} s")
     finally:
-        if len(tasks) == 1 and inspect.iscoroutine(visit):
-            visit.close()
-        elif len(tasks) == 1:
-            tasks.append(
-                asyncio.ensure_future(visit)
-            )  # the caller's own, which is cancelled too
+        tasks: list[Any] = [working] if visit is None else [working, visit]
         await cancel_and_wait(tasks, reason)
 
 
-def _end_of_visit(request: AsgiRequest | Awaitable[object]) -> Awaitable[object]:
-    if callable(receive := getattr(request, "receive", None)):
-        return _disconnected(receive)
-    if inspect.isawaitable(request):
-        return request
-    raise TypeError(
-        "unless_gone takes the request of Starlette, FastAPI or Litestar, or an "
-        "awaitable that ends when the"
-        f" visitor has left, not {type(request).__name__}; Quart, Django and "
-        "aiohttp.web (with"
-        " handler_cancellation=True) cancel the handler by themselves: use "
-        "asyncio.timeout there"
-    )
-
-
-async def _disconnected(receive: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
+async def _await_disconnect(
+    receive: Callable[[], Awaitable[Mapping[str, Any]]],
+) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass  # what is left of a body
+        pass  # what remains of a body

@@ -91,7 +91,7 @@ RANGE = "start=None, end=None"
         (asyncfin.read_changes, "to, *, since=None"),
         (asyncfin.as_of, "to, when, *, columns=None"),
         (asyncfin.known_by, "original, restated, reported"),
-        (web.explorer, "client, entities, *, history=None"),
+        (web.explorer, "client, entities, *, hosts=('127.0.0.1', 'localhost')"),
         (web.http_error, "error"),
         (web.unless_gone, "request, work, seconds"),
         (web.reply, "panel, *, accept, if_none_match=None, max_age=None"),

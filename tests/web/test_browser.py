@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import pairwise
 from typing import Any
 from urllib.parse import quote
 
@@ -15,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from asyncfin import Annual, Client, MemoryCache, Quarterly, Select
-from asyncfin.events import RequestFinished
+from asyncfin.events import QuestionFinished
 from asyncfin.sandbox import Hang, Sandbox
 from asyncfin.web import explorer
 from tests.demo import demo_id
@@ -110,7 +109,7 @@ def selected(texts: list[str]) -> Select:
     return Select.from_json(json.dumps({"series": [text.split("/") for text in texts]}))
 
 
-async def test_four_series_are_found_chosen_and_shown_as_the_panel_has_them(explored: Any, tab: Any) -> None:
+async def test_four_series_are_shown(explored: Any, tab: Any) -> None:
     """Company, search, four series, the table, and the lines of the chart by their colours."""
     base_url, client, entities = explored
     texts = await choose(tab, base_url, entities[0], "annual company", 4)
@@ -135,7 +134,7 @@ async def test_four_series_are_found_chosen_and_shown_as_the_panel_has_them(expl
     assert await tab.locator("nav").count() == 1, "the page is nested in itself"
 
 
-async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None:
+async def test_page_works_by_keyboard(explored: Any, tab: Any) -> None:
     """Tab, blank and Enter reach every step, and the focus can be seen."""
     base_url, _, entities = explored
     await tab.goto(f"{base_url}/company/{entities[0]}")
@@ -167,9 +166,7 @@ async def test_the_page_works_by_keyboard_alone(explored: Any, tab: Any) -> None
     assert await tab.evaluate("document.activeElement.id") == "answer"
 
 
-async def test_a_long_read_keeps_the_focus_and_can_be_cancelled(
-    sandbox: Sandbox, explored: Any, tab: Any
-) -> None:
+async def test_long_read_can_be_cancelled(sandbox: Sandbox, explored: Any, tab: Any) -> None:
     """The button asks once, the page says that it reads, and cancelling ends the request to the service."""
     base_url, client, entities = explored
     await choose(tab, base_url, entities[0], "revenue annual", 1)
@@ -183,7 +180,7 @@ async def test_a_long_read_keeps_the_focus_and_can_be_cancelled(
     assert await tab.evaluate("document.activeElement.id") == "ask"
     await tab.wait_for_selector("#waited:has-text('s')")
     await tab.keyboard.press("Tab")
-    with client.observed(lambda event: isinstance(event, RequestFinished) and event.failure and ended.set()):
+    with client.observed(lambda event: isinstance(event, QuestionFinished) and event.failure and ended.set()):
         await tab.keyboard.press("Enter")
         await tab.wait_for_selector("#busy:has-text('Cancelled.')")
         async with asyncio.timeout(60):
@@ -196,7 +193,7 @@ async def test_a_long_read_keeps_the_focus_and_can_be_cancelled(
     assert await tab.inner_text("#busy") == ""
 
 
-async def test_a_lost_response_is_said_on_the_page(explored: Any, tab: Any) -> None:
+async def test_lost_response_is_shown(explored: Any, tab: Any) -> None:
     """The question can be asked again."""
     base_url, _, entities = explored
     await choose(tab, base_url, entities[0], "revenue annual", 1)
@@ -208,7 +205,7 @@ async def test_a_lost_response_is_said_on_the_page(explored: Any, tab: Any) -> N
     await tab.wait_for_selector(".scroll tbody td")
 
 
-async def test_scale_and_pictures_are_reached_by_keyboard(explored: Any, tab: Any) -> None:
+async def test_scale_and_pictures_by_keyboard(explored: Any, tab: Any) -> None:
     """The scale of the chart changes, and the picture is the chart with what is around it."""
     base_url, _, entities = explored
     await compared(tab, base_url, entities)
@@ -231,7 +228,7 @@ async def test_scale_and_pictures_are_reached_by_keyboard(explored: Any, tab: An
     assert int.from_bytes(picture[16:20]) == width
 
 
-async def test_a_small_screen_cuts_no_number(explored: Any, tab: Any) -> None:
+async def test_small_screen_cuts_no_number(explored: Any, tab: Any) -> None:
     """At 360 pixels nothing is wider than the page, the chart fits, and each number is beside its period."""
     base_url, _, entities = explored
     await tab.set_viewport_size({"width": 360, "height": 740})
@@ -284,15 +281,13 @@ async def cells(tab: Any) -> list[list[str]]:
     )
 
 
-async def test_companies_are_compared_in_the_same_periods_and_the_url_restores_it(
-    explored: Any, tab: Any
-) -> None:
+async def test_companies_are_compared(explored: Any, tab: Any) -> None:
     """Each value is that of the company; a reload shows the same without a request."""
     base_url, client, entities = explored
-    await compared(tab, base_url, entities, "&view=growth&scale=log")
-    assert await tab.input_value("[name=view]") == "growth"
+    await compared(tab, base_url, entities, "&unit=billions&scale=log")
+    assert await tab.input_value("[name=unit]") == "billions"
     assert await tab.inner_text("h1") == "Apple, NVIDIA, Alphabet"
-    await viewed(tab, view="values")
+    await viewed(tab, unit="")
     table = await cells(tab)
     catalogues = [await client.catalogue(each) for each in entities]
     periods = Annual(last=4).resolve(catalogues)
@@ -317,89 +312,26 @@ async def viewed(tab: Any, **fields: str) -> None:
         await tab.wait_for_selector(".chart canvas")
 
 
-async def test_views_are_the_servers_and_cost_no_request(explored: Any, tab: Any) -> None:
-    """Growth of the first column is of a value that the page does not show; the URL has the view."""
+async def test_units_are_the_servers(explored: Any, tab: Any) -> None:
+    """Another unit costs no request; the URL has it."""
     base_url, client, entities = explored
     await compared(tab, base_url, entities[:1])
     values = await cells(tab)
     select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
-    numbers = [
-        value.number for value in (await client.query(entities[0], select, Annual(last=4))).one().values
-    ]
+    panel = await client.query(entities[0], select, Annual(last=4))
     sent = client.stats().requests
-    await viewed(tab, view="growth")
-    growth = [f"{(now / before - 1) * 100:+.1f}%" for before, now in pairwise(numbers)]
-    assert (await cells(tab))[0] == ["+7.8%", *growth]
-    assert await tab.inner_text(".legend .value") == f"FY2025: {growth[-1]}"
-    assert "view=growth" in tab.url
-    await viewed(tab, view="index")
-    assert await tab.inner_text(".viewed") == "index, FY2022 = 100"
-    assert (await cells(tab))[0] == [f"{number / numbers[0] * 100:.1f}" for number in numbers]
-    await viewed(tab, view="values")
+    await viewed(tab, unit="millions")
+    (row,) = panel.rows(unit="millions")
+    assert (await cells(tab))[0] == list(row.texts.values())
+    assert await tab.inner_text(".legend .value") == f"FY2025: {row.texts[panel.periods[-1]]}"
+    assert await tab.inner_text(".viewed") == "in millions"
+    assert "unit=millions" in tab.url
+    await viewed(tab, unit="")
     assert await cells(tab) == values
     assert client.stats().requests == sent
 
 
-async def test_a_ratio_divides_by_a_series_of_the_question(explored: Any, tab: Any) -> None:
-    """Which is then not shown; without one the page asks for it and keeps what it shows."""
-    base_url, client, entities = explored
-    extra = "&series=GrossProfit%2Fannual.consolidated%2Fcompany%3Dconsolidated"
-    await compared(tab, base_url, entities[:1], extra)
-    await tab.select_option("[name=view]", "ratio")
-    await tab.wait_for_selector("#refused:has-text('choose what to divide by')")
-    assert len(await cells(tab)) == 2
-    await viewed(tab, over=REVENUE)
-    margins = (await cells(tab))[0]
-    panel = await client.query(
-        entities[0],
-        Select(metric_ids=["Revenue", "GrossProfit"], basis="consolidated", cadence="annual"),
-        Annual(last=4),
-    )
-    profit, revenue = panel[demo_id("GrossProfit/annual")].values, panel[demo_id("Revenue/annual")].values
-    assert margins == [f"{a.number / b.number * 100:.1f}%" for a, b in zip(profit, revenue, strict=True)]
-    assert len(await cells(tab)) == 1
-    assert await tab.inner_text(".viewed") == "ratio to Revenue"
-
-
-async def test_a_url_of_a_ratio_is_opened_by_one_click(explored: Any, tab: Any) -> None:
-    """Also where nothing is cached: what it divides by is in the form; companies keep the URL's order."""
-    base_url, _, entities = explored
-    income = quote(REVENUE.replace("Revenue", "NetIncome"), safe="")
-    extra = f"&series={income}&view=ratio&over={quote(REVENUE, safe='')}"
-    await compared(tab, base_url, (entities[0], entities[2], entities[1]), extra)
-    assert await tab.inner_text(".viewed") == "ratio to Revenue"
-    names = await tab.locator(".scroll tr[data-series] th bdi").all_inner_texts()
-    assert [name.split(" ")[0] for name in names] == ["Apple", "Alphabet", "NVIDIA"]
-
-
-async def test_a_view_that_was_refused_can_be_changed(explored: Any, tab: Any) -> None:
-    """A URL of a ratio that divides by nothing offers what else to show."""
-    base_url, _, entities = explored
-    await tab.goto(f"{base_url}/company/{entities[0]}?series={quote(REVENUE, safe='')}&last=3&view=ratio")
-    await tab.click("#ask")
-    await tab.wait_for_selector("#answer [role=alert]:has-text('choose what to divide by')")
-    await tab.select_option("[name=view]", "values")
-    await tab.click("#ask")
-    await tab.wait_for_selector(".scroll tbody td")
-
-
-async def test_a_view_without_a_value_can_be_changed(explored: Any, tab: Any) -> None:
-    """A ratio of series that no company has together leaves no row; the values are one choice away."""
-    base_url, _, entities = explored
-    profit = REVENUE.replace("Revenue", "GrossProfit")
-    query = f"with={entities[2]}&series={quote(profit, safe='')}&series={quote(REVENUE, safe='')}&last=3"
-    await tab.goto(f"{base_url}/company/{entities[2]}?{query}")
-    await tab.click("#ask")
-    await tab.wait_for_selector(".scroll tbody td")
-    await tab.select_option("[name=view]", "ratio")
-    await tab.wait_for_selector("#refused:has-text('choose what to divide by')")
-    await tab.select_option("[name=over]", REVENUE)
-    await tab.wait_for_selector("#answer:has-text('None of these series has a value')")
-    await viewed(tab, view="values")
-    assert len(await cells(tab)) == 1
-
-
-async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: Any, tab: Any) -> None:
+async def test_reading_under_the_cursor(explored: Any, tab: Any) -> None:
     """Text and label are those of the value; where the cursor leaves, the latest ones."""
     base_url, client, entities = explored
     await tab.goto(
@@ -422,7 +354,7 @@ async def test_a_value_under_the_cursor_is_read_with_its_own_period(explored: An
     assert await tab.inner_text(".legend .value") == readings[-1]
 
 
-async def test_reading_values_does_not_move_the_page(explored: Any, tab: Any) -> None:
+async def test_readings_do_not_move_the_page(explored: Any, tab: Any) -> None:
     """Texts of the legend have different lengths, and a chart must stay below the cursor."""
     base_url, _, entities = explored
     series = "".join(f"&series={demo_id(f'{each}/quarterly')}" for each in ("Revenue", "NetIncome", "Cash"))
@@ -443,7 +375,7 @@ async def test_reading_values_does_not_move_the_page(explored: Any, tab: Any) ->
     assert len(set(widths)) == 1
 
 
-async def test_a_cell_opens_to_its_number_and_sources(explored: Any, tab: Any) -> None:
+async def test_cell_opens_to_its_sources(explored: Any, tab: Any) -> None:
     """By click or Enter; Escape closes it, and the focus returns; an empty cell says why it is empty."""
     base_url, client, entities = explored
     await compared(tab, base_url, entities)
@@ -475,24 +407,24 @@ async def test_a_cell_opens_to_its_number_and_sources(explored: Any, tab: Any) -
     assert client.stats().requests == sent
 
 
-async def test_the_downloaded_csv_has_every_value_in_the_view_of_the_page(explored: Any, tab: Any) -> None:
+async def test_downloaded_csv_equals_the_page(explored: Any, tab: Any) -> None:
     """A line for each series and period, with all digits, and the text of the page."""
     base_url, _, entities = explored
     await compared(tab, base_url, entities)
-    await viewed(tab, view="growth")
+    await viewed(tab, unit="billions")
     async with tab.expect_download() as download:
         await tab.click("#csv")
     received = await download.value
-    assert received.suggested_filename == "Apple-and-2-more-growth.csv"
+    assert received.suggested_filename == "Apple-and-2-more.csv"
     rows = list(csv.DictReader(io.StringIO((await received.path()).read_text())))
-    assert {row["view"] for row in rows} == {"growth over a year, percent"}
-    assert [row["text"] for row in rows] == [cell for line in await cells(tab) for cell in line]
+    assert {row["unit"] for row in rows} == {"billions"}
+    assert [row["text"] or "·" for row in rows] == [cell for line in await cells(tab) for cell in line]
     last = next(row for row in rows if row["entity_name"] == "Apple" and row["period_label"] == "FY2025")
-    assert (last["number"], last["text"], last["unit"]) == ("416161000000", "+6.4%", "")
-    assert float(last["shown"]) == pytest.approx((416161 / 391035 - 1) * 100, rel=1e-11)
+    assert (last["number"], last["text"], last["unit"]) == ("416161000000", "416", "billions")
+    assert float(last["shown"]) == 416.161
 
 
-async def test_the_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
+async def test_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
     """Neither page nor chart stays white."""
     base_url, _, entities = explored
     await compared(tab, base_url, entities)
@@ -506,7 +438,7 @@ async def test_the_chart_follows_the_dark_mode(explored: Any, tab: Any) -> None:
     await holds(tab, f"{swatch} === 'rgb(74, 168, 224)'")
 
 
-async def test_the_first_page_links_to_the_last_questions(explored: Any, tab: Any) -> None:
+async def test_first_page_links_last_questions(explored: Any, tab: Any) -> None:
     """They are kept in this browser; showing them spends no request."""
     base_url, client, entities = explored
     url = await compared(tab, base_url, entities)
@@ -520,7 +452,7 @@ async def test_the_first_page_links_to_the_last_questions(explored: Any, tab: An
     assert client.stats().requests == sent
 
 
-async def test_a_wrong_question_is_said_on_the_page(explored: Any, tab: Any) -> None:
+async def test_wrong_question_is_shown(explored: Any, tab: Any) -> None:
     """The sentence takes the place of the answer, and the next answer takes its place."""
     base_url, _, entities = explored
     await choose(tab, base_url, entities[0], "revenue annual", 1)
@@ -533,17 +465,15 @@ async def test_a_wrong_question_is_said_on_the_page(explored: Any, tab: Any) -> 
     assert await tab.locator("#answer [role=alert]").count() == 0
 
 
-async def test_without_a_cache_another_view_is_requested_once_and_said(
-    sandbox: Sandbox, chromium: Any
-) -> None:
+async def test_without_a_cache_a_view_spends_once(sandbox: Sandbox, chromium: Any) -> None:
     """A cell and a download offer a button: only a click spends."""
     async with Client(sandbox.base_url, sandbox.token) as client, serving(client, sandbox) as base_url:
         tab = await chromium.new_page()
         await compared(tab, base_url, sandbox.entities[:1])
         sent = client.stats().requests
         async with tab.expect_response("**/answer"):
-            await tab.select_option("[name=view]", "growth")
-        await tab.wait_for_selector(".viewed:has-text('growth')")
+            await tab.select_option("[name=unit]", "billions")
+        await tab.wait_for_selector(".viewed:has-text('billions')")
         assert client.stats().requests > sent
         sent = client.stats().requests
         await tab.click(".scroll td")

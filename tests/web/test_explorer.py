@@ -24,7 +24,7 @@ from asyncfin.sandbox.demo import demo_datasets
 from asyncfin.web import explorer
 from tests.demo import demo_id
 from tests.generate import generate
-from tests.handmade import dataset, series_id
+from tests.handmade import dataset
 from tests.web.conftest import OWN, Page
 
 STATIC = Path(asyncfin.__file__).parent / "web" / "static"
@@ -106,11 +106,6 @@ async def test_the_cost_is_known_before_anything_is_spent_on_values(page: Page) 
     cost = await page.post("cost", series=REVENUE, rule="annual", last="5")
     assert "4 series will take <strong>1 request</strong>" in cost.text
     assert page.spent == spent
-    # The values of a year before are part of the same request.
-    grown: dict[str, Any] = {"series": REVENUE, "rule": "annual", "last": "5", "view": "growth"}
-    assert "<strong>1 request</strong>" in (await page.post("cost", **grown)).text
-    assert (await page.post("answer", **grown)).status_code == 200
-    assert page.spent == spent + 1
 
 
 @pytest.mark.parametrize(
@@ -218,17 +213,6 @@ async def test_columns_of_several_durations_name_them(page: Page) -> None:
     assert "<br><small>12 months" not in alone.text
 
 
-async def test_progress_counts_each_answered_query_once_however_many_ask(page: Page) -> None:
-    """Two visitors ask about one company at the same time."""
-    catalogue = await page.client.catalogue(page.entities[0])
-    series = [each.series_id for each in catalogue][:200]
-    before = page.spent
-    await asyncio.gather(*(page.post("answer", series=series, rule="all") for _ in range(2)))
-    progress = await page.http.get(f"/company/{page.entities[0]}/progress", headers=OWN)
-    assert progress.json() == {"answered": page.spent - before}
-    assert page.spent - before > 1
-
-
 async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: Page) -> None:
     """It takes service and token from the environment, and names neither."""
     answer = await page.post("answer", series=REVENUE, rule="annual", last="3")
@@ -241,9 +225,8 @@ async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: P
         )
         printed, complaints = await process.communicate()
     assert not complaints
-    lines = [line.split("\t") for line in printed.decode().splitlines()]
-    shown = texts(answer.text)
-    assert [line[1:] for line in lines] == [row[1:] for row in shown]
+    shown = {text for row in texts(answer.text) for text in row[1:]}
+    assert shown <= set(re.split(r"\s{2,}|\n", printed.decode()))
 
 
 @pytest.mark.parametrize(
@@ -285,7 +268,7 @@ async def test_the_python_of_both_value_versions_requests_both(page: Page, other
     answer = await page.post("answer", series=demo_id("Revenue/annual"), **fields)
     python = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
     compile(python, "pasted", "exec")
-    read = "client.query_many(" if others else "client.query("
+    read = "client.compare(" if others else "client.query("
     assert python.count(read) == 2
     assert python.count("value_version='latest_restated'") == 1
 
@@ -406,18 +389,6 @@ async def test_a_company_without_the_series_is_named(page: Page) -> None:
     assert note in answer.text
 
 
-@pytest.mark.parametrize("asked", [{"rule": "annual"}, {"rule": "range", "start": "1"}, {"rule": "trailing"}])
-async def test_growth_of_a_dataset_that_begins_in_the_first_year(asked: dict[str, str]) -> None:
-    """No year before it is requested."""
-    numbers = {("Revenue", "all"): {"FY0001": 100.0, "FY0002": 110.0}}
-    async with Sandbox(dataset(numbers)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        page = Page(explorer(client, sandbox.entities), client, sandbox.entities)
-        row = series_id("Revenue", "all")
-        answer = await page.post("answer", series=row, view="growth", last="24", **asked)
-    assert answer.status_code == 200, answer.text
-    assert "+10.0%" in answer.text
-
-
 async def test_both_versions_are_shown_side_by_side(page: Page) -> None:
     """A row for each version, and each has the values of its version."""
     answer = await page.post("answer", series=ROW, rule="annual", last="4", value_version="both")
@@ -458,7 +429,7 @@ async def test_consolidated_series_are_listed_first(page: Page) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("view=pie", "view must be one of values, growth, index"),
+        ("scale=pie", "scale must be one of linear, log"),
         ("value_version=newest", "value_version must be one of"),
         ("&".join(f"with={number}" for number in range(30)), "at most 20 companies"),
     ],
@@ -535,11 +506,6 @@ async def test_the_own_page_is_served_over_http_under_a_host_name_too(
         ({"hosts": "figures.example"}, r"hosts must be .*; write \['figures.example'\]"),
         ({"hosts": ["http://figures.example"]}, "hosts must be host names .*, not 'http://figures.example'"),
         ({"hosts": ["figures.example:8000"]}, "without scheme and port, not 'figures.example:8000'"),
-        (
-            {"history": 5},
-            "history must be the path of a folder, or an address such as s3://bucket/prefix, not 5",
-        ),
-        ({"history": "ftp://host/night"}, "^history: "),
     ],
     ids=str,
 )
@@ -657,7 +623,7 @@ async def test_hostile_names_are_text() -> None:
             400,
             "how many years must be a whole number from 1",
         ),
-        ({"series": demo_id("Revenue/annual"), "rule": "never"}, 400, "no period rule"),
+        ({"series": demo_id("Revenue/annual"), "rule": "never"}, 400, "rule must be one of"),
         ({"series": "No/such", "rule": "annual"}, 400, "No/such"),
         ({"series": demo_id("Revenue/annual"), "rule": "annual", "value_version": "newest"}, 400, "newest"),
     ],

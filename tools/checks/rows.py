@@ -6,8 +6,7 @@ values.
 Questions are to real companies, whose files are in FOLDER, and to odd worlds, made
 here: formats such as $#,##0, #,##0.00, 0.0"%" and #,##0,, and magnitudes from 1e-9 to
 1e15. The faces are `rows`, the printed table, the notebook, the plot, and the
-explorer's table, charts and download. `tests/web/random_questions.py` asks the explorer
-in a browser.
+explorer's table, charts and download.
 """
 
 import argparse
@@ -28,8 +27,8 @@ import matplotlib
 from asyncfin import Annual, Client, FiscalRange, Panel, Period, Select
 from asyncfin.errors import SelectionError
 from asyncfin.sandbox import Sandbox, load
-from asyncfin.web.download import view_csv
-from asyncfin.web.views import charts_of, groups_of
+from asyncfin.web.answer import write_csv
+from asyncfin.web.views import group_entries, list_entries, make_cell, make_charts
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 POWERS = {"thousands": 3, "millions": 6, "billions": 9}
@@ -304,30 +303,32 @@ def explorer_differences(
     """
     count, wrong = 0, []
     asked: Any = unit or None
-    groups = groups_of(panels, view="values", order="metric", unit=asked)
+    groups = group_entries(list_entries(panels, asked), by_metric=True)
     for group in groups:
-        for row in group.rows:
+        for entry in group:
+            row = entry.row
             row_unit, texts = wanted.get(
-                (row.shown.entity_id, row.series.series_id), ("", {})
+                (row.entity_id, row.series.series_id), ("", {})
             )
             for period, text in texts.items():
                 count += 1
-                if group.cell(row, period).text != text:
+                shown = make_cell(entry, period).text
+                if shown != text:
                     wrong.append(
-                        f"cell of {row.label} {period}: "
-                        f"{group.cell(row, period).text!r}, must be {text!r}"
+                        f"cell of {row.label} {period}: {shown!r}, must be {text!r}"
                     )
-                if texts and (group.unit or "") != row_unit:
-                    wrong.append(
-                        f"chart of {row.label}: {group.unit}, must be {row_unit}"
-                    )
+            if texts and {
+                other.row.unit or "" for other in group if other.row.values
+            } != {row_unit}:
+                wrong.append(f"chart of {row.label}: {row.unit}, must be {row_unit}")
     names = {panel.dataset.name for panel in panels}
     colours: dict[str, set[Any]] = {}
-    for chart in charts_of(groups, most=12, is_log=False):
-        seen = [line["colour"] for line in chart.lines]
+    for chart in make_charts(groups, is_log=False, by_metric=True):
+        lines: Any = chart.drawing["lines"]
+        seen = [line["colour"] for line in lines]
         if len(set(seen)) < len(seen):
             wrong.append(f"colours of {chart.title}: {seen}")
-        for line in chart.lines:
+        for line in lines:
             # A line that is alone in its chart goes by its metric.
             name = str(line["label"]).removesuffix(" (not divided)")
             if name in names:
@@ -337,7 +338,7 @@ def explorer_differences(
         for name, found in colours.items()
         if len(found) > 1
     ]
-    for line in csv.DictReader(io.StringIO(view_csv(groups))):
+    for line in csv.DictReader(io.StringIO(write_csv(panels, asked))):
         row_unit, texts = wanted.get((line["entity_id"], line["series_id"]), ("", {}))
         text = texts.get(Period.parse(line["period_label"]), "")
         if text:

@@ -1,6 +1,6 @@
 "use strict";
-// The explorer's behaviour next to htmx: the question in the URL, the drawing of charts, views, cells,
-// downloads, progress, filters and keys of lists, and the last questions of this browser. Numbers and texts
+// The explorer's behaviour next to htmx: the question in the URL, the drawing of charts, cells,
+// downloads, filters and keys of lists, and the last questions of this browser. Numbers and texts
 // are the server's.
 (() => {
   const light = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#7a5195", "#8c564b", "#2f4b7c", "#a05195", "#a3a81e", "#444444"];
@@ -138,13 +138,6 @@
       // One tab stop for all cells: arrow keys move in them.
       if (!table.querySelector('td[tabindex="0"]')) table.querySelector("td")?.setAttribute("tabindex", "0");
     }
-    const divisors = document.getElementById("divisors");
-    if (divisors && form) {
-      const over = form.elements.over;
-      const chosen = over.value;
-      over.replaceChildren(new Option(""), divisors.content.cloneNode(true));
-      if (chosen && !over.value) over.value = [...over.options].some((each) => each.value === chosen) ? chosen : "";
-    }
   }
 
   function save(name, blob) {
@@ -180,7 +173,7 @@
     save(name, await response.blob());
   }
 
-  // Of an answer without a value there is no table, but another view may have one.
+  // An answer without a value has no table.
   const isAnswered = () => answer.querySelector("[name=publication]") !== null;
 
   let asked = 0;
@@ -314,9 +307,9 @@
 
   function url() {
     const fields = [...new FormData(form)].filter(
-      ([name, value]) => name !== "search" && name !== "publication" && value !== "" && (name !== "over" || form.elements.view.value === "ratio"),
+      ([name, value]) => name !== "search" && name !== "publication" && value !== "",
     );
-    const shownOnly = { view: "values", scale: "linear", value_version: "original" };
+    const shownOnly = { scale: "linear", value_version: "original" };
     return "?" + new URLSearchParams(fields.filter(([name, value]) => shownOnly[name] !== value));
   }
 
@@ -337,7 +330,7 @@
     const companies = companiesShown().slice(0, 4).join(", ");
     const labels = [...new Set(names.map(([, label]) => label))].slice(0, 3).join(", ");
     // One entry for a question, however it is viewed.
-    const asked = (each) => each.replace(/[?&](view|scale|unit|order|over)=[^&]*/g, "");
+    const asked = (each) => each.replace(/[?&](scale|unit|order)=[^&]*/g, "");
     const kept = [{ path, title: `${companies}: ${labels}` }, ...recent().filter((each) => asked(each.path) !== asked(path))];
     try { localStorage.setItem(recentKey, JSON.stringify(kept.slice(0, 8))); } catch { /* no storage here */ }
   }
@@ -389,31 +382,24 @@
     for (const label of form.querySelectorAll("[data-rules]")) {
       label.hidden = !label.dataset.rules.split(" ").includes(form.elements.rule.value);
     }
-    for (const label of tools.querySelectorAll("[data-views]")) label.hidden = label.dataset.views !== form.elements.view.value;
   }
 
   const ask = document.getElementById("ask");
   const busy = document.getElementById("busy");
-  let polling = null;
+  let waiting = null;
   let hadFocus = false;
   function startProgress() {
     const since = Date.now();
     setBusy(true);
     busy.textContent = "Reading ...";
-    polling = setInterval(async () => {
+    waiting = setInterval(() => {
       // Not in the status: a screen reader would read out each second.
       document.getElementById("waited").textContent = `${Math.round((Date.now() - since) / 1000)} s`;
-      try {
-        const response = await fetch(form.dataset.progress);
-        const count = (await response.json()).answered;
-        const text = `Reading, ${count} ${count === 1 ? "page" : "pages"} received ...`;
-        if (polling !== null && count && busy.textContent !== text) busy.textContent = text;
-      } catch { /* requested again in a second */ }
     }, 1000);
   }
   function endProgress(status) {
-    clearInterval(polling);
-    polling = null;
+    clearInterval(waiting);
+    waiting = null;
     document.getElementById("waited").textContent = "";
     setBusy(false);
     const cancelled = status.startsWith("error: AbortError");
@@ -439,8 +425,7 @@
     if (hadFocus && document.activeElement === document.body) document.getElementById("series").focus();
     hadFocus = false;
     if (source !== form) return;
-    // A view that was refused can be changed.
-    tools.hidden = !isAnswered() && form.elements.view.value === "values";
+    tools.hidden = !isAnswered();
     show();
     if (isAnswered()) {
       remember();
@@ -460,7 +445,7 @@
 
   form.addEventListener("change", showFields);
   form.addEventListener("submit", (event) => {
-    if (polling === null) return;
+    if (waiting === null) return;
     event.preventDefault();
     event.stopImmediatePropagation();
   }, true);

@@ -37,10 +37,10 @@ _EARLY = 0.001  # a timer may fire so much earlier
 
 
 def has_responded(error: AsyncfinError | None) -> bool | None:
-    """Return whether an attempt that ended so shows that the service responds, or that
-    it fails.
+    """Whether an attempt that ended so shows that the service responds, or that it
+    fails.
 
-    None: it shows neither. An attempt without an error has a response in JSON.
+    None if it shows neither. An attempt without an error has a response in JSON.
     """
     if error is None:
         return True
@@ -75,7 +75,7 @@ class Sent:
     """An attempt on its way, as the breaker sees it."""
 
     request: Request
-    at: float  # loop time
+    sent_at: float  # loop time
     row: _Row | None  # the failures that had been seen before it was sent
     responses: int  # how many responses of the service had arrived by then
     is_silent: bool = True  # whether no byte has arrived
@@ -84,13 +84,14 @@ class Sent:
 
 
 @define(eq=False)
-class _Place:
-    """The single request that is sent while the breaker is open, or the next one."""
+class _Outage:
+    """That the breaker is open, and the single place of a request."""
 
-    key: Hashable = None
+    began: OutageBegan
+    due: float | None  # loop time of the next request; None while one is sent
+    holder: Hashable = None  # of the place
     entity_id: str | None = None  # of the last request that had it
-    due: float | None = 0.0  # when the next one may be sent; None: one was sent
-    count: int = 0  # how many were sent
+    probes: int = 0
 
 
 class Breaker:
@@ -100,48 +101,50 @@ class Breaker:
 
     def __init__(self, announce: Announcer, clock: Callable[[], datetime]) -> None:
         self._announce = announce
-        self._clock = clock  # gives the wall time
+        self._clock = clock  # returns the wall time
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
         self._responses = 0
         self._row: _Row | None = None
-        self._outage: OutageBegan | None = None
-        self._place = _Place()
-        self._waiting: dict[asyncio.Future[None], tuple[Hashable, str | None]] = {}
+        self._outage: _Outage | None = None
+        # By the request that waits for the place; the longest waiting one is first.
+        self._turns: dict[Hashable, tuple[asyncio.Future[None], str | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.is_open = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the service fails as a whole."""
+        return self._outage is not None
+
+    @property
+    def open_since(self) -> datetime | None:
+        """When the first failure of the outage was seen, or None without an outage."""
+        return None if self._outage is None else self._outage.began.since
 
     @property
     def failing_since(self) -> float:
-        """The loop time at which the first failure of the row was seen; now, if there
-        is none.
-        """
+        """The loop time at which the first failure of the row was seen, or now."""
         return self._time() if self._row is None else self._row.seen_at
 
     @property
     def due(self) -> float | None:
-        """When the next request may be sent; None: that depends on the one that was
-        sent.
+        """When the next request may be sent, or None while one is under way."""
+        return None if self._outage is None else self._outage.due
+
+    def allows(self, holder: Hashable) -> bool:
+        """Whether a request may be sent: any while closed, else the one with the
+        place.
         """
-        return self._place.due
+        return self._outage is None or self._outage.holder is holder
 
-    # --- who is sent
-
-    def allows(self, key: Hashable) -> bool:
-        """Return whether a request may be sent: all while it is closed, else the one
-        with the place.
-        """
-        return not self.is_open or self._place.key is key
-
-    async def wait(self, key: Hashable, request: Request, until: float) -> bool:
-        """Wait until a request may be sent; return False if that is not before a loop
-        time.
+    async def wait(self, holder: Hashable, request: Request, until: float) -> bool:
+        """Wait until a request may be sent, or return False at a loop time.
 
         It may have the place if this raises: then the caller calls `leave`.
         """
-        while not self.allows(key):
+        while not self.allows(holder):
             turn = self._loop.create_future()
-            self._waiting[turn] = key, request.entity_id
+            self._turns[holder] = turn, request.entity_id
             self._serve()
             try:
                 if not turn.done() and self._time() >= until:
@@ -151,43 +154,38 @@ class Breaker:
             except TimeoutError:
                 pass
             finally:
-                self._waiting.pop(turn, None)
+                self._turns.pop(holder, None)
         return True
 
-    def leave(self, key: Hashable) -> None:
-        """Free the place, if the request has it: the next wait begins if it was
-        sent.
-        """
-        place = self._place
-        if place.key is not key:
-            return
-        place.key = None
-        if place.due is None:
-            place.due = self._time() + growing_wait(place.count)
-        self._serve()
+    def leave(self, holder: Hashable) -> None:
+        """Free the place if the request has it; the next wait begins if it was sent."""
+        outage = self._outage
+        if outage is not None and outage.holder is holder:
+            outage.holder = None
+            if outage.due is None:
+                outage.due = self._time() + growing_wait(outage.probes)
+            self._serve()
 
     def _serve(self) -> None:
-        """Give the place to the longest waiting request, of another entity than the
-        last one's.
-        """
+        """Hand the place to a waiting request, if possible of another entity."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        place = self._place
-        if not self._waiting or place.key is not None or place.due is None:
+        outage = self._outage
+        if outage is None or outage.holder is not None or outage.due is None:
             return
-        if self._time() < place.due:
-            self._timer = self._loop.call_at(place.due, self._serve)
-            return
-        turns = (
-            turn
-            for turn, (_, entity) in self._waiting.items()
-            if entity != place.entity_id
-        )
-        turn = next(turns, next(iter(self._waiting)))
-        place.key, place.entity_id = self._waiting.pop(turn)
-        if not turn.done():
-            turn.set_result(None)
+        if self._turns and self._time() < outage.due:
+            self._timer = self._loop.call_at(outage.due, self._serve)
+        elif self._turns:
+            holder = next(iter(self._turns))
+            for candidate, (_, entity_id) in self._turns.items():
+                if entity_id != outage.entity_id:
+                    holder = candidate
+                    break
+            turn, outage.entity_id = self._turns.pop(holder)
+            outage.holder = holder
+            if not turn.done():
+                turn.set_result(None)
 
     def not_sent(self, request: Request) -> AsyncfinError:
         """Return the error for a request that is not sent: the last failure, since the
@@ -204,13 +202,11 @@ class Breaker:
             error.sent = False
         return error
 
-    # --- what has happened
-
-    def send(self, key: Hashable, request: Request) -> Sent:
+    def send(self, holder: Hashable, request: Request) -> Sent:
         """Record that a request is sent."""
-        if self._place.key is key:
-            self._place.due = None
-            self._place.count += 1
+        if self._outage is not None and self._outage.holder is holder:
+            self._outage.due = None
+            self._outage.probes += 1
         return Sent(request, self._time(), self._row, self._responses)
 
     def record(self, sent: Sent, error: AsyncfinError | None) -> None:
@@ -219,7 +215,7 @@ class Breaker:
         if responded:
             self._responses += 1
             if self._row is not None:
-                self._close(recovered=True)
+                self.close(recovered=True)
         elif responded is False and not sent.is_given_up:
             assert error is not None
             self._fail(sent, error)
@@ -230,7 +226,7 @@ class Breaker:
         It has failed if no byte has arrived for two seconds, and no other response of
         the service.
         """
-        was_silent = sent.is_silent and self._time() - sent.at >= PATIENCE - _EARLY
+        was_silent = sent.is_silent and self._time() - sent.sent_at >= PATIENCE - _EARLY
         if was_silent and sent.responses == self._responses and not sent.is_given_up:
             sent.is_given_up = True
             self._fail(sent, RequestTimeoutError(f"nothing arrived for {PATIENCE:g} s"))
@@ -244,45 +240,40 @@ class Breaker:
         if sent.row is not row:
             return
         row.failures += 1
-        if len(row.entities) < 2:
-            row.entities.add(entity_id)
-        if not self.is_open and row.failures >= _FAILURES and len(row.entities) > 1:
-            self.is_open = True
-            self._place = _Place(due=self._time() + growing_wait(0))
-            self._outage = OutageBegan(
-                sent.request.operation,
-                entity_id,
-                next_serial(),
-                failure=type(error).__name__,
-                failures=row.failures,
-                since=row.since,
-            )
-            self._announce(self._outage)
+        row.entities.add(entity_id)
+        if self.is_open or row.failures < _FAILURES or len(row.entities) < 2:
+            return
+        began = OutageBegan(
+            sent.request.operation,
+            entity_id,
+            next_serial(),
+            failure=type(error).__name__,
+            failures=row.failures,
+            since=row.since,
+        )
+        self._outage = _Outage(began, self._time() + growing_wait(0))
+        self._announce(began)
 
-    def _close(self, *, recovered: bool) -> None:
+    def close(self, *, recovered: bool) -> None:
+        """End the row of failures, and the outage that it may be."""
         row, self._row = self._row, None
         outage, self._outage = self._outage, None
         if row is None or outage is None:
             return
-        self.is_open = False
-        place, self._place = self._place, _Place()
-        waiting, self._waiting = self._waiting, {}
+        turns, self._turns = self._turns, {}
         self._serve()  # stops the timer
-        for turn in waiting:
+        for turn, _ in turns.values():
             if not turn.done():
                 turn.set_result(None)
+        began = outage.began
         self._announce(
             OutageEnded(
-                outage.operation,
-                outage.entity_id,
-                outage.serial,
-                since=outage.since,
+                began.operation,
+                began.entity_id,
+                began.serial,
+                since=began.since,
                 seconds=self._time() - row.seen_at,
-                probes=place.count,
+                probes=outage.probes,
                 recovered=recovered,
             )
         )
-
-    def close(self) -> None:
-        """End without knowing whether the service responds."""
-        self._close(recovered=False)

@@ -1,24 +1,23 @@
-"""How a client calls its observers. Its log and its statistics are observers like any
-other.
-"""
+"""How a client calls its observers, one of which is its log, and announces waits."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Self
 
 import msgspec
-from attrs import astuple, define
+from attrs import define
 
 from asyncfin import checks, events
 from asyncfin.clock import later, utc_text
 from asyncfin.errors import printable
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.wire.protocol import Request, has_spec_form
+from asyncfin.wire.protocol import Request
 from asyncfin.words import lasting
 
 _log = logging.getLogger("asyncfin")
@@ -33,10 +32,10 @@ class Announcer:
     def __init__(
         self, *own: events.Observer, observers: Iterable[events.Observer] = ()
     ) -> None:
-        given = tuple(observers)
-        for each in given:
-            checks.plain_callable("observers", each)
-        self._own, self._observers = len(own), (*own, *given)
+        self._observers = (*own, *observers)
+        self._own = len(own)
+        for observer in self._observers:
+            checks.plain_callable("observers", observer)
 
     def is_heard(self, level: int = logging.DEBUG) -> bool:
         """Return whether an event is to be made that the log has at a level."""
@@ -74,9 +73,8 @@ class Announcer:
         finally:
             # By identity, and the last: observers may be equal, and one may be given
             # twice.
-            last = max(
-                at for at, each in enumerate(self._observers) if each is observer
-            )
+            positions = range(len(self._observers))
+            last = max(n for n in positions if self._observers[n] is observer)
             self._observers = self._observers[:last] + self._observers[last + 1 :]
 
 
@@ -85,7 +83,10 @@ _SLOW = 1.0
 
 
 def log(event: events.Event) -> None:
-    """Write an event to the logger ``asyncfin``, its fields as extras of the record."""
+    """Write an event to the logger ``asyncfin``, its fields as extras of the record.
+
+    An outage is also a warning.
+    """
     # Checked first: most programs log none of it, and the text of each event would be
     # made for nothing.
     if isinstance(event, events.QuestionFinished):
@@ -101,87 +102,31 @@ def log(event: events.Event) -> None:
             f"{name}={value}" for name, value in facts.items() if value is not None
         )
         _log.log(level, "%s %s", type(event).__name__, printable(text), extra=facts)
-
-
-class WarningLog:
-    """An observer that warns of outages, and of an unusual entity id."""
-
-    def __init__(self) -> None:
-        self._has_unusual_id = False
-
-    def __call__(self, event: events.Event) -> None:
-        match event:
-            case events.OutageBegan():
-                _log.warning(
-                    "the service fails since %s: %s, %d failures in a row;"
-                    " one request at a time is sent until it responds",
-                    utc_text(event.since.replace(microsecond=0)),
-                    event.failure,
-                    event.failures,
-                )
-            case events.OutageEnded(recovered=True):
-                _log.warning(
-                    "the service responds again after %s; %d requests were sent in "
-                    "that time",
-                    lasting(event.seconds),
-                    event.probes,
-                )
-
-    def check_entity_id(self, entity_id: str) -> None:
-        """Warn of the first entity id that is sent and does not have the form of the
-        spec.
-        """
-        if self._has_unusual_id or has_spec_form(entity_id):
-            return
-        self._has_unusual_id = True
+    if isinstance(event, events.OutageBegan):
         _log.warning(
-            "%s is sent as an entity id, although it is not O- followed by 32 "
-            "characters",
-            printable(entity_id),
+            "the service fails since %s: %s, %d failures in a row;"
+            " one request at a time is sent until it responds",
+            utc_text(event.since.replace(microsecond=0)),
+            event.failure,
+            event.failures,
+        )
+    elif isinstance(event, events.OutageEnded) and event.recovered:
+        _log.warning(
+            "the service responds again after %s; %d requests were sent in that time",
+            lasting(event.seconds),
+            event.probes,
         )
 
 
+@define
 class Count:
-    """What the requests of an operation have cost so far."""
+    """What the requests of an operation have cost so far, as `events.Counts`."""
 
-    __slots__ = ("received", "refused", "requests", "retries", "waits")
-
-    def __init__(self) -> None:
-        self.requests = self.retries = self.refused = self.received = 0
-        self.waits = 0.0
-
-
-class Tally:
-    """The counts of a client; as an observer it notes outages."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, Count] = {}
-        self._outage_since: datetime | None = None
-
-    def of(self, operation: str) -> Count:
-        """Return the counts of an operation, to add to."""
-        if (found := self._counts.get(operation)) is None:
-            found = self._counts[operation] = Count()
-        return found
-
-    def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.OutageBegan):
-            self._outage_since = event.since
-        elif isinstance(event, events.OutageEnded):
-            self._outage_since = None
-
-    def stats(self) -> events.Stats:
-        """Return the counts so far."""
-        counts = {
-            name: events.Counts(
-                each.requests, each.retries, each.refused, each.waits, each.received
-            )
-            for name, each in self._counts.items()
-        }
-        total = sum(counts.values(), events.Counts())
-        return events.Stats(
-            *astuple(total), by_operation=counts, outage_since=self._outage_since
-        )
+    requests: int = 0
+    retries: int = 0
+    refused: int = 0
+    waits: float = 0.0
+    received: int = 0
 
 
 # Seconds. A shorter wait is only the loop's own switching between tasks.
@@ -195,17 +140,13 @@ def _unknown() -> None:
 
 
 @define
-class Waits:
-    """What announces the waits of a client's requests, and counts them."""
+class Accounts:
+    """Where the waits of a client's requests are announced and counted."""
 
     announce: Announcer
-    tally: Tally
+    counts: defaultdict[str, Count]
     clock: Callable[[], datetime]
     bucket: Bucket
-
-    def of(self, request: Request) -> Wait:
-        """Return a context manager for a wait of a request."""
-        return Wait(request, self)
 
 
 class Wait:
@@ -218,18 +159,18 @@ class Wait:
     """
 
     __slots__ = (
+        "_accounts",
         "_began_at",
         "_has_ended",
         "_loop",
         "_request",
         "_timer",
-        "_waits",
         "ends_at",
         "reason",
     )
 
-    def __init__(self, request: Request, waits: Waits) -> None:
-        self._request, self._waits = request, waits
+    def __init__(self, request: Request, accounts: Accounts) -> None:
+        self._request, self._accounts = request, accounts
         self.reason = ""
         self.ends_at: Callable[[], float | None] = _unknown
         self._loop = asyncio.get_running_loop()
@@ -238,7 +179,7 @@ class Wait:
         self._has_ended = False
 
     def __enter__(self) -> Self:
-        if self._waits.announce.is_heard(logging.INFO):
+        if self._accounts.announce.is_heard(logging.INFO):
             self._timer = self._loop.call_later(_LONG, self._announce_long)
         return self
 
@@ -258,11 +199,11 @@ class Wait:
         seconds = self._loop.time() - self._began_at
         if seconds < _NOTICEABLE:
             return
-        request, waits = self._request, self._waits
-        waits.tally.of(request.operation).waits += seconds
-        if waits.announce.is_heard():
+        request, accounts = self._request, self._accounts
+        accounts.counts[request.operation].waits += seconds
+        if accounts.announce.is_heard():
             reason = self.reason if self.reason in ("retry", "outage") else "turn"
-            waits.announce(
+            accounts.announce(
                 events.Waited(request.operation, request.entity_id, reason, seconds)
             )
 
@@ -277,11 +218,13 @@ class Wait:
         # not.
         if (
             reason == "bucket"
-            and (paused_until := self._waits.bucket.stats().paused_until) is not None
+            and (paused_until := self._accounts.bucket.stats().paused_until) is not None
         ):
             reason, ends_at = "pause", paused_until
-        until = None if ends_at is None else later(self._waits.clock(), ends_at - now)
+        until = (
+            None if ends_at is None else later(self._accounts.clock(), ends_at - now)
+        )
         request = self._request
-        self._waits.announce(
+        self._accounts.announce(
             events.Waiting(request.operation, request.entity_id, reason, seconds, until)
         )

@@ -57,10 +57,6 @@ class Response:
     at: datetime  # aware UTC
     attempts: int = 1  # how often the request was sent
 
-    def completed(self, attempts: int) -> Response:
-        """Return the response as the last of so many attempts."""
-        return Response(self.status, self.headers, self.body, self.at, attempts)
-
     @property
     def request_id(self) -> str | None:
         """The service's id of the request, where a header names it; the spec promises
@@ -185,20 +181,22 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
         yield date.fromordinal(first), date.fromordinal(last)
 
 
-def ends_within_json(response: Response) -> bool:
-    """Return whether a 2xx response ended, with its connection, within its JSON.
-
-    Where no header says how long a body is, it ends with the connection (RFC 9112,
-    section 6.3), and only the body itself can show that it is incomplete. A 204 has
-    none.
+def error_of(
+    request: Request, response: Response
+) -> errors.ServiceError | errors.TransportError | errors.MalformedAnswerError | None:
+    """Return the error that a response is, or None for a 2xx in JSON, which may still
+    be malformed.
     """
-    if "content-length" in response.headers or "transfer-encoding" in response.headers:
-        return False
-    return (
-        200 <= response.status < 300
-        and response.status != 204
-        and codec.is_truncated(response.body)
-    )
+    if not 200 <= response.status < 300:
+        return failure(request, response)
+    # Where no header states the length of a body, it ends with the connection (RFC
+    # 9112, section 6.3), and only the body itself can show that it is incomplete.
+    has_length = response.headers.keys() & _LENGTHS
+    if response.status != 204 and not has_length and codec.is_truncated(response.body):
+        return errors.TruncatedAnswerError("the response ended within its JSON")
+    if problem := codec.not_json(response.body):
+        return errors.MalformedAnswerError(problem, is_json=False)
+    return None
 
 
 def read_dataset(request: Request, response: Response) -> Dataset:
@@ -240,6 +238,7 @@ def check_publication(
         raise errors.MalformedAnswerError(problems)
 
 
+_LENGTHS = {"content-length", "transfer-encoding"}
 _BY_CODE: Mapping[str, type[errors.ServiceError]] = {
     "validation_failed": errors.ValidationFailedError,
     "dataset_changed": errors.DatasetChangedError,

@@ -7,9 +7,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
+
+from attrs import Factory, astuple, define, evolve
 
 from asyncfin import checks
 from asyncfin.clock import later
@@ -28,6 +31,7 @@ from asyncfin.errors import (
     shorten,
 )
 from asyncfin.events import (
+    Counts,
     Observer,
     RequestFinished,
     RequestStarted,
@@ -37,17 +41,16 @@ from asyncfin.events import (
 )
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.tasks import PerLoop, cancel_and_wait, finish
+from asyncfin.tasks import cancel_and_wait, finish
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
-from asyncfin.wire.codec import not_json
 from asyncfin.wire.connection import HeaderValue
-from asyncfin.wire.observers import Announcer, Tally, Wait, Waits, WarningLog, log
+from asyncfin.wire.observers import Accounts, Announcer, Count, Wait, log
 from asyncfin.wire.protocol import (
     Request,
     Response,
-    ends_within_json,
+    error_of,
     excessive_wait,
-    failure,
+    has_spec_form,
     retry_after,
 )
 from asyncfin.wire.retry import Retry, is_retryable
@@ -90,47 +93,56 @@ class Sender:
         self.retry = retry
         self.lane = lane
         self.source = source or random.Random()  # noqa: S311  it only spreads waits
-        self._shared = PerLoop(self._share)
-        self._last: _Shared | None = None  # of the last event loop
-        self.tally = Tally()
-        self.warnings = WarningLog()
-        self.announce = Announcer(self.tally, log, self.warnings, observers=observers)
-        self.wait = Waits(self.announce, self.tally, transport.clock, bucket).of
+        self.announce = Announcer(log, observers=observers)
+        self.counts: defaultdict[str, Count] = defaultdict(Count)
+        self.accounts = Accounts(self.announce, self.counts, transport.clock, bucket)
+        self._shared: _Shared | None = None  # of the last event loop
+        self._has_unusual_id = False
 
     def _share(self) -> _Shared:
-        if self._last is not None:
-            self._last.breaker.close()  # of a loop that has ended
-        self._last = _Shared(
-            self.transport.max_in_flight, Breaker(self.announce, self.transport.clock)
-        )
-        return self._last
+        """Return what the requests of the running event loop share."""
+        shared, loop = self._shared, asyncio.get_running_loop()
+        if shared is None or shared.loop is not loop:
+            if shared is not None:
+                shared.breaker.close(recovered=False)
+            breaker = Breaker(self.announce, self.transport.clock)
+            slots = asyncio.Semaphore(self.transport.max_in_flight)
+            self._shared = shared = _Shared(loop, slots, breaker)
+        return shared
 
     async def aclose(self) -> None:
         """Close the connections, and end at once what is being sent or waits. A second
         call does nothing.
         """
         await self.transport.aclose()
-        if self._last is not None:
-            loop = asyncio.get_running_loop()
-            try:
-                # Those of a loop that has ended have ended with it.
-                await cancel_and_wait(
-                    [task for task in self._last.tasks if task.get_loop() is loop]
-                )
-            finally:
-                # Last: the outage ends when nothing is sent any more.
-                self._last.breaker.close()
+        if self._shared is None:
+            return
+        try:
+            # The tasks of a loop that has ended have ended with it.
+            if self._shared.loop is asyncio.get_running_loop():
+                await cancel_and_wait(list(self._shared.tasks))
+        finally:
+            # Last: the outage ends when nothing is sent any more.
+            self._shared.breaker.close(recovered=False)
 
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
-        return self.tally.stats()
+        by_operation = {
+            operation: Counts(*astuple(count))
+            for operation, count in self.counts.items()
+        }
+        total = sum(by_operation.values(), Counts())
+        shared = self._shared
+        outage_since = None if shared is None else shared.breaker.open_since
+        return Stats(
+            *astuple(total), by_operation=by_operation, outage_since=outage_since
+        )
 
     async def send(
         self,
         request: Request,
         *,
         on_attempt: Callable[[], None] = lambda: None,
-        max_outage: float | None = None,
         patience: Patience | None = None,
     ) -> Response:
         """Return the 2xx response to a request.
@@ -138,9 +150,6 @@ class Sender:
         Args:
             request: what is sent.
             on_attempt: called at each attempt.
-            max_outage: for how many seconds it waits while the service fails. None: in
-                the bulk lane as `Retry` says; in the interactive lane only to repeat
-                what was begun before.
             patience: of the caller, if it is limited (`soon`).
 
         Raises:
@@ -149,18 +158,21 @@ class Sender:
             RuntimeError: the client is closed, also during the wait; or it belongs to
                 another event loop, which is not closed.
         """
-        async with (
-            self.transport.until_closed()
-        ):  # closing ends the block, and the last line raises
-            if max_outage is None and self.lane == "bulk":
-                max_outage = self.retry.max_outage
-            sending = _Sending(self, self._shared.get(), request, max_outage, patience)
-            sending.on_attempt = on_attempt
-            try:
-                return await sending.response()
-            finally:
-                sending.error = None  # its frames contain `sending`
-        # Only closing ends the block without a return or an error.
+        scopes = (await self.transport.open()).scopes
+        sending = _Sending(self, self._share(), request, on_attempt, patience)
+        # A timeout without an end, which closing moves to now.
+        scope = asyncio.timeout(None)
+        scopes.add(scope)
+        try:
+            async with scope:
+                return await sending.respond()
+        except (TimeoutError, TransportError):
+            # Closing also breaks the connections, which a request may notice first.
+            if not self.transport.is_closed:
+                raise
+        finally:
+            scopes.discard(scope)
+            sending.error = None  # its frames contain `sending`
         raise RuntimeError(CLOSED)
 
     async def soon(self, call: Callable[[Patience], Coroutine[Any, Any, T]]) -> T:
@@ -171,83 +183,89 @@ class Sender:
         client, with the full `Timeouts`: so a slow service's response still reaches the
         call.
         """
-        shared = self._shared.get()
-        patience = Patience()
-        if shared.in_flight >= self.transport.max_in_flight:
-            patience.begin(_SLOT_PATIENCE)  # until another request has its response
-        task = shared.run(call(patience))
+        shared, limit = self._share(), asyncio.timeout(None)
+        patience = Patience(limit)
         try:
-            await patience.wait(task)
-            if task.done():
-                return task.result()
-            patience.has_left = True
-            if (sent := patience.sent) is not None and not sent.has_ended:
-                shared.breaker.give_up(sent)
-                # At most half of the slots, so that the others wait for no silent
-                # service.
-                if len(shared.left) < self.transport.max_in_flight // 2:
-                    shared.left.add(task)
-                    task.add_done_callback(shared.left.discard)
-            raise RequestTimeoutError(
-                f"no response from {self.transport.base_url} within {PATIENCE:g} s",
-                at=self.transport.clock(),
-            )
+            async with limit:
+                if shared.slots.locked():  # until another request has its response
+                    patience.begin(_SLOT_PATIENCE)
+                task = shared.run(call(patience))
+                await asyncio.wait([task])
+        except TimeoutError:
+            pass
         finally:
-            if task not in shared.left:
+            patience.has_left = limit.expired() and not task.done()
+            if not (patience.has_left and self._leave(task, patience.sent)):
                 await cancel_and_wait([task])
+        if task.done() and not task.cancelled():
+            return task.result()
+        raise RequestTimeoutError(
+            f"no response from {self.transport.base_url} within {PATIENCE:g} s",
+            at=self.transport.clock(),
+        )
+
+    def _leave(self, task: asyncio.Task[Any], sent: Sent | None) -> bool:
+        """Let a task go on without its caller, or return False if it must end."""
+        shared = self._share()
+        if sent is None or sent.has_ended:
+            return False
+        shared.breaker.give_up(sent)
+        # At most half of the slots, so that the others wait for no silent service.
+        if len(shared.left) >= self.transport.max_in_flight // 2:
+            return False
+        shared.left.add(task)
+        task.add_done_callback(shared.left.discard)
+        return True
+
+    def warn_of_unusual_id(self, entity_id: str) -> None:
+        """Warn of the first entity id that does not have the form of the spec."""
+        if not self._has_unusual_id:
+            self._has_unusual_id = True
+            _log.warning(
+                "%s is sent as an entity id, although it is not O- followed by 32 "
+                "characters",
+                printable(entity_id),
+            )
 
 
+@define(eq=False)
 class _Shared:
     """What the requests of one event loop share."""
 
-    def __init__(self, max_in_flight: int, breaker: Breaker) -> None:
-        self.slots = asyncio.Semaphore(max_in_flight)
-        self.in_flight = 0  # how many slots are of attempts that were sent
-        self.breaker = breaker
-        self.tasks: set[asyncio.Task[Any]] = set()  # that go on without their caller
-        self.left: set[asyncio.Task[Any]] = set()  # those of them that one has left
+    loop: asyncio.AbstractEventLoop
+    slots: asyncio.Semaphore
+    breaker: Breaker
+    # Those that go on without their caller.
+    tasks: set[asyncio.Task[Any]] = Factory(set)
+    left: set[asyncio.Task[Any]] = Factory(set)  # those of `soon`
 
     def run(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a call in a task that is the client's: closing it ends the task."""
-        task = asyncio.get_running_loop().create_task(call)
+        task = self.loop.create_task(call)
         self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        task.add_done_callback(
-            lambda task: task.cancelled() or task.exception()
-        )  # else it is logged
+        task.add_done_callback(self._remove)
         return task
 
+    def _remove(self, task: asyncio.Task[Any]) -> None:
+        self.tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # else it is logged
 
+
+@define(eq=False)
 class Patience:
     """The patience of a caller: two seconds from the sending of its request, retries
     included.
     """
 
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._is_over: asyncio.Future[None] = self._loop.create_future()
-        self.has_left = False
-        self.sent: Sent | None = None  # the last attempt
+    _limit: asyncio.Timeout
+    has_left: bool = False
+    sent: Sent | None = None  # the last attempt
 
     def begin(self, seconds: float) -> None:
-        """Let it be over after so many seconds."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(seconds, self._expire)
-
-    def _expire(self) -> None:
-        if not self._is_over.done():
-            self._is_over.set_result(None)
-
-    async def wait(self, task: asyncio.Task[Any]) -> None:
-        """Wait until a task has ended, or the patience has."""
-        task.add_done_callback(lambda _: self._expire())
-        try:
-            await self._is_over
-        finally:
-            if self._timer is not None:
-                self._timer.cancel()
+        """End after so many seconds."""
+        if not self._limit.expired():
+            self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class _Sending:
@@ -255,7 +273,6 @@ class _Sending:
     `request_id`.
     """
 
-    on_attempt: Callable[[], None]
     request_id = None  # a failed request has only the id that its error contains
 
     def __init__(
@@ -263,17 +280,17 @@ class _Sending:
         sender: Sender,
         shared: _Shared,
         request: Request,
-        limit: float | None,
+        on_attempt: Callable[[], None],
         patience: Patience | None,
     ) -> None:
         self._sender = sender
         self._shared = shared
         self._breaker = shared.breaker
         self._request = request
-        # for how many seconds of an outage it waits; None: as `_wait_for_place`
-        self._limit = limit
+        self._on_attempt = on_attempt
         self._patience = patience
-        self._time = asyncio.get_running_loop().time
+        self._time = shared.loop.time
+        self._is_bulk = sender.lane == "bulk"
         # Whether it waits for the place before its first attempt too.
         self._began_closed = not shared.breaker.is_open and patience is None
         self.attempts = 0  # how often it was sent
@@ -281,13 +298,12 @@ class _Sending:
         self._renewed = 0  # how often it was sent again with another token after a 401
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
         self._sent_at = 0.0  # the loop time of the last attempt's grant
-        self._retry_after: float | None = (
-            None  # seconds that the last response asked to wait
-        )
-        # Seconds between the last attempt and the next; None: its Retry-After is too
-        # long.
+        # Seconds that the last response asked to wait.
+        self._retry_after: float | None = None
+        # Seconds between the last attempt and the next, or None if its Retry-After is
+        # too long.
         self._retry_wait: float | None = None
-        # The first fields of all events of an attempt; None: nobody observes it.
+        # The first fields of all events of an attempt, or None if nobody observes it.
         self._identity: tuple[str, str | None, int, int] | None = None
         self.error: RequestError | None = None  # what the last attempt ended in
 
@@ -301,7 +317,7 @@ class _Sending:
         """How many attempts count for `Retry.attempts`."""
         return self.attempts - self._renewed - self._probes
 
-    async def response(self) -> Response:
+    async def respond(self) -> Response:
         """Return the 2xx response, of the first attempt that has one."""
         breaker = self._breaker
         while True:
@@ -316,12 +332,14 @@ class _Sending:
                 # Raised by the bucket: a 429 of the service is still a plain
                 # RateLimitedError here. The cause is what the last attempt failed with.
                 raise rejection from self.error
-            except _REQUEST_ERRORS as failed:
-                error = failed
+            except _REQUEST_ERRORS as failure:
+                error = failure
             else:
                 if response is None:  # the breaker has opened before it was sent
                     continue
-                return response.completed(self.attempts)
+                if self.attempts > 1:
+                    response = evolve(response, attempts=self.attempts)
+                return response
             # Out here, so that it is raised without a context.
             await self._prepare_retry(error)
 
@@ -329,28 +347,26 @@ class _Sending:
         """Wait until the request may be sent while the breaker is open, or raise the
         error for that.
         """
-        breaker, request, began_at = self._breaker, self._request, self._time()
-        waits = self._limit is not None
-        if self._limit is not None:
-            until = breaker.failing_since + self._limit
+        sender, breaker, began_at = self._sender, self._breaker, self._time()
+        until = began_at
+        if self._is_bulk:
+            until = breaker.failing_since + sender.retry.max_outage
         elif self._began_closed:
-            until = began_at + self._sender.retry.max_elapsed - self._elapsed
-        else:
-            until = began_at
+            until += sender.retry.max_elapsed - self._elapsed
         try:
-            with self._sender.wait(request) as wait:
+            with Wait(self._request, sender.accounts) as wait:
                 wait.reason, wait.ends_at = "outage", lambda: breaker.due
-                has_place = await breaker.wait(self, request, until)
+                has_place = await breaker.wait(self, self._request, until)
         except BaseException:  # a cancellation, or an observer has raised
             breaker.leave(self)
             raise
-        if not waits:
+        if not self._is_bulk:
             self._elapsed += self._time() - began_at
         if has_place:
             return
-        if self.error is not None and not waits:
+        if self.error is not None and not self._is_bulk:
             raise self.error
-        raise breaker.not_sent(request) from self.error
+        raise breaker.not_sent(self._request) from self.error
 
     async def _probe(self) -> Response | None:
         """Make an attempt that belongs to the client: it goes on if the caller
@@ -363,24 +379,40 @@ class _Sending:
     async def _attempt(self) -> Response | None:
         """Send the request once, and return its 2xx response or raise an error.
 
-        None: it was not sent, because the breaker has opened, or the token was rejected
-        meanwhile.
+        None if it was not sent, because the breaker has opened, or the token was
+        rejected meanwhile.
         """
+        sender, request, breaker = self._sender, self._request, self._breaker
         try:
             with (
-                error_context(self._request.operation, self._request.entity_id, self),
-                self._sender.wait(self._request) as wait,
+                error_context(request.operation, request.entity_id, self),
+                Wait(request, sender.accounts) as wait,
             ):
                 # Before the slots: however few there are, all waiting requests share a
-                # call for the token. Which one is sent is decided last, since it can be
-                # rejected meanwhile.
+                # call for the token.
                 await self._have_token(wait)
                 wait.reason = "connection"
                 async with self._shared.slots:
-                    token = await self._granted(wait)
-                    return None if token is None else await self._exchange(token, wait)
+                    if not breaker.allows(self):
+                        return None
+                    # The grant is last, so that a granted request is sent at once: the
+                    # pace is that of the requests, not only of the grants.
+                    wait.reason = "bucket"
+                    self._sent_at = await sender.bucket.acquire(
+                        lane=sender.lane, counts=request.counts
+                    )
+                    token = None
+                    if breaker.allows(self) and not sender.transport.is_closed:
+                        # It can have been rejected meanwhile.
+                        token = sender.tokens.take(self._time())
+                    if token is not None:
+                        return await self._exchange(token, wait)
+                    await self._give_back()
+            if sender.transport.is_closed:
+                raise RuntimeError(CLOSED)
+            return None
         finally:
-            self._breaker.leave(self)
+            breaker.leave(self)
 
     async def _have_token(self, wait: Wait) -> None:
         """Wait until there is a token that may be sent, or raise the error of one that
@@ -390,7 +422,7 @@ class _Sending:
         if tokens.held is not None and tokens.not_sent(self._time()) is None:
             return
         wait.reason = "token"
-        waits = tokens.renewable and self._limit is not None
+        waits = tokens.renewable and self._is_bulk
         token = tokens.held
         while True:
             await tokens.replace(token)
@@ -403,31 +435,6 @@ class _Sending:
             token = tokens.held
             await asyncio.sleep(_TOKEN_WAIT)
             self._elapsed += _TOKEN_WAIT
-
-    async def _granted(self, wait: Wait) -> Secret | None:
-        """Wait for the bucket's grant, and return the token to send; None: it must not
-        be sent.
-        """
-        sender, request, breaker = self._sender, self._request, self._breaker
-        if not breaker.allows(self):
-            return None
-        # The grant is last, so that a granted request is sent at once: the pace is that
-        # of the requests, not only of the grants.
-        wait.reason = "bucket"
-        self._sent_at = await sender.bucket.acquire(
-            lane=sender.lane, counts=request.counts
-        )
-        is_closed, may_send = sender.transport.is_closed, breaker.allows(self)
-        if (
-            may_send
-            and not is_closed
-            and (token := sender.tokens.take(self._time())) is not None
-        ):
-            return token
-        await self._give_back()
-        if is_closed:
-            raise RuntimeError(CLOSED)
-        return None
 
     async def _give_back(self) -> None:
         # A grant that does not count stays used: giving it back would take one off the
@@ -455,15 +462,13 @@ class _Sending:
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
                 response = sender.tokens.redact(outcome)
-                failed = _error_of(request, response)
+                failed = error_of(request, response)
                 sender.tokens.record(token, failed, self._sent_at, self._time())
             else:
                 failed = outcome  # whose traceback begins here
             error = failed
-        except (
-            BaseException
-        ) as raised:  # a cancellation too: what has started must be seen to end
-            error = raised
+        except BaseException as raised:
+            error = raised  # what has started must be seen to end
             if sent is None:  # an observer has raised
                 await self._give_back()
             raise
@@ -481,31 +486,31 @@ class _Sending:
         sender, request = self._sender, self._request
         url = sender.transport.url(request)
         wait.end()
-        self.on_attempt()
-        if request.entity_id is not None:
-            sender.warnings.check_entity_id(request.entity_id)
+        self._on_attempt()
+        if request.entity_id is not None and not has_spec_form(request.entity_id):
+            sender.warn_of_unusual_id(request.entity_id)
         # Whoever observes its start, observes its end.
         self._identity = None
         if sender.announce.is_heard():
-            identity = (
+            self._identity = (
                 request.operation,
                 request.entity_id,
                 next_serial(),
                 self.attempts + 1,
             )
-            self._identity = identity
-            sender.announce(RequestStarted(*identity, method=request.method, url=url))
+            sender.announce(
+                RequestStarted(*self._identity, method=request.method, url=url)
+            )
         return url
 
     def _send(self) -> Sent:
         """Count an attempt, which is sent now."""
-        count = self._sender.tally.of(self._request.operation)
+        count = self._sender.counts[self._request.operation]
         count.requests += 1
         count.retries += self.attempts > 0
         self.attempts += 1
         self._probes += self._breaker.is_open
         self._retry_after = None
-        self._shared.in_flight += 1
         sent = self._breaker.send(self, self._request)
         if self._patience is not None:
             if self._patience.sent is None:
@@ -522,13 +527,12 @@ class _Sending:
         if sent is not None:
             sent.has_ended = True
             self._elapsed += seconds
-            self._shared.in_flight -= 1
             if isinstance(error, _REQUEST_ERRORS) or error is None:
                 self._breaker.record(sent, error)
             elif isinstance(error, asyncio.CancelledError):
                 self._breaker.give_up(sent)
         if response is not None:
-            count = sender.tally.of(operation)
+            count = sender.counts[operation]
             count.refused += response.status == 429
             count.received += len(response.body)
             if error is not None:
@@ -567,7 +571,7 @@ class _Sending:
         #    within `max_elapsed`. Without `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
         if is_rejected and sender.tokens.renewable:
-            waits = self._limit is not None and self._elapsed < retry.max_elapsed
+            waits = self._is_bulk and self._elapsed < retry.max_elapsed
             may_renew = waits or not self._renewed
         else:
             may_renew = False
@@ -585,7 +589,7 @@ class _Sending:
         # 3. While the breaker is open, its waits replace those of `Retry`.
         if breaker.is_open and has_responded(error) is False:
             has_retries = self._began_closed and attempt < retry.attempts
-            waits = self._limit is not None or has_retries
+            waits = self._is_bulk or has_retries
             if waits and is_retryable(error) and self._may_go_on():
                 return
             raise error
@@ -605,7 +609,7 @@ class _Sending:
         if isinstance(error, RateLimitedError):
             return
         ends_at = self._time() + wait
-        with sender.wait(self._request) as waiting:
+        with Wait(self._request, sender.accounts) as waiting:
             waiting.reason, waiting.ends_at = "retry", lambda: ends_at
             await asyncio.sleep(wait)
         self._elapsed += wait
@@ -668,19 +672,6 @@ class _Sending:
                 request_id=error.request_id,
             )
         )
-
-
-def _error_of(request: Request, response: Response) -> RequestError | None:
-    """Return the error that a response is, or None for a 2xx in JSON, which may still
-    be malformed.
-    """
-    if not 200 <= response.status < 300:
-        return failure(request, response)
-    if ends_within_json(response):
-        return TruncatedAnswerError("the response ended within its JSON")
-    if problem := not_json(response.body):
-        return MalformedAnswerError(problem, is_json=False)
-    return None
 
 
 def _requested_wait(response: Response) -> float | None:

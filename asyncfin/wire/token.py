@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
 from functools import partial
 from hashlib import blake2b
@@ -40,8 +40,7 @@ _KEY = secrets.token_bytes(32)
 _REMEMBERED = 16
 # Bytes of a text that is searched for the whole token at once.
 _SMALL = 10_000
-# A shorter token may be a word: redacting it would alter data, codes and ids.
-_MIN_REDACTED = 8
+_MIN_REDACTED = 8  # characters
 # After this many candidates the pattern alone is faster.
 _MAX_TRIES = 1_000
 
@@ -73,33 +72,38 @@ def token_file(path: str | os.PathLike[str]) -> AskToken:
 class Secret:
     """A token that no repr, str, format or pickle reveals."""
 
-    __slots__ = ("_forms", "_text")
+    __slots__ = ("_forms", "_text", "digest", "is_redacted")
 
     def __init__(self, text: str) -> None:
+        encoded = text.encode()
         self._text = text
-        self._forms = {text.encode(), _unescaped(text.encode())}
+        self._forms = {encoded, _unescape(encoded)}
+        # A shorter one may be a word: redacting it would alter data, codes and ids.
+        self.is_redacted = len(text) >= _MIN_REDACTED
+        # By which this process alone recognizes the token.
+        self.digest = blake2b(encoded, key=_KEY, digest_size=16).hexdigest()
 
     def bearer(self) -> str:
         """Return the value of the Authorization header (spec 5)."""
         return f"Bearer {self._text}"
 
-    def digest(self) -> str:
-        """Return a text by which this process alone recognizes the token."""
-        return blake2b(self._text.encode(), key=_KEY, digest_size=16).hexdigest()
-
-    def occurs_in(self, *texts: bytes) -> bool:
-        """Return whether the token occurs in one of these texts."""
+    def occurs_in(self, texts: Iterable[bytes]) -> bool:
+        """Return whether the token occurs in one of these texts, and is redacted."""
+        if not self.is_redacted:
+            return False
         for form in self._forms:
             for text in texts:
                 # In a large one its characters first: five times faster for a text
                 # without one of them.
-                if len(text) >= _SMALL and not all(
-                    character in text for character in set(form)
-                ):
+                if len(text) >= _SMALL and not all(map(text.__contains__, set(form))):
                     continue
                 if form in text:
                     return True
         return False
+
+    def has_text(self, text: str) -> bool:
+        """Return whether the token is this text."""
+        return self._text == text
 
     def pattern(self) -> str:
         """Return a regular expression for the forms in which a service may echo the
@@ -121,10 +125,11 @@ class Secret:
 class _Rejection:
     """That the service has rejected a token (401)."""
 
+    token: Secret
     error: AuthenticationError  # the last one
     seen_at: float  # loop time
-    until: float = 0.0  # loop time until which it is not sent
-    count: int = 0  # how often it was rejected in a row
+    until: float  # loop time until which it is not sent
+    count: int  # how often it was rejected in a row
 
 
 class Tokens:
@@ -146,9 +151,8 @@ class Tokens:
         self.held: Secret | None = (
             None  # the token to send; None: the callable has to be called
         )
-        # whether the service rejected the token last sent, and has accepted none since
-        self.refused = False
-        self._rejections: dict[str, _Rejection] = {}  # by the token's digest
+        # Of the token last rejected, until the service accepts one.
+        self._rejection: _Rejection | None = None
         self._asking: SingleFlight[str, Secret | str] = SingleFlight()
         if isinstance(token, str):
             if not _is_token(token):
@@ -167,8 +171,15 @@ class Tokens:
 
     @property
     def digest(self) -> str:
-        """That of the token last sent, as `Secret.digest`, or an empty text."""
-        return "" if self.held is None else self.held.digest()
+        """`Secret.digest` of the token last sent, or an empty text."""
+        return "" if self.held is None else self.held.digest
+
+    @property
+    def refused(self) -> bool:
+        """Whether the service rejected the token last sent, and has accepted none
+        since.
+        """
+        return self._rejection is not None
 
     @property
     def renewable(self) -> bool:
@@ -181,50 +192,43 @@ class Tokens:
         """Record what a response shows of the token that was sent with it, at a loop
         time.
 
-        The token held now is replaced only if it is the one: a late response says
-        nothing about its successor.
+        A response to a token that was replaced shows nothing of its successor.
         """
+        rejection = self._rejection
         if isinstance(error, AuthenticationError):
             self._reject(token, error, sent_at, now)
-        elif error is None or getattr(
-            error, "has_error_object", False
-        ):  # the service has accepted it
-            rejection = (
-                self._rejections.get(token.digest()) if self._rejections else None
-            )
-            if rejection is not None:
-                if sent_at < rejection.seen_at:  # it shows what held before
-                    return
-                del self._rejections[token.digest()]
-            if token is self.held:
-                self.refused = False
+        elif rejection is not None and sent_at >= rejection.seen_at:
+            is_accepted = error is None or getattr(error, "has_error_object", False)
+            if is_accepted and self._is_current(token):
+                self._rejection = None
 
     def _reject(
         self, token: Secret, error: AuthenticationError, sent_at: float, now: float
     ) -> None:
-        rejection = self._rejections.get(token.digest())
-        if rejection is None:
-            rejection = self._rejections[token.digest()] = _Rejection(error, now)
-            if len(self._rejections) > _REMEMBERED:
-                del self._rejections[next(iter(self._rejections))]
-        elif sent_at < rejection.seen_at:  # sent together with the one before it
+        rejection, count = self._rejection, 0
+        if rejection is not None and rejection.token is token:
+            if sent_at < rejection.seen_at:  # sent together with the last one
+                return
+            count = rejection.count
+        if not self._is_current(token):
             return
-        rejection.error, rejection.seen_at = error, now
-        rejection.until = now + growing_wait(rejection.count)
-        rejection.count += 1
-        if token is self.held:
-            self.refused = True
-            # Another one is obtained, if that is possible.
-            self.held = None if self.renewable else self.held
+        until = now + growing_wait(count)
+        self._rejection = _Rejection(token, error, now, until, count + 1)
+        if self.renewable:
+            self.held = None
+
+    def _is_current(self, token: Secret) -> bool:
+        """Whether no other token has replaced it, even if the callable is running."""
+        return self.held is None or self.held is token
 
     def not_sent(self, now: float) -> AuthenticationError | None:
         """Return the error for a request with the token held, or None if that may be
         sent.
         """
-        if not self._rejections or self.held is None:
+        rejection = self._rejection
+        if rejection is None or rejection.token is not self.held:
             return None
-        rejection = self._rejections.get(self.held.digest())
-        if rejection is None or now >= rejection.until:
+        if now >= rejection.until:
             return None
         error = copy(rejection.error)
         error.answered = error.has_error_object = False
@@ -233,16 +237,14 @@ class Tokens:
         return error
 
     def take(self, now: float) -> Secret | None:
-        """Return the token to send now; None: there is none, or it was rejected."""
-        if self.held is None or self.not_sent(now) is not None:
-            return None
-        if (
-            self._rejections
-            and (rejection := self._rejections.get(self.held.digest())) is not None
-        ):
-            rejection.until = now + growing_wait(
-                rejection.count
-            )  # one request tries it
+        """Return the token to send now, or None if there is none or it was
+        rejected.
+        """
+        rejection = self._rejection
+        if rejection is not None and rejection.token is self.held:
+            if now < rejection.until:
+                return None
+            rejection.until = now + growing_wait(rejection.count)  # one request tries
         return self.held
 
     async def replace(self, token: Secret | None) -> None:
@@ -272,16 +274,16 @@ class Tokens:
         """
         # Searching for escaped tokens takes longer than all other work on a large
         # response. So the texts are searched without their escapes first.
-        plain = [response.body, "\n".join(response.headers.values()).encode()]
-        if len(response.body) < _SMALL:
-            plain = [b"\n".join(plain)]  # which no token contains
-        plain += [_unescaped(text) for text in plain if b"%" in text or b"\\" in text]
-        echoed = [each for each in self._remembered if each.occurs_in(*plain)]
+        texts = [response.body, "\n".join(response.headers.values()).encode()]
+        texts += [_unescape(text) for text in texts if b"%" in text or b"\\" in text]
+        echoed = [secret for secret in self._remembered if secret.occurs_in(texts)]
         if not echoed:
             return response
         # Only now the expensive patterns, and only of tokens that are certainly there.
         # The longer first, since one may begin with another.
-        patterns = sorted((each.pattern() for each in echoed), key=len, reverse=True)
+        patterns = sorted(
+            (secret.pattern() for secret in echoed), key=len, reverse=True
+        )
         redact = partial(re.compile("|".join(patterns).encode()).sub, _HIDDEN.encode())
         headers = {
             name: redact(value.encode()).decode()
@@ -314,9 +316,13 @@ class Tokens:
         return self._keep(text)
 
     def _keep(self, text: str) -> Secret:
+        # The same text is the same object, so that its rejection still counts.
+        for secret in self._remembered:
+            if secret.has_text(text):
+                self.held = secret
+                return secret
         self.held = Secret(text)
-        if len(text) >= _MIN_REDACTED:
-            self._remembered.appendleft(self.held)
+        self._remembered.appendleft(self.held)
         return self.held
 
 
@@ -325,7 +331,7 @@ _IN_URLS = re.compile(rb"%(?:25)*([2-7][0-9A-Fa-f])")
 _IN_JSON = re.compile(rb"\\u00([2-7][0-9A-Fa-f])")
 
 
-def _unescaped(text: bytes) -> bytes:
+def _unescape(text: bytes) -> bytes:
     """Return a text without the escapes that `_escapes` names; much faster than a
     search for them.
     """

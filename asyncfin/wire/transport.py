@@ -10,11 +10,9 @@ from __future__ import annotations
 import asyncio
 import ssl as tls
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from io import BytesIO
 from math import inf
-from types import TracebackType
 from typing import NamedTuple, cast
 from urllib.parse import quote, urlencode
 
@@ -62,7 +60,7 @@ _TOO_MANY = ("Too many headers", "Got more than")
 _UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 
-class _LoopState(NamedTuple):
+class LoopState(NamedTuple):
     """What a transport has open in one event loop."""
 
     loop: asyncio.AbstractEventLoop
@@ -70,48 +68,7 @@ class _LoopState(NamedTuple):
     closing: AsyncGenerator[
         None, None
     ]  # closes the session when it is closed itself, or when the loop ends
-    scopes: set[asyncio.Timeout]  # the running blocks of `until_closed`
-
-
-class _UntilClosed:
-    """A block that ends when a transport is closed."""
-
-    __slots__ = ("_scope", "_scopes", "_transport")
-    _scope: asyncio.Timeout
-    _scopes: set[asyncio.Timeout]
-
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
-
-    async def __aenter__(self) -> None:
-        self._scopes = (
-            self._transport.open_here or await self._transport.opened()
-        ).scopes
-        # A timeout without an end, which `aclose` moves to now: asyncio's own way to
-        # end a block from outside and to distinguish it from a cancellation of the
-        # task.
-        self._scope = asyncio.Timeout(None)
-        self._scopes.add(self._scope)
-        await self._scope.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        self._scopes.discard(self._scope)
-        try:
-            await self._scope.__aexit__(kind, error, trace)
-        except TimeoutError:
-            if not self._transport.is_closed:
-                raise
-            return True
-        # Closing also breaks the connections, which a request may notice first.
-        return (
-            isinstance(error, (TimeoutError, TransportError))
-            and self._transport.is_closed
-        )
+    scopes: set[asyncio.Timeout]  # of what ends when the transport is closed
 
 
 class Transport:
@@ -148,13 +105,8 @@ class Transport:
         self._user_agent = own if user_agent is None else f"{user_agent} {own}"
         self._ssl = checks.instance_of(tls.SSLContext).optional()("ssl", ssl)
         self._trust_env = checks.flag("trust_env", trust_env)
-        self._open: _LoopState | None = None
-        self._closed = False
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether `aclose` was called."""
-        return self._closed
+        self._open: LoopState | None = None
+        self.is_closed = False  # whether `aclose` was called
 
     def url(self, request: Request) -> str:
         """Return the whole URL of a request."""
@@ -183,7 +135,7 @@ class Transport:
         function that returns the value: it is called as the headers are written, so
         that no waiting frame contains a secret. `sent` learns when a response begins.
         """
-        session = (self.open_here or await self.opened()).session
+        session = (await self.open()).session
         url = url or self.url(request)
         content_type = (
             {} if request.body is None else {"Content-Type": "application/json"}
@@ -222,47 +174,33 @@ class Transport:
             return self._failure(error)
         return Response(status, received, body, self.clock())
 
-    def until_closed(self) -> AbstractAsyncContextManager[None]:
-        """Run the block until this is closed: that ends it at once, wherever it waits,
-        without an error.
-        """
-        return _UntilClosed(self)
-
     async def aclose(self) -> None:
-        """Close all connections, and end at once what runs in `until_closed`. A second
-        call does nothing.
+        """Close all connections, and expire the scopes of this loop. A second call does
+        nothing.
         """
         state = await self._state_of_this_loop()
-        self._closed = True
+        self.is_closed = True
         self._open = None
         if state is not None:
             for scope in state.scopes:
                 scope.reschedule(state.loop.time())
             await state.closing.aclose()
 
-    @property
-    def open_here(self) -> _LoopState | None:
-        """What is open in this loop; None: nothing is."""
-        state = self._open
-        return state if state is not None and state.loop is running_loop() else None
-
-    async def opened(self) -> _LoopState:
+    async def open(self) -> LoopState:
         """Return what is open in this loop; open it first if nothing is."""
-        loop = running_loop()
+        state = self._open
+        if state is not None and state.loop is running_loop():
+            return state
         await self._state_of_this_loop()
-        if self._closed:
+        if self.is_closed:
             raise RuntimeError(CLOSED)
-        if self._open is None:
-            session = self._new_session()
-            self._open = _LoopState(
-                loop, session, closed_with_loop(session.close), set()
-            )
-            await anext(
-                self._open.closing
-            )  # a loop closes only generators that have begun
-        return self._open
+        session = self._make_session()
+        closing = closed_with_loop(session.close)
+        self._open = state = LoopState(running_loop(), session, closing, set())
+        await anext(closing)  # a loop closes only generators that have begun
+        return state
 
-    async def _state_of_this_loop(self) -> _LoopState | None:
+    async def _state_of_this_loop(self) -> LoopState | None:
         """Return what is open in this loop, after closing what a loop that has ended
         left open.
         """
@@ -274,7 +212,7 @@ class Transport:
         await state.closing.aclose()
         return None
 
-    def _new_session(self) -> aiohttp.ClientSession:
+    def _make_session(self) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             # As many connections as slots: no request waits for one after its grant.
             connector=aiohttp.TCPConnector(

@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from asyncfin.errors import ServerFailureError
+from asyncfin.events import OutageEnded, RequestFinished
 from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.wire.protocol import Response
+from asyncfin.wire.protocol import Request, Response
 from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
@@ -120,3 +122,29 @@ async def test_a_request_that_has_its_grant_when_the_client_is_closed_gives_it_b
         await asyncio.gather(*closing)
         assert bucket.stats().spent_today == 0
     assert not server.requests
+
+
+@pytest.mark.virtual
+async def test_cancellation_as_it_closes() -> None:
+    """A caller that is cancelled in the same turn of the loop sees its cancellation."""
+    async with sending(hanging()) as (server, sender, _):
+        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(2)]
+        await server.arrived(2)
+        waiting[0].cancel()
+        assert await turned_away(sender.transport, waiting) == ["the client is closed"]
+        assert waiting[0].cancelled()
+
+
+@pytest.mark.virtual
+async def test_outage_ends_after_its_probe() -> None:
+    """Closing ends the request that is tried, and then announces the end of the outage."""
+    async with sending(*[refusal(503)] * 8, hanging(), retry=Retry(attempts=1)) as (server, sender, events):
+        for number in range(8):
+            with pytest.raises(ServerFailureError):
+                await sender.send(Request("dataset", "GET", "/", entity_id=f"O-{number:032}"))
+        await asyncio.sleep(2)
+        probe = asyncio.ensure_future(sender.send(READ))
+        await server.arrived(9)
+        await sender.aclose()
+        await asyncio.gather(probe, return_exceptions=True)
+    assert [type(event) for event in events[-2:]] == [RequestFinished, OutageEnded]

@@ -71,7 +71,7 @@ async def ask_nine_times(step: Any, error: BaseException, kind: str, where: str)
         spent = bucket.stats().spent_today
         assert spent is not None
         assert spent <= len(server.requests)
-        assert sender._shared.get().slots._value == sender.transport.max_in_flight
+        assert sender._shared.slots._value == sender.transport.max_in_flight
 
 
 @pytest.mark.virtual
@@ -122,12 +122,12 @@ async def test_raises_as_an_outage_wait_ends(
         for number in range(8):
             with pytest.raises(ServerFailureError):
                 await sender.send(Request("dataset", "GET", "/", entity_id=f"O-{number:032}"))
-        is_down = False
+        is_down, sender.lane = False, "bulk"
         if where == "log handler":
             logger.addHandler(handler)
         try:
             with sender.announce.also(observe if where == "observer" else lambda event: None):
-                await sender.send(READ, max_outage=900)
+                await sender.send(READ)
         except BaseException as raised:
             assert raised is error  # noqa: PT017  an observer's Exception is only logged
         else:
@@ -136,4 +136,4 @@ async def test_raises_as_an_outage_wait_ends(
             logger.removeHandler(handler)
         async with asyncio.timeout(60):
             await sender.send(READ)
-            await sender.send(READ, max_outage=900)
+            await sender.send(READ)

@@ -5,7 +5,6 @@ import gc
 
 import pytest
 
-from asyncfin.errors import ConnectionFailedError
 from asyncfin.wire.transport import Transport
 from tests.services.raw import answer, scripted
 from tests.wire.transporting import READ, attempted
@@ -61,44 +60,3 @@ async def test_after_closing_it_says_so_and_closing_again_does_nothing() -> None
             await transport.aclose()
             with pytest.raises(RuntimeError, match="the client is closed"):
                 await attempted(transport, READ)
-
-
-@pytest.mark.virtual
-async def test_closing_ends_what_waits_and_leaves_a_cancellation_one() -> None:
-    """A cancellation in the same turn of the loop stays one, and a failure of the block's own passes."""
-    transport = Transport("http://127.0.0.1:1")
-
-    async def wait() -> str:
-        async with transport.until_closed():
-            await asyncio.Event().wait()
-        return "closed"
-
-    with pytest.raises(TimeoutError, match="my own"):
-        async with transport.until_closed():
-            raise TimeoutError("my own")
-    waiting = [asyncio.ensure_future(wait()) for _ in range(2)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    await transport.aclose()
-    await asyncio.wait(waiting)
-    assert waiting[0].cancelled()
-    assert waiting[1].result() == "closed"
-
-
-@pytest.mark.virtual
-async def test_a_connection_that_closing_breaks_is_no_failure() -> None:
-    """An attempt that notices its broken connection before it is cancelled still counts as closed."""
-    transport = Transport("http://127.0.0.1:1")
-
-    async def broken() -> str:
-        async with transport.until_closed():
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise ConnectionFailedError("the connection broke") from None
-        return "closed"
-
-    waiting = asyncio.ensure_future(broken())
-    await asyncio.sleep(0)
-    await transport.aclose()
-    assert await waiting == "closed"

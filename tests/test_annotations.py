@@ -82,7 +82,7 @@ def functions(public: object) -> Iterator[Callable[..., object]]:
         return
     about = public.__doc__ or ""
     # Results and errors are made by the library: the reference shows no constructor of them.
-    is_made = issubclass(public, BaseException) or ("Attributes:" in about and "Args:" not in about)
+    is_made = issubclass(public, BaseException) or "Args:" not in about
     for name in dir(public):
         member = inspect.getattr_static(public, name)
         if name.startswith("_") and (name != "__init__" or is_made):

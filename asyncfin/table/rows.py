@@ -332,8 +332,8 @@ class Row:
 
     @staticmethod
     def colours(
-        charts: "Sequence[Collection[Line]]", entity_ids: Iterable[str]
-    ) -> "dict[Line, int]":
+        charts: "Sequence[Collection[tuple[Row, int]]]", entity_ids: Iterable[str]
+    ) -> "dict[tuple[Row, int], int]":
         """Return the number of each line's colour: a company has one in all charts.
 
         Lines of a company that are in one chart are told apart by what they differ in:

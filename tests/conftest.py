@@ -189,7 +189,7 @@ MORE = {
         *("web/test_frameworks.py", "web/test_servers.py"),
     ),
     "object stores": (
-        *("cli/test_extract_store.py", "extraction/test_objects.py", "extraction/test_store_kills.py"),
+        *("cli/test_extract_store.py", "extraction/test_objects.py"),
         "extraction/test_storm.py",
     ),
     "a Redis server": (

@@ -5,10 +5,8 @@ A new interpreter would import asyncfin and pyarrow again, for each of them. One
 """
 
 import asyncio
-import errno
 import os
 import signal
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_all_start_methods, get_context
@@ -82,18 +80,6 @@ def killed_after_a_rename(*arguments: Any) -> None:
 
     os.replace = replace  # type: ignore[assignment]
     extracted(*arguments)
-
-
-def on_a_full_disk(limit: int, *arguments: Any) -> tuple[str, str]:
-    """Extract where no file can be larger; return the error's code and file."""
-    import resource
-
-    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    try:
-        return "", extracted(*arguments)
-    except OSError as error:
-        return errno.errorcode[error.errno or 0], error.filename
 
 
 def second_night(to: str, environment: Mapping[str, str]) -> None:

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import sys
 from contextlib import suppress
 from pathlib import Path
 
-from asyncfin import Client, FileBucket, RedisBucket, Retry, TokenBucket
+from asyncfin import Client, RedisBucket, Retry, TokenBucket
 from asyncfin.events import Event, RequestFinished
 
 
@@ -39,15 +38,6 @@ def _is_last(file: Path) -> bool:
     return False
 
 
-def make_cramped_client() -> Client:
-    """A client of a process that can write no file of more than a kilobyte, as if the disk were full."""
-    import resource
-
-    sys.dont_write_bytecode = True  # Python would keep a file of which the disk took a part
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
-    return Client.from_env()
-
-
 def make_client_after_another() -> Client:
     """A client of a worker that comes after one which has put a file in place."""
     Path(os.environ["ASYNCFIN_MOVED"]).replace(os.environ["ASYNCFIN_MOVED_TO"])
@@ -71,11 +61,6 @@ def make_client_of_redis() -> Client:
     rate, burst = float(os.environ["ASYNCFIN_RATE"]), int(os.environ["ASYNCFIN_BURST"])
     bucket = RedisBucket(os.environ["ASYNCFIN_REDIS"], account="workers", rate=rate, burst=burst)
     return Client.from_env(bucket=bucket)
-
-
-def make_client_of_file() -> Client:
-    """A client whose bucket is that of all workers of this machine."""
-    return Client.from_env(bucket=FileBucket(os.environ["ASYNCFIN_BUCKET"]))
 
 
 def make_bulk_client() -> Client:

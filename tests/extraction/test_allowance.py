@@ -1,6 +1,5 @@
 """An account's allowance ends before the run does."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from asyncfin import (
 from asyncfin.events import Event, RequestStarted
 from asyncfin.sandbox import Latency, Sandbox
 from asyncfin.sandbox.dataset import DatasetFile
-from tests.extraction.conftest import FIRST, IDS, annual, clocked, names, rows
+from tests.extraction.conftest import FIRST, IDS, annual, clocked, rows
 from tests.generate import generate
 
 
@@ -85,24 +84,6 @@ async def test_a_small_allowance_comes_further_every_day(
     assert read < 1.5 * (calm.requests - len(ids))
 
 
-async def test_a_run_repeated_daily_comes_to_every_entity(
-    many: tuple[DatasetFile, ...], tmp_path: Path
-) -> None:
-    """Those without a file are first, so that asking for changes does not use up each day's allowance."""
-    companies, today = many[:20], datetime(2026, 1, 1, tzinfo=UTC)
-    ids = [each.entity_id for each in companies]
-    bucket = TokenBucket(daily_budget=12, clock=lambda: today)
-    async with (
-        Sandbox(*companies) as sandbox,
-        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
-    ):
-        for _ in range(-(-len(ids) // 3)):
-            report = await extract(client, ids, Select(), Annual(), to=tmp_path / "night")
-            assert [each.entity_id for each in report.entities] == ids
-            today += timedelta(days=1)
-    assert len(names(tmp_path / "night")) == len(ids)
-
-
 @pytest.mark.virtual
 async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
     """With wait=True a run over several midnights ends with everything done, in one call."""
@@ -126,60 +107,6 @@ async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtu
     assert any("00:00 UTC" in reason for reason in waiting if reason)
     assert report.seconds > 86_400
     assert rows(folder) == annual(*FIRST)
-
-
-@pytest.mark.virtual
-async def test_a_run_that_sleeps_comes_further_every_day_by_a_small_allowance(
-    large: tuple[DatasetFile, ...], tmp_path: Path, virtual_clock: Any
-) -> None:
-    """With all connections in use, each midnight's small allowance finishes at least one entity."""
-    bucket = TokenBucket(daily_budget=30, clock=virtual_clock)
-    ids, stop = [each.entity_id for each in large], asyncio.Event()
-    asyncio.get_running_loop().call_later(len(ids) * 86_400, stop.set)
-    async with (
-        Sandbox(*large) as sandbox,
-        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
-    ):
-        report = await extract(
-            clocked(client, virtual_clock),
-            ids,
-            Select(),
-            Annual(),
-            to=tmp_path / "night",
-            wait=True,
-            stop=stop,
-        )
-    assert (report.stopped, len(report.done)) == (None, len(ids))
-
-
-@pytest.mark.virtual
-async def test_a_run_that_sleeps_never_spreads_an_allowance_over_too_many(
-    many: tuple[DatasetFile, ...], tmp_path: Path
-) -> None:
-    """However many were done before: little is asked twice. A day takes 24 minutes here."""
-    loop, began = asyncio.get_running_loop(), datetime(2026, 1, 1, tzinfo=UTC)
-
-    def clock() -> datetime:
-        return began + timedelta(minutes=loop.time())
-
-    bucket = TokenBucket(daily_budget=12, clock=clock)
-    ids, stop = [each.entity_id for each in many], asyncio.Event()
-    loop.call_later(20 * 24 * 60, stop.set)
-    async with (
-        Sandbox(*many) as sandbox,
-        Client(sandbox.base_url, sandbox.token, bucket=bucket) as client,
-    ):
-        report = await extract(
-            clocked(client, clock),
-            ids,
-            Select(),
-            Annual(),
-            to=tmp_path / "night",
-            wait=True,
-            stop=stop,
-        )
-    assert len(report.done) == len(ids)
-    assert report.requests < 1.1 * 3 * len(ids)
 
 
 @pytest.mark.virtual

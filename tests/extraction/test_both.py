@@ -11,16 +11,14 @@ from asyncfin import (
     Annual,
     Client,
     FiscalRange,
-    ManifestMismatchError,
     Select,
-    SelectionError,
     Unchanged,
     as_of,
     extract,
     read_entity,
 )
 from asyncfin.cli.extraction import document
-from asyncfin.sandbox import Sandbox, Switch
+from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import COMPANIES, IDS, query
 from tests.handmade import ENTITY_ID, dataset, series_id
 from tests.services.altering import altered
@@ -65,13 +63,6 @@ async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
     assert (len(again.unchanged), again.requests) == (6, 6)
 
 
-async def test_both_versions_are_another_question_than_one(client: Client, folder: Path) -> None:
-    """A folder of one version is refused for both."""
-    await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    with pytest.raises(ManifestMismatchError, match=r"value_version.*original.*both"):
-        await extract(client, IDS[:1], Select(), Annual(), to=folder, value_version="both")
-
-
 async def test_both_versions_are_kept_by_the_change_feed(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
@@ -103,18 +94,6 @@ async def test_read_entity_returns_both_panels_of_one_publication(sandbox: Sandb
         assert single.panel.value_version == version
 
 
-async def test_both_panels_are_of_one_publication_if_it_changes_between_them(
-    sandbox: Sandbox, client: Client
-) -> None:
-    """The whole read starts over."""
-    sandbox.inject(Switch(operation="query", nth=2, publication=COMPANIES[0]))
-    answer = await read_entity(client, IDS[0], Select(), Annual(), value_version="both")
-    assert answer.panel is not None
-    assert answer.restated is not None
-    current = COMPANIES[0].publications[-1].dataset_id
-    assert answer.panel.dataset.dataset_id == answer.restated.dataset.dataset_id == current
-
-
 async def test_read_entity_of_the_publication_that_the_caller_has_takes_one_request(
     sandbox: Sandbox, client: Client
 ) -> None:
@@ -134,16 +113,6 @@ async def test_read_entity_of_the_publication_that_the_caller_has_takes_one_requ
     assert not isinstance(changed, Unchanged)
     assert changed.panel is not None
     assert changed.panel.dataset.dataset_id == COMPANIES[0].publications[-1].dataset_id
-
-
-@pytest.mark.parametrize("wrong", [{"unless": ""}, {"unless": 5}, {"value_version": "newest"}])
-async def test_a_wrong_argument_of_read_entity_is_named(
-    sandbox: Sandbox, client: Client, wrong: dict[str, Any]
-) -> None:
-    """Before a request is spent."""
-    with pytest.raises(SelectionError, match=next(iter(wrong))):
-        await read_entity(client, IDS[0], Select(), Annual(), **wrong)
-    assert sandbox.log == []
 
 
 NUMBERS = {("A", "x"): {"FY2024": 1}, ("B", "x"): {"FY2024": 2}, ("C", "x"): {"FY2024": 3}, ("D", "x"): {}}
@@ -188,14 +157,3 @@ async def test_reports_count_the_series_that_the_service_left_out(
     assert [each.unlisted for each in again.unchanged] == [0, 0]
     assert "left out of its responses" not in str(again)
     assert len([each for each in caplog.records if each.levelno >= logging.WARNING]) == 1
-
-
-async def test_what_the_service_never_lists_is_counted_for_one_entity(folder: Path) -> None:
-    """The words of the line for one entity."""
-    async with (
-        Sandbox(dataset(NUMBERS)) as sandbox,
-        altered(sandbox, leaving_out) as url,
-        Client(url, sandbox.token) as client,
-    ):
-        report = await extract(client, [ENTITY_ID], Select(), FiscalRange(), to=folder)
-    assert "\nseries that the service left out of its responses: 2 (in 1 entity)" in str(report)

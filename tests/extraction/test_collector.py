@@ -2,14 +2,13 @@
 
 import gc
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, Client, NotFoundError, Select, extract
+from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID
+from tests.extraction.conftest import COMPANIES, IDS
 from tests.extraction.fresh import processes
 
 RARELY = (50_000, 20, 50)
@@ -39,22 +38,6 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def test_a_program_that_calls_extract_keeps_its_collector(tmp_path: Path) -> None:
     async with Client.from_env() as client:
         await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
-
-
-@pytest.mark.usefixtures("sandbox", "kept")
-async def test_a_program_whose_extract_fails_keeps_its_collector(tmp_path: Path) -> None:
-    async with Client.from_env() as client:
-        with pytest.raises(NotFoundError):
-            await extract(client, [UNKNOWN_ID], Select(), Annual(), to=tmp_path / "night", on_error="raise")
-
-
-@pytest.mark.usefixtures("sandbox", "kept")
-async def test_threads_of_the_program_keep_its_collector(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        report = await extract(
-            Client.from_env, IDS, Select(), Annual(), to=tmp_path / "night", executor=threads, chunk=2
-        )
-    assert len(report.done) == len(IDS)
 
 
 @pytest.mark.usefixtures("sandbox")

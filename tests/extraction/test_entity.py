@@ -8,20 +8,15 @@ from asyncfin import (
     Annual,
     ArgumentError,
     Client,
-    DatasetChangedError,
     Exact,
     FiscalRange,
-    NotFoundError,
     Select,
     SelectionError,
-    ValidationFailedError,
     read_entity,
 )
-from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import Sandbox, Status, Switch
 from tests import handmade
-from tests.extraction.conftest import COMPANIES, IDS, UNKNOWN_ID, only
-from tests.generate import generate
+from tests.extraction.conftest import COMPANIES, IDS
 
 
 async def test_the_answer_is_that_of_a_query(client: Client, sandbox: Sandbox) -> None:
@@ -61,22 +56,6 @@ async def test_an_entity_with_nothing_of_the_question_has_an_empty_panel(
     assert [served.operation for served in sandbox.log] == ["catalogue"]
 
 
-async def test_conditions_that_exclude_each_other_are_named_in_missing(client: Client) -> None:
-    """Each is met by some series, and no series meets both."""
-    catalogue = await client.catalogue(IDS[0])
-    one, other = next(
-        (a, b)
-        for a in catalogue
-        for b in catalogue
-        if a.basis != b.basis
-        and a.metric_id != b.metric_id
-        and not any(c.metric_id == a.metric_id and c.basis == b.basis for c in catalogue)
-    )
-    select = Select(one.metric_id, basis=other.basis)
-    answer = await read_entity(client, IDS[0], select, Annual())
-    assert dict(answer.missing) == {"select": (repr(select),)}
-
-
 async def test_dataset_without_periods_misses_none() -> None:
     """An open range asks for the periods that there are; a bounded one misses its own."""
     source = handmade.dataset({("Revenue", "all"): {}})
@@ -88,45 +67,6 @@ async def test_dataset_without_periods_misses_none() -> None:
     assert missing == [{}, {"periods": ("FY1901",)}]
 
 
-async def test_some_missing_periods_are_named(client: Client) -> None:
-    """The panel has the rest."""
-    known = next(each for each in (await client.catalogue(IDS[0])).periods if each.duration_months == 12)
-    answer = await read_entity(client, IDS[0], Select(), Exact([known, "FY1901"]))
-    assert answer.panel is not None
-    assert (bool(len(answer.panel)), dict(answer.missing)) == (True, {"periods": ("FY1901",)})
-
-
-async def test_a_predicate_needs_no_name_where_nothing_is_written(client: Client) -> None:
-    """A predicate needs a name only where files have to say what was asked."""
-    picked = (await client.catalogue(IDS[0])).series[0]
-    select = Select(where=lambda series: series.series_id == picked.series_id)
-    answer = await read_entity(client, IDS[0], select, Annual())
-    assert [series.series_id for series in answer.panel] == [picked.series_id]
-
-
-async def test_a_publication_that_changes_meanwhile_is_read_whole(client: Client, sandbox: Sandbox) -> None:
-    """Nothing of the old one is left, and observers hear of it."""
-    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
-    events: list[Event] = []
-    with client.observed(events.append):
-        answer = await read_entity(client, IDS[0], Select(), Annual())
-    assert answer.panel.dataset.dataset_id == COMPANIES[0].publications[1].dataset_id
-    assert [each for each in events if isinstance(each, Restarted)] == [Restarted("read_entity", IDS[0], 1)]
-
-
-@pytest.mark.virtual
-async def test_one_that_changes_too_often_is_an_error(client: Client, sandbox: Sandbox) -> None:
-    """After three restarts."""
-    company = generate(99, series=40, publications=6)
-    sandbox.publish(only(company, 0))
-    # The first catalogue is not pinned.
-    sandbox.inject(Switch(operation="query", nth=1, publication=only(company, 1)))
-    for at in range(2, 5):
-        sandbox.inject(Switch(operation="catalogue", nth=at, publication=only(company, at)))
-    with pytest.raises(DatasetChangedError):
-        await read_entity(client, company.entity_id, Select(), FiscalRange())
-
-
 async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
     client: Client, sandbox: Sandbox
 ) -> None:
@@ -136,15 +76,6 @@ async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
     answer = await read_entity(client, IDS[0], Select(), Annual())
     assert [served.status for served in sandbox.log].count(400) == 1
     assert answer.panel.dataset.dataset_id == COMPANIES[0].publications[1].dataset_id
-
-
-async def test_any_other_400_is_its_error(client: Client, sandbox: Sandbox) -> None:
-    """It has the service's words, and no request is repeated."""
-    sandbox.inject(Status(status=400, code="validation_failed", operation="query"))
-    with pytest.raises(ValidationFailedError, match="validation_failed"):
-        await read_entity(client, IDS[0], Select(), FiscalRange())
-    refused = [repr(served.body) for served in sandbox.log if served.status == 400]
-    assert len({*refused}) == len(refused)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +101,6 @@ async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
     with pytest.raises(error, match=said):
         await read_entity(**(right | changed))
     assert sandbox.log == []
-
-
-async def test_an_entity_without_a_dataset_is_not_found(client: Client) -> None:
-    """An entity without a dataset is NotFoundError, as in every other read."""
-    with pytest.raises(NotFoundError):
-        await read_entity(client, UNKNOWN_ID, Select(), Annual())
 
 
 async def test_a_catalogue_that_the_client_still_has_is_not_read_again(

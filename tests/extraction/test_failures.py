@@ -18,18 +18,13 @@ from asyncfin import (
     Client,
     ExtractProgress,
     FileBucket,
-    FiscalRange,
     NotFoundError,
-    Retry,
     Select,
     SelectionError,
     extract,
 )
-from asyncfin.events import Event, Restarted
-from asyncfin.sandbox import Account, Sandbox, Status, Switch
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, only, rows
-from tests.extraction.fresh import on_a_full_disk, processes
-from tests.generate import generate
+from asyncfin.sandbox import Sandbox, Status
+from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows
 
 
 async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: Path) -> None:
@@ -70,18 +65,6 @@ async def test_a_shared_bucket_out_of_reach_ends_the_run_with_its_report(
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_failed_entity_is_tried_again_by_the_next_run(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """The next run tries a failed entity again, also one whose answer broke the spec."""
-    sandbox.inject(Status(operation="query", nth=1, status=200, body=b"{}"))
-    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    assert [each.failure.error for each in report.failed if each.failure] == ["MalformedAnswerError"]
-    assert names(folder) == []
-    assert len((await extract(client, IDS[:1], Select(), Annual(), to=folder)).done) == 1
-    assert len((await extract(client, IDS[:1], Select(), Annual(), to=folder)).unchanged) == 1
-
-
 async def test_a_value_that_breaks_the_spec_never_reaches_a_file(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
@@ -106,40 +89,6 @@ async def test_an_error_can_end_the_run_instead(client: Client, folder: Path) ->
     assert len(report.done) + len(report.unchanged) == len(IDS)
 
 
-async def test_a_publication_that_changes_meanwhile_is_read_whole(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """The file is of the new publication alone, and observers see that the read started over."""
-    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
-    events: list[Event] = []
-    with client.observed(events.append):
-        report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    assert [event for event in events if isinstance(event, Restarted)] == [
-        Restarted("read_entity", IDS[0], 1)
-    ]
-    assert [each.dataset_id for each in report.done] == [COMPANIES[0].publications[1].dataset_id]
-    assert rows(folder) == annual(COMPANIES[0])
-
-
-@pytest.mark.virtual
-async def test_a_publication_that_changes_too_often_is_a_failure(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """After three restarts; the others are done."""
-    company = generate(99, series=40, publications=6)
-    sandbox.publish(only(company, 0))
-    # The first catalogue is not pinned.
-    sandbox.inject(Switch(operation="query", nth=1, publication=only(company, 1)))
-    for at in range(2, 5):
-        sandbox.inject(Switch(operation="catalogue", nth=at, publication=only(company, at)))
-    report = await extract(client, [company.entity_id], Select(), FiscalRange(), to=folder)
-    (failed,) = report.failed
-    assert failed.failure is not None
-    assert (failed.failure.error, failed.failure.code) == ("DatasetChangedError", "dataset_changed")
-    assert failed.requests == 8
-    assert len((await extract(client, [company.entity_id], Select(), FiscalRange(), to=folder)).done) == 1
-
-
 async def test_a_refused_token_stops_the_run_and_keeps_what_is_done(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
@@ -150,19 +99,6 @@ async def test_a_refused_token_stops_the_run_and_keeps_what_is_done(
     assert isinstance(report.stopped, AuthenticationError)
     assert len(report.left) == len(IDS)
     assert len((await extract(client, IDS, Select(), Annual(), to=folder)).unchanged) == 2
-
-
-@pytest.mark.virtual
-async def test_passing_failures_are_not_seen(tmp_path: Path) -> None:
-    """Retries are the client's; the report counts their requests."""
-    async with (
-        Sandbox(*FIRST, faults=[Status(status=503, share=0.2, seed=1)]) as sandbox,
-        Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=50)) as client,
-    ):
-        report = await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
-    assert len(report.done) == len(IDS)
-    assert report.requests == client.stats().requests > 2 * len(IDS)
-    assert report.waits > 0
 
 
 async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
@@ -178,16 +114,6 @@ async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
     assert all(sandbox.token.encode() not in path.read_bytes() for path in written)
     assert report.failed[0].failure is not None
     assert "no access with" in report.failed[0].failure.message
-
-
-async def test_an_account_without_access_to_some_entities_gets_the_others(
-    sandbox: Sandbox, folder: Path
-) -> None:
-    """Each entity's answer is its own."""
-    sandbox.put_account(Account("some", entities=IDS[:2]))
-    async with Client(sandbox.base_url, sandbox.issue_token("some")) as client:
-        report = await extract(client, IDS, Select(), Annual(), to=folder)
-    assert [each.state for each in report.entities] == ["done"] * 2 + ["failed"] * 4
 
 
 @pytest.mark.parametrize(
@@ -224,24 +150,6 @@ async def test_a_wrong_argument_is_refused_before_anything_happens(
     with pytest.raises(SelectionError, match=named):
         await extract(**({"to": folder} | right | options))
     assert (sandbox.log, names(folder.parent)) == ([], [])
-
-
-@pytest.mark.parametrize("limit", [0, 6000])
-async def test_a_disk_that_takes_no_more_ends_the_run_and_spoils_nothing(
-    sandbox: Sandbox, client: Client, folder: Path, limit: int
-) -> None:
-    """The error names the file, and a later run continues."""
-    with processes(1) as executor:
-        arguments = (sandbox.base_url, sandbox.token, str(folder), IDS)
-        running = executor.submit(on_a_full_disk, limit, *arguments)
-        code, file = await asyncio.wrap_future(running)
-    assert code in {"EFBIG", "EIO", "ENOSPC"}
-    assert file.startswith(str(folder.parent))
-    whole = names(folder)
-    report = await extract(client, IDS, Select(), Annual(), to=folder)
-    assert len(report.unchanged) <= len(whole)
-    assert rows(folder) == annual(*FIRST)
-    assert not list((folder.parent / "_night.journal").glob("*.part"))
 
 
 @pytest.fixture(params=[0o555, 0o777])

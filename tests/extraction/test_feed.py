@@ -140,17 +140,6 @@ async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
     assert len(as_of(night.to, BEGIN)) == 0
 
 
-async def test_a_folder_without_a_feed_gets_none(night: Nights) -> None:
-    """History is kept only if it was asked for once."""
-    night.publish(ONE)
-    await night.run()
-    assert not (night.to.parent / "_night.changes").exists()
-    with pytest.raises(ManifestMismatchError, match=r"has no change feed.*history=True.*--history"):
-        read_changes(night.to)
-    with pytest.raises(ManifestMismatchError, match="has no change feed"):
-        as_of(night.to, "2025-01-01")
-
-
 async def test_a_folder_begun_without_history_starts_from_its_files(night: Nights) -> None:
     """What was there is known from its publication's time, in a run before the one that changes it."""
     night.publish(ONE)
@@ -162,19 +151,6 @@ async def test_a_folder_begun_without_history_starts_from_its_files(night: Night
     assert rows(as_of(night.to, BEGIN + timedelta(days=1))) != in_files(night.to)
     assert rows(as_of(night.to, BEGIN + timedelta(days=2))) == in_files(night.to)
     assert set(read_changes(night.to, since=second).column("run").to_pylist()) == set()
-
-
-async def test_history_spends_no_request(night: Nights) -> None:
-    """A run with a feed sends what one without it sends."""
-    spent = []
-    for arguments in ({}, {"history": True}):
-        night.to = night.to.with_name(f"night{len(spent)}")
-        for content in (ONE, TWO):
-            night.publish(content)
-            before = len(night.sandbox.log)
-            await night.run(**arguments)
-            spent.append(len(night.sandbox.log) - before)
-    assert spent[:2] == spent[2:]
 
 
 async def test_a_publication_that_went_back_is_a_change_like_others(night: Nights) -> None:
@@ -285,31 +261,6 @@ async def test_a_last_run_that_only_pruned_is_named_if_its_file_is_missing(night
     assert len(as_of(night.to, night.now)) == 1
 
 
-async def test_a_feed_whose_only_run_is_missing_is_not_given_up(night: Nights) -> None:
-    """A run without the argument does not go on without a feed."""
-    night.publish(ONE)
-    await night.run(history=True)
-    (path,) = (night.to.parent / "_night.changes").glob("*.parquet")
-    path.unlink()
-    night.publish(TWO)
-    for arguments in ({}, {"history": True}):
-        with pytest.raises(ManifestMismatchError, match=path.stem):
-            await night.run(**arguments)
-    with pytest.raises(ManifestMismatchError, match=path.stem):
-        read_changes(night.to)
-
-
-async def test_a_missing_run_is_named_to_who_has_read_up_to_it(night: Nights) -> None:
-    """It is not taken for a run of another feed."""
-    for content in (ONE, TWO, ONE):
-        night.publish(content)
-        await night.run(history=True)
-    _, second, _ = sorted((night.to.parent / "_night.changes").glob("*.parquet"))
-    second.unlink()
-    with pytest.raises(ManifestMismatchError, match=second.stem):
-        read_changes(night.to, since=second.stem)
-
-
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "later", "other"])
 async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str) -> None:
     """Whatever was done to a file: an error that names it."""
@@ -392,18 +343,6 @@ async def test_an_entity_that_left_the_list_keeps_its_file_until_it_is_pruned(ni
     assert len(as_of(night.to, night.now - timedelta(microseconds=1))) == 3
 
 
-async def test_an_entity_that_returns_appears_again(night: Nights) -> None:
-    """Of the same publication too; what is known increases."""
-    night.publish(ONE)
-    both = (entity(1), entity(2))
-    for ids, arguments in ((both, {"history": True}), (both[:1], {"prune": True}), (both, {})):
-        await night.run(ids, **arguments)
-    mine = [row for row in read_changes(night.to).to_pylist() if row["entity_id"] == entity(2)]
-    assert [row["change"] for row in mine] == ["appeared", "vanished", "appeared"]
-    assert mine[0]["known_from"] < mine[1]["known_from"] < mine[2]["known_from"]
-    assert rows(as_of(night.to, night.now)) == in_files(night.to)
-
-
 async def test_the_last_changes_are_not_those_of_a_pruned_entity_until_it_returns(night: Nights) -> None:
     """With the publication that it had, all of its values have appeared."""
     night.publish(ONE)
@@ -413,14 +352,6 @@ async def test_the_last_changes_are_not_those_of_a_pruned_entity_until_it_return
         latest = latest_changes(Feed(place_of(night.to)), {entity(2): {COST.metric_id}})
         found.append({each: (of.is_first, len(of.rows)) for each, of in latest.items()})
     assert found == [{entity(2): (True, 0)}, {}, {entity(2): (False, 1)}]
-
-
-async def test_files_are_pruned_without_a_feed_too(night: Nights) -> None:
-    """`prune` does not need a feed."""
-    night.publish(ONE)
-    await night.run((entity(1), entity(2)))
-    await night.run(prune=True)
-    assert [path.stem for path in night.to.glob("*.parquet")] == [entity(1)]
 
 
 async def test_a_missing_or_foreign_file_is_not_what_changes_are_measured_by(night: Nights) -> None:
@@ -456,16 +387,6 @@ async def test_what_a_company_had_vanishes_with_its_last_series(
         ("vanished", "FY2021"),
     ]
     assert rows(as_of(night.to, "2999-01-01")) == in_files(night.to)
-
-
-async def test_a_company_that_loses_all_rows_has_them_vanished(night: Nights) -> None:
-    """Its file has no row then."""
-    night.publish(ONE)
-    await night.run((entity(1), entity(2)), history=True)
-    night.publish({})
-    await night.run((entity(1), entity(2)))
-    assert [each[0] for each in changes_in(read_changes(night.to))] == ["appeared"] * 3 + ["vanished"] * 2
-    assert as_of(night.to, night.now).column("entity_id").to_pylist() == [entity(2)]
 
 
 @pytest.mark.parametrize(
@@ -555,18 +476,6 @@ async def test_as_of_names_the_companies_that_were_not_kept_yet(night: Nights) -
     assert not_kept(BEGIN + timedelta(days=5)) == not_kept(night.now) == []
 
 
-async def test_as_of_returns_the_chosen_columns_in_order(night: Nights) -> None:
-    """As `to_arrow` does."""
-    night.publish(ONE)
-    await night.run(history=True)
-    table = as_of(night.to, night.now, columns=["number", "period_label"])
-    assert table.to_pydict() == {"number": [1, 2], "period_label": ["FY2020", "FY2021"]}
-    assert (
-        as_of(night.to, night.now).schema.names
-        == pq.ParquetFile(night.to / f"{entity(1)}.parquet").schema_arrow.names
-    )
-
-
 async def test_the_documented_query_returns_the_rows_of_as_of(
     night: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -584,33 +493,6 @@ async def test_the_documented_query_returns_the_rows_of_as_of(
             found = connection.sql(sql.replace("2025-03-01", when)).to_arrow_table()
             assert len(found) == count
             assert rows(found) == rows(as_of(night.to, when))
-
-
-async def test_a_series_that_was_left_out_has_no_values_in_the_feed_either(tmp_path: Path) -> None:
-    """Its rows vanish, and appear with the publication that lists it again; each state is the file's."""
-    from asyncfin.sandbox import Dialect
-
-    full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}
-    gap = {REVENUE: {"FY2020": Cell(1)}, COST: {}}
-    back = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(3)}}
-    async with (
-        Sandbox(publication({}, number=999), dialect=Dialect(empty_series=False)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        night = Nights(sandbox, client, tmp_path / "night")
-        for content in (full, gap, back):
-            night.publish(content)
-            await night.run(history=True)
-            assert rows(as_of(night.to, night.now)) == in_files(night.to)
-    assert changes_in(read_changes(night.to)) == sorted(
-        [
-            ("appeared", REVENUE.triple, "FY2020", 1, None),
-            ("appeared", COST.triple, "FY2020", 2, None),
-            ("vanished", COST.triple, "FY2020", 2, 2),
-            ("appeared", COST.triple, "FY2020", 3, None),
-        ],
-        key=repr,
-    )
 
 
 async def test_what_is_known_is_never_later_than_the_run(night: Nights) -> None:
@@ -662,27 +544,3 @@ async def test_reading_a_feed_starts_no_thread_of_pyarrow(night: Nights) -> None
     read = [sys.executable, "-c", READ, str(night.to)]
     done = await asyncio.to_thread(subprocess.run, read, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["3", "2", "0"]
-
-
-async def test_both_versions_are_kept_apart(night: Nights) -> None:
-    """A restatement changes the restated values only; the column `asked_version` distinguishes the rows."""
-    night.publish(ONE)
-    await night.run(history=True, value_version="both")
-    night.publish(ONE, restated={REVENUE: {"FY2020": Cell(9)}})
-    await night.run(value_version="both")
-    (change,) = read_changes(night.to, since=BEGIN + timedelta(days=2)).to_pylist()
-    assert (change["change"], change["asked_version"]) == ("restated", "latest_restated")
-    assert (change["before"], change["number"]) == (1, 9)
-    assert rows(as_of(night.to, night.now)) == in_files(night.to)
-    assert len(as_of(night.to, night.now)) == 4
-
-
-async def test_the_feed_is_no_place_for_an_extraction(night: Nights) -> None:
-    """Nor is a folder in it."""
-    night.publish(ONE)
-    await night.run(history=True)
-    folder = night.to.parent / "_night.changes"
-    for to in (folder, folder / "other"):
-        night.to = to
-        with pytest.raises(ArgumentError, match=r"_night\.changes.* belongs to another extraction"):
-            await night.run()

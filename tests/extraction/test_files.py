@@ -1,10 +1,8 @@
 """What is in the folder, and who can read it."""
 
-import asyncio
 import json
 import os
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from attrs import evolve
 
-from asyncfin import Annual, Client, Select, UnknownToAllError, extract
+from asyncfin import Annual, Client, Select, extract
 from asyncfin.extraction import record
 from asyncfin.sandbox import Sandbox
 from asyncfin.table.columns import COLUMNS
@@ -41,15 +39,6 @@ async def test_four_readers_take_the_folder_for_one_table(client: Client, folder
     assert pd.read_parquet(folder).shape == shape
     assert pyarrow.dataset.dataset(folder).to_table().shape == shape
     assert pq.read_table(folder).shape == shape
-
-
-async def test_only_whole_files_stand_in_the_folder_and_little_beside_it(
-    client: Client, folder: Path
-) -> None:
-    """One file per entity, flat; the lock is next to the folder."""
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    assert names(folder) == sorted(f"{entity_id}.parquet" for entity_id in IDS)
-    assert not list((folder.parent / "_night.journal").glob("*.part"))
 
 
 def modes(folder: Path) -> dict[Path, int]:
@@ -114,14 +103,6 @@ async def test_the_documented_query_reads_the_metadata_of_all_files(
     )
 
 
-async def test_an_entity_without_rows_has_a_file_all_the_same(client: Client, folder: Path) -> None:
-    """An entity without rows has a file with the columns, so that the folder reads as one table."""
-    with pytest.raises(UnknownToAllError) as raised:
-        await extract(client, IDS[:3], Select(label="no such label"), Annual(), to=folder)
-    assert [each.rows for each in raised.value.extract_report.done] == [0] * 3
-    assert pl.read_parquet(folder).shape == (0, len(COLUMNS))
-
-
 async def test_an_id_that_no_file_name_can_hold_is_written_otherwise(tmp_path: Path) -> None:
     """Spec 2.2 allows any 32 characters; the table has the id as it is."""
     odd = "O-../" + "é" * 29
@@ -131,24 +112,6 @@ async def test_an_id_that_no_file_name_can_hold_is_written_otherwise(tmp_path: P
     (name,) = names(tmp_path / "night")
     assert name.startswith("O-..%2F")
     assert {row[0] for row in rows(tmp_path / "night")} == {odd}
-
-
-async def test_the_loop_runs_on_while_a_file_is_written(
-    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Flushing waits here until the loop has done something else; on the loop, it would wait in vain."""
-    loop, flush, waited = asyncio.get_running_loop(), os.fsync, []
-
-    def fsync(file: int) -> None:
-        turned = threading.Event()
-        loop.call_soon_threadsafe(turned.set)
-        waited.append(turned.wait(30))
-        flush(file)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    assert waited
-    assert all(waited)
 
 
 async def test_a_reader_never_sees_half_a_file(

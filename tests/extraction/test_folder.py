@@ -6,7 +6,6 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from attrs import evolve
 from hypothesis import given, strategies as st
 
 from asyncfin import (
@@ -22,22 +21,10 @@ from asyncfin import (
 )
 from asyncfin.extraction.place import file_name
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, names, rows
+from tests.extraction.conftest import IDS, names, rows
 
 # One to twelve bytes each in a file name.
 ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
-
-
-async def test_an_id_too_long_for_a_file_name_is_extracted_all_the_same(tmp_path: Path) -> None:
-    """Spec 2.2 allows any 32 characters; written %XX, these would take 292 bytes."""
-    long = "O-" + "\u682a" * 32
-    publication = evolve(FIRST[0].publications[0], entity_id=long)
-    async with Sandbox(publication) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        await extract(client, [long], Select(), Annual(), to=tmp_path / "night")
-        report = await extract(client, [long], Select(), Annual(), to=tmp_path / "night")
-    assert len(report.unchanged) == 1
-    assert len(names(tmp_path / "night")) == 1
-    assert {row[0] for row in rows(tmp_path / "night")} == {long}
 
 
 async def test_a_run_uses_the_cache_of_its_client_and_does_not_fill_it(
@@ -87,15 +74,6 @@ async def test_a_folder_within_another_extraction_is_refused(
     assert (names(tmp_path), len(sandbox.log)) == (before, spent)
 
 
-@pytest.mark.parametrize("name", ["lock", "O-1.parquet"])
-async def test_a_file_in_a_folder_above_that_is_not_of_an_extraction_is_ignored(
-    client: Client, tmp_path: Path, name: str
-) -> None:
-    """Neither a lock next to a folder nor a footer marks that folder as an extraction."""
-    (tmp_path / name).write_bytes(b"")
-    assert len((await extract(client, IDS[:1], Select(), Annual(), to=tmp_path / "a" / "night")).done) == 1
-
-
 @given(st.lists(ids, unique=True, min_size=2))
 def test_no_two_entities_share_a_file(several: list[str]) -> None:
     """Each name fits a file system, and those that are not shortened say the id."""
@@ -106,32 +84,12 @@ def test_no_two_entities_share_a_file(several: list[str]) -> None:
         assert "+" in name or unquote(name) == f"{entity_id}.parquet"
 
 
-def test_long_ids_that_begin_alike_have_names_of_their_own() -> None:
-    """A long name is cut, so a hash of the whole id distinguishes it."""
-    alike = "O-" + "\u682a" * 31
-    assert file_name(f"{alike}\u682a") != file_name(f"{alike}\u682b")
-
-
 async def test_ids_that_differ_only_in_case_are_refused(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
     """Many file systems would give them one file; in different runs they may be in different folders."""
     with pytest.raises(SelectionError, match=f"'{IDS[0]}' and '{IDS[0].upper()}' differ only in case"):
         await extract(client, [*IDS, IDS[0].upper()], Select(), Annual(), to=tmp_path / "night")
-    assert (sandbox.log, names(tmp_path)) == ([], [])
-
-
-async def test_no_id_is_refused_as_by_other_questions_to_several_entities(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
-    """The class is that of a wrong question, not of a wrong setting."""
-    for ask in (
-        client.compare([], Select(), Annual()),
-        extract(client, [], Select(), Annual(), to=tmp_path / "night"),
-    ):
-        with pytest.raises(SelectionError, match="entity_ids must name at least one entity") as caught:
-            await ask
-        assert type(caught.value) is SelectionError
     assert (sandbox.log, names(tmp_path)) == ([], [])
 
 

@@ -3,11 +3,9 @@
 import json
 import os
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -22,8 +20,7 @@ from asyncfin import (
     extract_cost,
 )
 from asyncfin.sandbox import Sandbox
-from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows
-from tests.extraction.fresh import exit_code, killed_after_a_rename
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, rows
 
 
 def beside(folder: Path) -> Path:
@@ -70,54 +67,6 @@ async def test_a_lost_lock_folder_costs_nothing(sandbox: Sandbox, client: Client
     assert len((await extract(client, IDS, Select(), Annual(), to=folder)).unchanged) == len(IDS)
 
 
-@pytest.fixture
-async def killed(sandbox: Sandbox, folder: Path) -> Path:
-    """A folder in which a run was killed as soon as its first file was in place."""
-    arguments = (sandbox.base_url, sandbox.token, str(folder), IDS[:1])
-    assert await exit_code(killed_after_a_rename, *arguments) == -signal.SIGKILL
-    assert names(folder) == [f"{IDS[0]}.parquet"]
-    return folder
-
-
-async def test_a_file_of_a_killed_run_is_kept_for_its_question(client: Client, killed: Path) -> None:
-    """Other questions are refused at any moment, also about other entities; the same one continues."""
-    with pytest.raises(ManifestMismatchError, match="another question"):
-        await extract(client, IDS[1:], Select(), Quarterly(), to=killed)
-    before = names(killed.parent)
-    cost = await extract_cost(client, IDS, Select(), Annual(), to=killed)
-    assert (cost.files, cost.entities - cost.files, names(killed.parent)) == (1, len(IDS) - 1, before)
-    report = await extract(client, IDS, Select(), Annual(), to=killed)
-    assert [each.entity_id for each in report.unchanged] == [IDS[0]]
-    assert rows(killed) == annual(*FIRST)
-
-
-async def test_another_question_replaces_the_file_of_a_killed_run(client: Client, killed: Path) -> None:
-    """With replace=True no row of the old question remains."""
-    await extract(
-        client, IDS[1:], Select(), Annual(), to=killed, replace=True, value_version="latest_restated"
-    )
-    assert names(killed) == sorted(f"{entity_id}.parquet" for entity_id in IDS[1:])
-
-
-async def test_a_question_that_only_failed_excludes_no_other(client: Client, folder: Path) -> None:
-    """A folder without files belongs to no question."""
-    assert len((await extract(client, [UNKNOWN_ID], Select(), Annual(), to=folder)).failed) == 1
-    cost = await extract_cost(client, IDS, Select(), Quarterly(), to=folder)
-    assert cost.entities - cost.files == len(IDS)
-    assert len((await extract(client, IDS[:1], Select(), Quarterly(), to=folder)).done) == 1
-
-
-async def test_a_file_whose_entity_failed_since_still_excludes_other_questions(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """A failure changes nothing about the file, and the message says how to replace it."""
-    await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    async with Client(sandbox.base_url + "/elsewhere", sandbox.token) as lost:
-        assert len((await extract(lost, IDS[:1], Select(), Annual(), to=folder)).failed) == 1
-    with pytest.raises(ManifestMismatchError, match=r"another question.*replace=True.*--replace"):
-        await extract(client, IDS[1:], Select(), Quarterly(), to=folder)
-
-
 @pytest.mark.parametrize("stranger", ["other.parquet", "deep/er/other.parquet", f"{UNKNOWN_ID}.parquet"])
 async def test_a_copy_of_a_file_under_another_name_is_refused(
     client: Client, folder: Path, stranger: str
@@ -144,11 +93,6 @@ async def test_the_file_of_a_panel_that_a_user_has_saved_is_refused_and_kept(
     assert path.read_bytes() == saved
 
 
-def contents(place: Path) -> dict[str, Any]:
-    """Every name below a place, with what is in the file."""
-    return {name: (place / name).read_bytes() if (place / name).is_file() else None for name in names(place)}
-
-
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that all users can reach, and a place for temporary files that all can write to."""
@@ -156,28 +100,6 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)
-
-
-async def test_an_estimate_needs_no_permission_to_write(client: Client, place: Path) -> None:
-    """A folder that may only be read is estimated; tests that run as root become another user for it."""
-    folder = place / "night"
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    before = contents(place)
-    everything = [place, *(place / name for name in names(place))]
-    for path in everything:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        cost = await extract_cost(client, IDS, Select(), Annual(), to=folder)
-    finally:
-        if root:
-            os.seteuid(0)
-        for path in everything:
-            path.chmod(0o755)
-    assert cost.files == len(IDS)
-    assert contents(place) == before
 
 
 async def test_a_file_that_may_not_be_read_is_an_error_that_names_it(client: Client, place: Path) -> None:

@@ -2,11 +2,9 @@
 
 import json
 import os
-import tempfile
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from importlib.util import find_spec
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -126,58 +124,6 @@ async def test_the_state_of_every_night_is_that_of_its_files(tmp_path: Path, see
                 await run.night(client, sandbox, at)
             copies.note(run.to)
     copies.check(run.to)
-
-
-@pytest.mark.skipif(
-    not (find_spec("moto") and find_spec("obstore")), reason="moto or obstore is not installed"
-)
-@pytest.mark.parametrize("fails", [False, True])
-async def test_it_is_so_in_an_object_store(tmp_path: Path, fails: bool) -> None:
-    """The same nights, with the objects of an S3; some runs fail before a random write."""
-    from tests.extraction.s3 import served
-
-    run, copies, failed = Run(7, "s3://figures/night", 3), Copies(), 0
-    if fails:
-        run.days = (1,)
-    with served() as s3:
-        async with (
-            Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
-            Client(sandbox.base_url, sandbox.token) as client,
-        ):
-            for at in range(run.count):
-                # The content of an object of the feed is written to a temporary file first.
-                step = run.rng.randint(1, 4) if fails and 0 < at < run.count - 1 else 0
-                try:
-                    with at_step(Path(tempfile.gettempdir()), step, end):
-                        await run.night(client, sandbox, at)
-                except EndedError:
-                    failed += 1
-                copy = tmp_path / str(at) / "night"
-                fetch(s3, copy.parent)
-                copies.note(copy)
-        copies.check(copy)
-        assert read_changes(run.to) == read_changes(copy)
-        when = BEGIN + timedelta(days=2)
-        assert as_of(run.to, when) == as_of(copy, when)
-        assert not [name for name in s3.names() if "/pending/" in name]
-        assert bool(failed) == fails
-
-
-class EndedError(Exception):
-    """The run was ended; not an OSError, after which the standard library tries another file."""
-
-
-def end() -> None:
-    raise EndedError
-
-
-def fetch(s3: Any, folder: Path, prefix: str = "") -> None:
-    """Copy the objects of a bucket, or those below a prefix."""
-    import obstore
-
-    for key in s3.names(prefix):
-        (folder / key).parent.mkdir(parents=True, exist_ok=True)
-        (folder / key).write_bytes(bytes(obstore.get(s3.store, key).bytes()))
 
 
 @pytest.mark.parametrize("version", ["latest_restated"])

@@ -16,13 +16,10 @@ from asyncfin import (
     AuthenticationError,
     Client,
     ManifestMismatchError,
-    RunInProgressError,
     Select,
-    UnknownToAllError,
     extract,
 )
 from asyncfin.extraction.last import FORMAT, read_last
-from asyncfin.extraction.place import Holder
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
 from asyncfin.sandbox import Drop, Hang, Latency, Sandbox, Status
@@ -108,15 +105,6 @@ async def test_a_run_that_is_stopped_by_an_error_says_by_which(sandbox: Sandbox,
     assert "wrong" not in json.dumps(last)
 
 
-async def test_a_used_up_allowance_says_when_to_go_on(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """For a scheduler that starts the run again."""
-    sandbox.inject(Status(operation="catalogue", status=429, retry_after=3000))
-    report = await run(client, folder)
-    last = written(folder)
-    assert (last["exit"], last["outcome"]) == (5, "stopped")
-    assert datetime.fromisoformat(last["resume_at"]) == report.resume_at
-
-
 async def test_a_stopped_run_is_interrupted(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """It finishes what is in progress, and has the exit code of Ctrl-C."""
     stop = asyncio.Event()
@@ -146,14 +134,6 @@ async def test_a_run_that_raises_an_error_says_which(sandbox: Sandbox, client: C
     assert written(folder)["exit"] == 2
 
 
-async def test_a_misspelt_question_is_an_outcome_too(client: Client, folder: Path) -> None:
-    """Exit code 2: the night has nothing."""
-    with pytest.raises(UnknownToAllError):
-        await extract(client, IDS, Select(metric_ids="Nothing"), Annual(), to=folder)
-    last = written(folder)
-    assert (last["exit"], last["outcome"]) == (2, "stopped")
-
-
 async def test_a_cancelled_run_is_interrupted(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """Its file is written before its lock is released."""
     sandbox.inject(Hang(operation="query"))
@@ -163,15 +143,6 @@ async def test_a_cancelled_run_is_interrupted(sandbox: Sandbox, client: Client, 
     with pytest.raises(asyncio.CancelledError):
         await running
     assert (written(folder)["exit"], written(folder)["outcome"]) == (130, "interrupted")
-
-
-async def test_a_run_that_finds_another_at_work_writes_nothing(client: Client, folder: Path) -> None:
-    """It has not held the lock."""
-    lock = place_of(folder).lock(Holder())
-    with pytest.raises(RunInProgressError):
-        await run(client, folder)
-    lock.release()
-    assert read_last(place_of(folder)) is None
 
 
 async def test_an_outcome_that_cannot_be_written_is_logged(

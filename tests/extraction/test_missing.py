@@ -1,7 +1,6 @@
 """Ids that the catalogues of some entities, or of all, do not have."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -9,7 +8,6 @@ from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extrac
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.series import triple
-from asyncfin.plan.question import Question
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, rows
 
@@ -56,21 +54,6 @@ async def test_an_entity_that_knows_none_of_the_ids_is_done_without_rows(
     assert len(sandbox.log) == since + 2
 
 
-async def test_a_word_that_an_entity_lacks_gives_no_rows(
-    client: Client, folder: Path, catalogues: list[Catalogue]
-) -> None:
-    """A word that an entity does not have is reported like an id; if none has it, it is an error."""
-    first, second = ({series.basis for series in each} for each in catalogues[:2])
-    rare = min(first ^ second)
-    report = await extract(client, IDS[:2], Select(basis=rare), FiscalRange(), to=folder)
-    assert [dict(each.missing) for each in report.done] == [
-        {} if rare in known else {"basis": (rare,)} for known in (first, second)
-    ]
-    assert [bool(each.rows) for each in report.done] == [rare in first, rare in second]
-    with pytest.raises(SelectionError, match="none of 2 entities has basis 'segmints'"):
-        await extract(client, IDS[:2], Select(basis="segmints"), Annual(), to=folder.with_name("other"))
-
-
 async def test_what_no_entity_knows_is_told_with_what_comes_close(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
@@ -85,16 +68,6 @@ async def test_what_no_entity_knows_is_told_with_what_comes_close(
         await extract(client, IDS[:1], asked, Annual(), to=folder)
     with pytest.raises(SelectionError, match=rf"metric_ids '{metric}x'$"):
         await extract(client, IDS[:1], asked, Annual(), to=folder)
-
-
-async def test_paths_of_exactly_these_scope_groups_are_none_where_one_is_missing(
-    client: Client, folder: Path
-) -> None:
-    """The paths that use the other groups alone were not asked for."""
-    select = Select(scope_group_ids=["instrument class", "product"])
-    report = await extract(client, IDS[2:4], select, FiscalRange(), to=folder)
-    assert [dict(each.missing) for each in report.done] == [{"scope_group_ids": ("product",)}, {}]
-    assert [bool(each.rows) for each in report.done] == [False, True]
 
 
 async def test_series_picked_by_hand_from_two_entities_are_told_apart_by_what_they_are(
@@ -114,30 +87,6 @@ async def test_series_picked_by_hand_from_two_entities_are_told_apart_by_what_th
     assert read == {(entity_id, picked[0].series_id) for entity_id in IDS[:2]}
     assert [each.metric_id in str(dict(report.done[0].missing)) for each in picked] == [False, True]
     assert dict(report.unknown) == {}
-
-
-async def test_a_selection_is_narrowed_field_by_field(catalogues: list[Catalogue]) -> None:
-    """Ids, paths, words and hand-picked series; what is left selects what it did."""
-    catalogue, other = catalogues[:2]
-    series = catalogue.series[0]
-    asked: dict[str, Any] = {
-        "metric_ids": [series.metric_id, "x"],
-        "reporting_group_ids": [series.reporting_group_id, "x"],
-        "scope_combinations": [series.scopes, (("x", "y"),)],
-        "basis": [series.basis, "x"],
-        "cadence": [catalogue.by_group[series.reporting_group_id].cadence, "x"],
-        "period_meaning": [series.period_meaning, "x"],
-    }
-    for field, ids in asked.items():
-        question = Question(catalogue, Select(**{field: ids}), Annual(), allow_missing=True)
-        assert question.missing(catalogue) == {field: ("x=y",) if field == "scope_combinations" else ("x",)}
-        assert series in question.wanted(catalogue)[0]
-    foreign = next(each for each in other if each.metric_id == uneven(catalogues)[1])
-    question = Question(catalogue, Select.of([series, foreign]), Annual(), allow_missing=True)
-    assert (question.wanted(catalogue)[0], question.missing(catalogue)) == (
-        (series,),
-        {"series": (foreign.series_id,)},
-    )
 
 
 def test_a_report_names_what_most_entities_lack() -> None:

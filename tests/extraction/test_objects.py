@@ -8,9 +8,7 @@ import pickle
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import obstore
@@ -25,7 +23,6 @@ from asyncfin import (
     Quarterly,
     RunInProgressError,
     Select,
-    UnknownToAllError,
     extract,
     extract_cost,
 )
@@ -33,7 +30,6 @@ from asyncfin.extraction import prefix
 from asyncfin.sandbox import Hang, Latency, Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
-from tests.services.altering import altered
 
 TO = f"s3://{BUCKET}/night"
 # What every run leaves behind that has held the lock.
@@ -75,41 +71,6 @@ async def test_a_second_run_sends_one_request_an_entity_and_reads_what_has_chang
     changed = await extract(client, IDS, Select(), Annual(), to=TO)
     assert [each.entity_id for each in changed.done] == [IDS[2]]
     assert s3.rows("night") == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
-
-
-async def test_an_estimate_reads_the_objects_and_writes_nothing(
-    s3: S3, client: Client, sandbox: Sandbox
-) -> None:
-    """An estimate knows from each object what its entity took the last time, and writes nothing."""
-    first = await extract(client, IDS[:4], Select(), Annual(), to=TO)
-    sandbox.publish(COMPANIES[0])
-    before = s3.everything()
-    cost = await extract_cost(client, IDS, Select(), Annual(), to=TO)
-    assert (cost.files, cost.spent) == (4, 0)
-    assert cost.least == 4 + round(2 * first.requests / 4)
-    assert s3.everything() == before
-
-
-async def test_another_question_is_refused_unless_it_replaces_the_objects(
-    s3: S3, client: Client, sandbox: Sandbox
-) -> None:
-    """The message says what differs; nothing is deleted or asked."""
-    await extract(client, IDS, Select(), Annual(), to=TO)
-    before, spent = s3.names(), len(sandbox.log)
-    for ask in (extract, extract_cost):
-        with pytest.raises(ManifestMismatchError, match=r"periods.*Annual.*Quarterly.*replace=True"):
-            await ask(client, IDS, Select(), Quarterly(), to=TO)
-    assert (s3.names(), len(sandbox.log)) == (before, spent)
-    await extract(client, IDS[:2], Select(), Annual(last=1), to=TO, replace=True)
-    assert s3.names() == [*JOURNAL, *(f"night/{entity_id}.parquet" for entity_id in sorted(IDS[:2]))]
-
-
-async def test_objects_without_rows_keep_no_other_question_out(s3: S3, client: Client) -> None:
-    """Objects without rows keep no other question out, as in a folder."""
-    with pytest.raises(UnknownToAllError):
-        await extract(client, IDS, Select(label="no such label"), Annual(), to=TO)
-    await extract(client, IDS, Select(), Annual(), to=TO)
-    assert s3.rows("night") == annual(*FIRST)
 
 
 @pytest.mark.parametrize("key", ["night/mine.parquet", f"night/deep/{IDS[0]}.parquet"])
@@ -236,36 +197,6 @@ async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandb
     while not running.done():
         running.cancel()
         await asyncio.sleep(0)
-    assert s3.names() == JOURNAL
-
-
-def test_a_run_that_asyncio_run_cancels_again_takes_its_lock_away(
-    s3: S3, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At its end it cancels all tasks, also while the lock is read before it is deleted."""
-    is_reading, go_on, cancelled = Event(), Event(), Event()
-
-    def held(call: Any, *args: Any, **kwargs: Any) -> Any:
-        if cancelled.is_set():
-            is_reading.set()
-            go_on.wait(30)
-        return call(*args, **kwargs)
-
-    for name in ("get", "head"):
-        monkeypatch.setattr(obstore, name, partial(held, getattr(obstore, name)))
-
-    async def main() -> None:
-        async with Sandbox(COMPANIES[0]) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-            sandbox.inject(Hang(operation="query", nth=1))
-            running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
-            await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
-            cancelled.set()
-            running.cancel()
-            await asyncio.to_thread(is_reading.wait, 30)
-        asyncio.get_running_loop().call_later(0.1, go_on.set)
-
-    asyncio.run(main())
-    monkeypatch.undo()
     assert s3.names() == JOURNAL
 
 
@@ -397,20 +328,6 @@ async def test_workers_write_the_objects_that_one_process_writes(
     assert s3.names() == [*JOURNAL, *(f"night/{each}.parquet" for each in sorted(IDS))]
     again = await extract(client, IDS, Select(), Annual(), to=TO)
     assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
-
-
-async def test_an_object_is_known_in_whatever_case_its_publication_is_written(
-    s3: S3, client: Client, sandbox: Sandbox
-) -> None:
-    """Dataset ids are UUIDs."""
-    await extract(client, IDS, Select(), Annual(), to=TO)
-
-    def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
-        answer["dataset_id"] = answer["dataset_id"].upper()
-
-    async with altered(sandbox, shout) as base_url, Client(base_url, sandbox.token) as louder:
-        report = await extract(louder, IDS, Select(), Annual(), to=TO)
-    assert len(report.unchanged) == len(IDS)
 
 
 async def test_an_address_is_taken_as_it_is(s3: S3, client: Client, sandbox: Sandbox) -> None:

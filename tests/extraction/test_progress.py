@@ -10,16 +10,14 @@ import pytest
 
 from asyncfin import (
     Annual,
-    Catalogue,
     Client,
     ExtractProgress,
-    Retry,
     Select,
     TokenBucket,
     extract,
     extract_cost,
 )
-from asyncfin.sandbox import Latency, Sandbox, Status
+from asyncfin.sandbox import Sandbox, Status
 from tests.extraction.conftest import IDS, UNKNOWN_ID, clocked
 
 
@@ -50,22 +48,6 @@ async def test_progress_says_what_is_waited_for(client: Client, sandbox: Sandbox
 
 
 @pytest.mark.virtual
-async def test_progress_says_that_others_wait_while_some_are_answered(
-    client: Client, sandbox: Sandbox, folder: Path
-) -> None:
-    """The refused one waits on, whatever becomes of requests that were under way before."""
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    sandbox.inject(Status(operation="dataset", nth=1, status=429, retry_after=30))
-    sandbox.inject(Latency(operation="dataset", nth=(2, 3), seconds=5))
-    received: list[ExtractProgress] = []
-    await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
-    paused = [progress.waiting for progress in received if 4 < progress.seconds < 30 and not progress.ended]
-    assert paused
-    assert all(waiting and waiting.startswith("the pause until") for waiting in paused)
-    assert received[-1].waiting is None
-
-
-@pytest.mark.virtual
 async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_met(
     client: Client, folder: Path
 ) -> None:
@@ -77,17 +59,6 @@ async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_m
     paused = [progress.waiting for progress in received if 0.5 < progress.seconds < 29]
     assert paused
     assert all(waiting and waiting.startswith("the pause until 20") for waiting in paused)
-    assert received[-1].waiting is None
-
-
-@pytest.mark.virtual
-async def test_who_has_failed_for_good_waits_no_more(sandbox: Sandbox, folder: Path) -> None:
-    """Nothing is waited for at the end."""
-    sandbox.inject(Status(operation="query", status=503))
-    received: list[ExtractProgress] = []
-    async with Client(sandbox.base_url, sandbox.token, retry=Retry(attempts=3)) as client:
-        report = await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
-    assert len(report.failed) == len(IDS)
     assert received[-1].waiting is None
 
 
@@ -105,19 +76,6 @@ async def test_a_callback_that_fails_does_not_disturb_the_run(
     assert "progress callback" in caplog.text
 
 
-async def test_others_who_use_the_client_are_not_counted(client: Client, folder: Path) -> None:
-    """Requests that the run did not send are not counted, even those for its entities."""
-    others: list[asyncio.Task[Catalogue]] = []
-
-    def watch(progress: ExtractProgress) -> None:
-        if not others:
-            others.append(asyncio.ensure_future(client.catalogue(IDS[0])))
-
-    report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=watch)
-    await others[0]
-    assert (report.requests, client.stats().requests) == (2, 3)
-
-
 async def test_two_runs_on_one_client_count_their_own_requests(client: Client, folder: Path) -> None:
     """Both ask the same entities at once, and the footers say what each took."""
     beside = folder.parent / "beside"
@@ -129,14 +87,6 @@ async def test_two_runs_on_one_client_count_their_own_requests(client: Client, f
     assert client.stats().requests == one.requests + other.requests
     cost = await extract_cost(client, IDS, Select(), Annual(), to=folder, refresh=True)
     assert cost.least == one.requests
-
-
-async def test_progress_is_told_of_every_answer(sandbox: Sandbox, folder: Path) -> None:
-    """Progress is reported for every answer, a refusal too."""
-    received: list[ExtractProgress] = []
-    async with Client(sandbox.base_url, "wrong-token") as client:
-        report = await extract(client, IDS[:1], Select(), Annual(), to=folder, progress=received.append)
-    assert [progress.requests for progress in received] == [0, report.requests] == [0, 1]
 
 
 @pytest.mark.virtual

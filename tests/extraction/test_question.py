@@ -1,7 +1,6 @@
 """When two questions are the same."""
 
 import json
-import pickle
 from typing import Any
 
 import pytest
@@ -94,21 +93,6 @@ def test_a_predicate_counts_by_its_name() -> None:
 
     assert named("large") == named("large") != named("small")
     assert SharedQuestion(Select(name="large"), Annual()).hash == SharedQuestion(Select(), Annual()).hash
-
-
-def test_the_hash_is_the_same_tomorrow() -> None:
-    """The hash depends on nothing but the question, since folders outlive processes."""
-    question = SharedQuestion(Select(metric_ids=["b", "a"], label="É"), Annual(last=3))
-    select = '"select":{"label":"é","metric_ids":["a","b"]}'
-    assert select in question.text
-    assert '"periods":{"Annual":{"last":3}}' in question.text
-    assert pickle.loads(pickle.dumps(question)).hash == question.hash
-
-
-def test_the_text_of_a_question_is_written_once() -> None:
-    """The store compares it at every call, and 3,000 picked series take their time."""
-    question = SharedQuestion(Select("x"), Annual())
-    assert (question.text is question.text, question.hash is question.hash) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, Exact, ManifestMismatchError, Quarterly, Select, extract, extract_cost
+from asyncfin import Annual, Client, ManifestMismatchError, Quarterly, Select, extract, extract_cost
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, rows, stamps
-from tests.services.altering import altered
 
 
 def spent(sandbox: Sandbox, since: int) -> list[str | None]:
@@ -39,19 +38,6 @@ async def test_what_has_changed_is_read_again(client: Client, sandbox: Sandbox, 
     assert [each.entity_id for each in report.done] == [IDS[2]]
     assert spent(sandbox, since).count("dataset") == len(IDS)
     assert rows(folder) == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
-
-
-async def test_a_publication_is_its_own_in_whatever_case_its_id_is_written(
-    client: Client, sandbox: Sandbox, folder: Path
-) -> None:
-    """Dataset ids are UUIDs."""
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    async with (
-        altered(sandbox, shout) as base_url,
-        Client(base_url, sandbox.token) as louder,
-    ):
-        report = await extract(louder, IDS, Select(), Annual(), to=folder)
-    assert len(report.unchanged) == len(IDS)
 
 
 def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
@@ -105,21 +91,6 @@ async def test_a_folder_of_another_question_is_refused(
         await extract(client, IDS, Select(), Annual(), to=folder, value_version="latest_restated")
     assert len(sandbox.log) == since
     assert rows(folder) == annual(*FIRST)
-
-
-async def test_the_same_question_written_otherwise_is_the_same(client: Client, folder: Path) -> None:
-    """Order and repetition of ids mean nothing."""
-    await extract(
-        client, IDS[:1], Select(basis=["product", "consolidated"]), Exact(["FY2024", "FY2023"]), to=folder
-    )
-    report = await extract(
-        client,
-        IDS[:1],
-        Select(basis=["consolidated", "product", "product"]),
-        Exact(["FY2023", "FY2024"]),
-        to=folder,
-    )
-    assert len(report.unchanged) == 1
 
 
 async def test_another_question_can_replace_the_folder(client: Client, folder: Path) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, PermissionDeniedError, Select, UnknownToAllError, extract
+from asyncfin import (
+    Annual,
+    Client,
+    ManifestMismatchError,
+    PermissionDeniedError,
+    Select,
+    UnknownToAllError,
+    extract,
+)
 from asyncfin.extraction.report import ExtractReport
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, names
@@ -136,6 +144,22 @@ async def test_a_name_that_no_entity_has_is_an_error_at_the_end(client: Client, 
     report = raised.value.extract_report
     assert (len(report.done), report.exit_code) == (6, 2)
     assert report.rows > 0
+
+
+async def test_corrected_query_finds_folder_free(client: Client, folder: Path) -> None:
+    """After a mistake, also with a feed. Files that have all of their query stay."""
+    metric = (await client.catalogue(IDS[0])).series[0].metric_id
+    wrong, right = Select(metric_ids=[metric, f"{metric}x"]), Select(metric_ids=[metric])
+    with pytest.raises(UnknownToAllError):
+        await extract(client, IDS, wrong, Annual(), to=folder, history=True)
+    report = await extract(client, IDS, right, Annual(), to=folder, history=True)
+    assert (len(report.done), report.exit_code) == (6, 0)
+    other = folder.with_name("other")
+    await extract(client, IDS, ALL, Annual(), to=other)
+    last = other.with_name("_other.journal") / "last.json"
+    last.write_text(last.read_text().replace('"unknown": {}', '"unknown": {"metric_ids": ["x"]}'))
+    with pytest.raises(ManifestMismatchError):
+        await extract(client, IDS, right, Annual(), to=other)
 
 
 async def test_an_entity_that_failed_may_have_it(client: Client, folder: Path) -> None:

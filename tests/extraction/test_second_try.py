@@ -1,6 +1,5 @@
 """Entities that the service failed are read again; an account that is refused everywhere ends the run."""
 
-import asyncio
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,6 @@ from asyncfin import (
     ExtractProgress,
     Retry,
     Select,
-    ServerFailureError,
     TokenBucket,
     extract,
 )
@@ -108,30 +106,3 @@ async def test_what_concerns_the_entity_or_the_question_is_not_read_again(
     report, served, _ = await extracted(status, IDS, folder, workers=workers)
     assert [each.entity_id for each in report.failed] == [IDS[7]]
     assert served.requests[IDS[7]] == 1
-
-
-async def test_a_run_that_is_stopped_before_the_second_try_leaves_it(folder: Path) -> None:
-    """Left, not failed: the next run begins with it."""
-    stop = asyncio.Event()
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        if entity_id == IDS[-1]:  # the last one that is begun
-            stop.set()
-        return 503 if entity_id == IDS[7] and number == 1 else 200
-
-    report, served, ended = await extracted(status, IDS, folder, stop=stop)
-    (left,) = report.left
-    assert (left.entity_id, left.requests, served.requests[IDS[7]]) == (IDS[7], 1, 1)
-    assert IDS[7] not in {each.entity_id for each in ended}
-
-
-async def test_with_on_error_raise_the_first_failure_ends_the_run(
-    folder: Path, workers: Executor | None
-) -> None:
-    """It is not tried again."""
-
-    def status(entity_id: str, operation: str, number: int) -> int:
-        return 503 if entity_id == IDS[7] and number == 1 else 200
-
-    with pytest.raises(ServerFailureError):
-        await extracted(status, IDS, folder, workers=workers, on_error="raise")

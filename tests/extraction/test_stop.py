@@ -1,16 +1,14 @@
 """Ending a run early, and two runs at once."""
 
 import asyncio
-import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from asyncfin import Annual, Client, ExtractProgress, RunInProgressError, Select, extract
-from asyncfin.sandbox import Hang, Sandbox
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, annual, names, rows
+from asyncfin import Annual, Client, ExtractProgress, Select, extract
+from asyncfin.sandbox import Sandbox
+from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 
 
 async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Path) -> None:
@@ -30,36 +28,6 @@ async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Pat
         after = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(after.unchanged) == len(report.done)
     assert rows(folder) == annual(*FIRST)
-
-
-@pytest.mark.parametrize("again", [False, True])
-async def test_a_stop_leaves_those_whose_turn_has_not_come(
-    sandbox: Sandbox, client: Client, folder: Path, again: bool
-) -> None:
-    """Two are read at first."""
-    if again:
-        await extract(client, IDS, Select(), Annual(), to=folder)
-        for company in COMPANIES:
-            sandbox.publish(company)
-    stop = asyncio.Event()
-
-    def watch(progress: ExtractProgress) -> None:
-        if progress.done:
-            stop.set()
-
-    report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop, progress=watch)
-    assert [each.state for each in report.entities] == ["done"] * 2 + ["left"] * 4
-    assert [each.requests for each in report.left] == [0] * 4
-
-
-async def test_a_stop_before_the_beginning_spends_nothing(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """All entities are left."""
-    stop = asyncio.Event()
-    stop.set()
-    report = await extract(client, IDS, Select(), Annual(), to=folder, stop=stop)
-    assert (len(report.left), report.requests, sandbox.log) == (len(IDS), 0, [])
 
 
 @pytest.mark.virtual
@@ -110,54 +78,3 @@ async def test_a_cancelled_run_leaves_nothing_behind_and_can_be_resumed(
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(report.done) + len(report.unchanged) == len(IDS)
     assert rows(folder) == annual(*FIRST)
-
-
-async def test_a_second_run_in_the_folder_is_refused(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """While the first is at work, before a request is sent, and not after it; one elsewhere is welcome."""
-    sandbox.inject(Hang(operation="query", nth=1))
-    began = asyncio.Event()
-
-    def watch(progress: ExtractProgress) -> None:
-        if progress.requests > 5:
-            began.set()
-
-    first = asyncio.ensure_future(extract(client, IDS, Select(), Annual(), to=folder, progress=watch))
-    await began.wait()
-    async with Client(sandbox.base_url, sandbox.token) as second:
-        with pytest.raises(RunInProgressError, match="another run"):
-            await extract(second, IDS, Select(), Annual(), to=folder)
-        assert second.stats().requests == 0
-    await extract(client, IDS[:1], Select(), Annual(), to=folder.parent / "other")
-    first.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await first
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    assert rows(folder) == annual(*FIRST)
-
-
-async def test_a_run_that_is_cancelled_again_and_again_still_ends_its_worker_thread(
-    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the thread has begun is finished, so the folder is free as soon as the call has returned."""
-    flush, begun, go_on = os.fsync, threading.Event(), threading.Event()
-
-    def fsync(file: int) -> None:
-        begun.set()
-        go_on.wait(30)
-        flush(file)
-
-    before = tasks()
-    monkeypatch.setattr(os, "fsync", fsync)
-    running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=folder))
-    assert await asyncio.to_thread(begun.wait, 30)
-    for _ in range(5):  # the run's own wait is cancelled, then each wait of its cleanup
-        running.cancel()
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not running.done()
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert tasks() == before
-    report = await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    assert len(report.done) + len(report.unchanged) == 1

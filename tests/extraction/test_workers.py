@@ -1,7 +1,6 @@
 """Extractions over an executor: the same rows, and nothing lost with a worker."""
 
 import asyncio
-import errno
 import multiprocessing
 import pickle
 import sys
@@ -18,7 +17,6 @@ from asyncfin import (
     AllowanceExhaustedError,
     Annual,
     ArgumentError,
-    BucketUnavailableError,
     Client,
     ExtractProgress,
     NotFoundError,
@@ -39,14 +37,12 @@ from asyncfin.extraction import workers
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.workers import Chunk
-from asyncfin.sandbox import Account, Latency, Sandbox, Status
+from asyncfin.sandbox import Account, Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.fresh import processes
 from tests.extraction.making import (
     EVENTS,
     make_client_after_another,
-    make_client_of_file,
-    make_cramped_client,
     make_impatient_client,
     make_killing_client,
     make_later,
@@ -285,28 +281,6 @@ async def test_a_silent_executor_is_logged(
     await asyncio.wait([running])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")
-async def test_a_shared_bucket_out_of_reach_of_workers_ends_the_run_with_its_report(
-    client: Client, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When workers can't reach the bucket the run ends, and what has not begun is left."""
-    place = tmp_path / "bucket"
-    monkeypatch.setenv("ASYNCFIN_BUCKET", str(place))
-
-    def take_away(progress: ExtractProgress) -> None:
-        if place.is_file():
-            place.unlink()
-            place.mkdir()
-
-    asked: dict[str, Any] = {"to": folder, "chunk": 1, "progress": take_away}
-    with ThreadPoolExecutor(1) as executor:
-        report = await extract(make_client_of_file, IDS, Select(), Annual(), **asked, executor=executor)
-    assert isinstance(report.stopped, BucketUnavailableError)
-    assert (len(report.failed), bool(report.done), bool(report.left)) == (0, True, True)
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    assert rows(folder) == annual(*FIRST)
-
-
 async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, client: Client) -> None:
     """Else another run could take the place while they write to it."""
     received = asyncio.Event()
@@ -333,26 +307,6 @@ async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, c
     assert len(before) < len(IDS)
     await extract(client, IDS, Select(), Annual(), to=folder)
     assert rows(folder) == annual(*FIRST)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3, 10])
-async def test_a_run_cancelled_twice_waits_all_the_same(sandbox: Sandbox, folder: Path, steps: int) -> None:
-    """The folder stays locked until the worker has ended."""
-    sandbox.inject(Latency(operation="query", nth=1, seconds=2))
-    with ThreadPoolExecutor(1) as executor:
-        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1}
-        running = asyncio.ensure_future(extract(Client.from_env, IDS, Select(), Annual(), **asked))
-        await wait_for(lambda: "catalogue" in {served.operation for served in sandbox.log})
-        for _ in range(3):
-            running.cancel()
-            for _ in range(steps):
-                await asyncio.sleep(0)
-        assert not running.done()
-        with pytest.raises(RunInProgressError, match="another run is at work"):
-            await extract(Client.from_env, IDS, Select(), Annual(), **asked)
-        with pytest.raises(asyncio.CancelledError):
-            await running
-    assert len(names(folder)) <= 1
 
 
 class Holding(ThreadPoolExecutor):
@@ -387,38 +341,6 @@ async def test_a_worker_writes_nothing_after_another_run_has_begun(
     with pytest.raises(RunInProgressError, match="another run has taken over"):
         await asyncio.to_thread(held.calls[0])
     assert {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*")} == before
-
-
-async def test_an_error_takes_back_what_has_not_begun(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """An error reaches the caller at once, and chunks that have not begun are taken back."""
-    await extract(client, IDS[:1], Select(), Annual(), to=folder)
-    since = len(sandbox.log)
-    with ThreadPoolExecutor(1) as executor:
-        asked: dict[str, Any] = {"executor": executor, "chunk": 1}
-        with pytest.raises(NotFoundError):
-            await extract(
-                Client.from_env, (UNKNOWN_ID, *IDS), Select(), Annual(), to=folder, **asked, on_error="raise"
-            )
-    asked_for = [each for each in IDS if any(each in served.path for served in sandbox.log[since:])]
-    assert len(asked_for) <= 1  # the worker may begin one before the driver hears of the error
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no such limits on Windows")
-async def test_a_full_disk_of_a_worker_is_one_clear_error_and_loses_nothing(
-    client: Client, folder: Path
-) -> None:
-    """A worker's full disk is one error that names the file; the same call goes on when there is space."""
-    await extract(client, IDS[:2], Select(), Annual(), to=folder)
-    before = rows(folder)
-    with processes(1) as executor:
-        asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 1}
-        with pytest.raises(OSError, match=rf"\[Errno {errno.EFBIG}\].*_night\.journal"):
-            await extract(make_cramped_client, IDS, Select(), Annual(), **asked)
-    assert rows(folder) == before
-    assert not list((folder.parent / "_night.journal").glob("*.part"))
-    report = await extract(client, IDS, Select(), Annual(), to=folder)
-    assert len(report.unchanged) == 2
-    assert rows(folder) == annual(*FIRST)
 
 
 def of_main() -> Client:

@@ -1,9 +1,9 @@
 """Kill an extraction at random moments, resume it each time, and compare with one that
 nothing disturbed.
 
-Publications change before and during each run, and every file is checked after every
-kill. ``python -m tools.checks.crash [kills] [seed]`` does it 40 times; the tests do it
-a few times.
+Publications change before and during each run, and after every kill every file is
+checked, and what `asyncfin status` reports. ``python -m tools.checks.crash [kills]
+[seed]`` does it 40 times; the tests do it a few times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import duckdb
 import pyarrow.parquet as pq
 from attrs import define, evolve, field
 
-from asyncfin import Annual, Client, Select, extract
+from asyncfin import Annual, Client, Select, as_of, extract
+from asyncfin.extraction.last import read_status
 from asyncfin.sandbox import Sandbox
 from asyncfin.sandbox.dataset import DatasetFile, Publication
 from tests.generate import generate
@@ -94,7 +95,7 @@ def tell(event):
 async def main(base_url, token, folder, *ids):
     options = {{"max_in_flight": {IN_PROGRESS}, "observers": [tell]}}
     async with Client(base_url, token, **options) as client:
-        await extract(client, ids, Select(), Annual(), to=folder)
+        await extract(client, ids, Select(), Annual(), to=folder, history=True)
 
 asyncio.run(main(*sys.argv[1:]))
 """
@@ -119,6 +120,7 @@ class Outcome:
         wrong: files that are not whole, or not those of one publication; and what
             should not be there.
         equal: whether the rows are those of the undisturbed run.
+        feed: whether the change feed leads to these rows.
     """
 
     kills: int = 0
@@ -131,6 +133,7 @@ class Outcome:
     repeated: set[str] = field(factory=set)
     wrong: set[str] = field(factory=set)
     equal: bool = False
+    feed: bool = False
 
     @property
     def bound(self) -> int:
@@ -142,6 +145,7 @@ class Outcome:
     def check(self) -> None:
         """Refuse an outcome that breaks a promise."""
         assert self.equal, "the rows are not those of the undisturbed run"
+        assert self.feed, "the feed does not lead to the rows"
         assert not self.wrong, f"wrong files: {self.wrong}"
         assert not self.repeated, f"read again after they were done: {self.repeated}"
         assert self.in_progress <= IN_PROGRESS, (
@@ -193,6 +197,9 @@ async def crash(kills: int, seed: int, place: Path) -> Outcome:
         "confirmed.json",
     }
     outcome.equal = _rows(folder) == _rows(place / "calm") != []
+    outcome.feed = _read(as_of(folder, "2999-01-01")) == sorted(
+        row for path in folder.glob("*.parquet") for row in _read(pq.read_table(path))
+    )
     return outcome
 
 
@@ -274,6 +281,10 @@ class _Course:
         await process.stdout.read()
         code = await process.wait()
         assert code in (0, -signal.SIGKILL), f"the run ended with {code}"
+        if _beside(self.folder).joinpath("lock").exists():
+            status = read_status(self.folder)
+            assert status["unfinished"] == (code != 0), status
+            assert not status["running"]
         read = [
             served.path.split("/")[3]
             for served in self.sandbox.log[since:]
@@ -365,6 +376,7 @@ def main(kills: str = "40", seed: str = "0") -> None:
     print(f"requests lost: {outcome.lost}, {outcome.bound} allowed")
     print(f"current entities read again: {len(outcome.repeated)}")
     print(f"rows equal to the undisturbed run's: {outcome.equal}")
+    print(f"the feed leads to them: {outcome.feed}")
     outcome.check()
 
 

@@ -48,7 +48,7 @@ from asyncfin.extraction import prefix
 from tests.extraction.making import make_killing_client
 
 for module in (prefix, sys.modules["asyncfin.extraction.extract"]):
-    vars(module).update(RENEW_SECONDS=0.2, STALE_SECONDS=1.5)
+    vars(module).update(RENEW_SECONDS=0.5, STALE_SECONDS=8.0)
 
 def pool():
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))

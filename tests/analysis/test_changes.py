@@ -43,7 +43,7 @@ async def panels(*contents: Content, periods: PeriodSelection = YEARS) -> list[P
     return found
 
 
-async def test_each_kind_of_change_is_named_with_the_number_before() -> None:
+async def test_each_kind_of_change_is_named() -> None:
     """A source alone is no change; the vanished row is the old one."""
     old, new = await panels(
         {REVENUE: {"FY2020": Cell(1), "FY2021": Cell(2), "FY2022": Cell(3), "FY2023": Cell(4)}},
@@ -70,7 +70,7 @@ async def test_each_kind_of_change_is_named_with_the_number_before() -> None:
 
 
 @pytest.mark.virtual
-async def test_random_publications_differ_as_the_oracle_says() -> None:
+async def test_random_publications_differ_as_oracle_says() -> None:
     """Changes of numbers, labels, sources, periods, series and ids, one after the other."""
     for seed in range(6):
         contents = list(nights(Random(seed), 12))
@@ -94,7 +94,7 @@ async def test_a_wider_window_reports_nothing_appeared() -> None:
     assert not len(asyncfin.changes(old, new))
 
 
-async def test_a_moved_trailing_window_reports_nothing_vanished() -> None:
+async def test_moved_trailing_window_reports_nothing_vanished() -> None:
     """The window ends a year later; what it has left is still listed by the catalogue."""
     three = {REVENUE: {f"FY202{at}": Cell(at) for at in range(3)}}
     later = {REVENUE: three[REVENUE] | {"FY2023": Cell(9)}}
@@ -102,7 +102,7 @@ async def test_a_moved_trailing_window_reports_nothing_vanished() -> None:
     assert changes_in(asyncfin.changes(old, new)) == [("appeared", REVENUE.triple, "FY2023", 9, None)]
 
 
-async def test_a_period_that_left_the_catalogue_vanishes() -> None:
+async def test_period_that_left_catalogue_vanishes() -> None:
     """The new rule resolves without it, but the catalogue does not have it any more."""
     old, new = await panels(
         {REVENUE: {"FY2022": Cell(1), "FY2023": Cell(2)}},
@@ -112,7 +112,7 @@ async def test_a_period_that_left_the_catalogue_vanishes() -> None:
     assert changes_in(asyncfin.changes(old, new)) == [("vanished", REVENUE.triple, "FY2022", 1, 1)]
 
 
-async def test_an_id_that_is_used_again_is_another_series() -> None:
+async def test_id_is_used_again() -> None:
     """Revenue left and Cost got its id: nothing was restated."""
     old, new = await panels(
         {REVENUE: {"FY2020": Cell(1)}}, {COST._replace(series_id=REVENUE.series_id): {"FY2020": Cell(2)}}
@@ -123,7 +123,7 @@ async def test_an_id_that_is_used_again_is_another_series() -> None:
     ]
 
 
-async def test_series_that_swap_their_ids_stay_themselves() -> None:
+async def test_series_swap_their_ids_stay_themselves() -> None:
     """Metric, group and path are unique in both publications."""
     old, new = await panels(
         {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}},
@@ -135,7 +135,7 @@ async def test_series_that_swap_their_ids_stay_themselves() -> None:
     assert not len(asyncfin.changes(old, new))
 
 
-async def test_twins_are_told_apart_by_their_ids() -> None:
+async def test_twins_are_told_apart() -> None:
     """Two series of one metric, group and path: the one with another id is another series."""
     twin = REVENUE._replace(series_id="S-3")
     old, new = await panels(
@@ -145,7 +145,7 @@ async def test_twins_are_told_apart_by_their_ids() -> None:
     assert [each[0] for each in changes_in(asyncfin.changes(old, new))] == ["appeared", "vanished"]
 
 
-async def test_a_series_in_unlisted_counts_as_one_without_values() -> None:
+async def test_series_in_unlisted_counts() -> None:
     """What it had vanishes, and appears when a response lists it again."""
     full = {REVENUE: {"FY2020": Cell(1)}, COST: {"FY2020": Cell(2)}}
     (old,) = await panels(full)
@@ -160,7 +160,7 @@ async def test_a_series_in_unlisted_counts_as_one_without_values() -> None:
     assert changes_in(asyncfin.changes(new, old)) == [("appeared", COST.triple, "FY2020", 2, None)]
 
 
-async def test_a_publication_that_is_dated_back_is_known_a_microsecond_later() -> None:
+async def test_backdated_publication_is_known_later() -> None:
     """`known_from` increases, whatever the service's timestamps say."""
     new, old = await panels({REVENUE: {"FY2020": Cell(1)}}, {REVENUE: {"FY2020": Cell(2)}})
     (known_from,) = asyncfin.changes(old, new).column("known_from").to_pylist()

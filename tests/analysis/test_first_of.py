@@ -76,7 +76,7 @@ def rows_of(table: Any) -> list[tuple[Any, ...]]:
     ),
     st.lists(st.sampled_from(["m0", "m1", "m2", "m3"]), min_size=1, max_size=4),
 )
-def test_each_cell_has_the_first_metric_with_a_value(
+def test_cell_has_first_metric_with_value(
     numbers: dict[str, dict[Period, float]], metric_ids: list[str]
 ) -> None:
     """A metric that is named twice counts once; groups are never mixed."""
@@ -92,7 +92,7 @@ def test_each_cell_has_the_first_metric_with_a_value(
     assert table.schema.types[:-1] == panel.to_arrow().schema.types
 
 
-async def test_another_series_of_the_same_metric_is_a_conflict_too() -> None:
+async def test_second_series_can_be_a_conflict() -> None:
     """Of two series the first in the catalogue counts, in whichever order panels are given."""
     panel = await panel_of({"a.g": {YEARS[0]: 1}, "b.g": {YEARS[0]: 2}}, YEARS)
     series = tuple(msgspec.structs.replace(each, metric_id="m") for each in panel._grid.series)
@@ -104,7 +104,7 @@ async def test_another_series_of_the_same_metric_is_a_conflict_too() -> None:
         assert [(row[-3], row[-2], row[-1]) for row in rows_of(first_of(panels, "m"))] == [("a.g", 1.0, "m")]
 
 
-async def test_panels_of_one_publication_share_their_cells() -> None:
+async def test_panels_share_cells() -> None:
     """A question for each tag is as good as one for both; entities without a row are named."""
     both = await panel_of({"a.g": {YEARS[0]: 1}, "b.g": {YEARS[0]: 2, YEARS[1]: 3}}, YEARS)
     one, other = (both.where(lambda series, m=m: series.metric_id == m) for m in "ab")
@@ -119,7 +119,7 @@ async def test_panels_of_one_publication_share_their_cells() -> None:
     assert len(about["panels"]) == 3
 
 
-async def test_what_is_no_list_of_metrics_is_refused() -> None:
+async def test_wrong_metrics_are_rejected() -> None:
     """With the name of the argument."""
     panel = await panel_of({"a.g": {YEARS[0]: 1}}, YEARS)
     with pytest.raises(SelectionError, match="metric_ids must name at least one metric id"):
@@ -134,7 +134,7 @@ async def test_what_is_no_list_of_metrics_is_refused() -> None:
 
 
 @pytest.mark.skipif(not REAL, reason="../shared/data is not there")
-async def test_the_revenues_of_real_companies_are_as_defined() -> None:
+async def test_real_revenues_are_as_defined() -> None:
     """Two tags, and either order."""
     panels = []
     for path in REAL[:3]:

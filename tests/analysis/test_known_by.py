@@ -36,7 +36,7 @@ def cells(table: Any) -> dict[tuple[str, str], tuple[float, bool]]:
     return {(metric, label): (number, certain) for metric, label, number, certain in rows}
 
 
-async def test_the_later_value_counts_from_its_report_on() -> None:
+async def test_later_value_counts_from_report_on() -> None:
     """Before the restatement the original is shown, flagged; before the original nothing; zero is a value."""
     original = {REVENUE: {"FY2022": Cell(10, report=(2022, 12)), "FY2023": Cell(0, report=(2023, 12))}}
     restated = {REVENUE: {"FY2022": Cell(12, report=(2024, 6))}}
@@ -52,7 +52,7 @@ async def test_the_later_value_counts_from_its_report_on() -> None:
         assert cells(known_by(*panels, Period.parse(reported))) == expected
 
 
-async def test_a_value_restated_to_zero_is_zero() -> None:
+async def test_value_restated_to_zero_is_zero() -> None:
     """A reported zero is a value."""
     panels = await both(
         {REVENUE: {"FY2022": Cell(5, report=(2022, 12))}}, {REVENUE: {"FY2022": Cell(0, report=(2023, 12))}}
@@ -60,7 +60,7 @@ async def test_a_value_restated_to_zero_is_zero() -> None:
     assert cells(known_by(*panels, "FY2023")) == {("Revenue", "FY2022"): (0, True)}
 
 
-async def test_a_split_that_came_later_is_flagged() -> None:
+async def test_split_that_came_later_is_flagged() -> None:
     """NVIDIA's case: a restatement in between is lost, only the original and the last one are served."""
     panels = await both(
         {EPS: {"FY2024": Cell(12.05, report=(2024, 12))}}, {EPS: {"FY2024": Cell(1.19, report=(2025, 6))}}
@@ -68,14 +68,14 @@ async def test_a_split_that_came_later_is_flagged() -> None:
     assert cells(known_by(*panels, "FY2025-Q1")) == {("EPS", "FY2024"): (12.05, False)}
 
 
-async def test_a_value_that_exists_only_restated_is_known_from_its_report_on() -> None:
+async def test_value_may_be_restated_only() -> None:
     """It has no original value that could have been known before."""
     panels = await both({REVENUE: {}}, {REVENUE: {"FY2022": Cell(7, report=(2023, 12))}})
     assert cells(known_by(*panels, "FY2022")) == {}
     assert cells(known_by(*panels, "FY2023")) == {("Revenue", "FY2022"): (7, True)}
 
 
-async def test_the_table_is_the_long_one_in_catalogue_order() -> None:
+async def test_known_table_is_a_long_table() -> None:
     """Rows of both versions are ordered by series and period; the last column is `certain`."""
     late = Cell(9, report=(2024, 12))
     original = {key: {label: Cell(1, report=(2021, 12)) for label in LABELS} for key in (EPS, REVENUE)}
@@ -88,7 +88,7 @@ async def test_the_table_is_the_long_one_in_catalogue_order() -> None:
 
 
 @pytest.mark.parametrize("what", ["order", "publication", "selection", "period", "questions"])
-async def test_what_is_not_a_pair_of_one_publication_is_refused(what: str) -> None:
+async def test_other_pairs_are_rejected(what: str) -> None:
     """The message names the difference."""
     original, restated = await both({REVENUE: {"FY2022": Cell(1)}, EPS: {}}, {})
     arguments: dict[str, tuple[Any, ...]] = {
@@ -110,7 +110,7 @@ async def test_what_is_not_a_pair_of_one_publication_is_refused(what: str) -> No
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason=f"{Path('../shared/data')} is not there")
-async def test_earlier_publications_of_real_companies_are_rebuilt() -> None:
+async def test_earlier_publications_are_rebuilt() -> None:
     """Of a few companies; `python -m benchmarks history` rebuilds all."""
     found: Rebuilt = await rebuilt(sorted(REAL.glob("[bt]*.json.gz")))
     assert found.publications >= 4
@@ -118,7 +118,7 @@ async def test_earlier_publications_of_real_companies_are_rebuilt() -> None:
     assert found.flagged_wrong <= found.flagged < found.certain / 100
 
 
-async def test_cells_without_a_report_period_are_counted_and_left_out() -> None:
+async def test_cells_without_report_period_are_counted() -> None:
     """A restated value without one may have come later; where it is not needed it is ignored."""
 
     def change(operation: str, sent: Any, answer: dict[str, Any]) -> None:

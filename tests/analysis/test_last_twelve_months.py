@@ -218,7 +218,7 @@ def test_every_row_is_as_defined(one: dict[Period, float], other: dict[Period, f
         assert row["duration_months"] == 12
 
 
-async def test_the_columns_are_those_of_the_long_table() -> None:
+async def test_columns_are_those_of_long_table() -> None:
     """With the same types, and what the sum is made of after them."""
     numbers = {"Sales.annual": {of("FY2023"): 10}, "Sales.quarterly": {Period(2024, 3, 3): 3}}
     panel = await panel_with(numbers)
@@ -255,7 +255,7 @@ async def latest(numbers: Mapping[Period, float], **options: Any) -> dict[str, A
     return dict(row)
 
 
-async def test_halves_prove_that_a_line_adds_up() -> None:
+async def test_halves_prove_that_line_adds_up() -> None:
     """40 and 60 are 100: 45 after it makes 105. Without the second half nothing shows it."""
     proven = await latest(HALVES)
     assert (proven["number"], proven["how"], proven["text"]) == (105, "year to date", None)
@@ -284,7 +284,7 @@ async def test_averages_are_not_added_up() -> None:
     assert row["reason"].startswith("FY2025-9M is 106, ")
 
 
-async def test_no_sum_is_negative_without_a_negative_value() -> None:
+async def test_sums_are_not_negative() -> None:
     """A year of 10 that is proven, and then a first half of 1 after one of 12."""
     halves = {Period(2023, 6, 6): 40, Period(2023, 12, 6): 60, of("FY2023"): 100}
     numbers = halves | {Period(2022, 6, 6): 5, Period(2022, 12, 6): 5, of("FY2022"): 10}
@@ -310,7 +310,7 @@ async def test_a_contradiction_nulls_its_own_sums() -> None:
     assert found[2024, 12]["how"] == "year"
 
 
-async def test_a_missing_operand_is_named_with_its_reason() -> None:
+async def test_missing_operand_is_named_with_reason() -> None:
     """The one of the way that needs the fewest more."""
     numbers = {"Sales.quarterly": {Period(2024, month, 3): 1.0 for month in (3, 6, 12)}}
     (*_, last) = last_twelve_months(await panel_with(numbers)).to_pylist()
@@ -339,7 +339,7 @@ async def test_lines_of_another_meaning_are_counted() -> None:
     assert last_twelve_months([]).num_rows == 0
 
 
-async def test_panels_of_one_publication_are_taken_together() -> None:
+async def test_panels_are_taken_together() -> None:
     """A question for years and one for quarters are one line; entities are in the given order."""
     quarterly = {Period(2023, 3, 3): 2, Period(2024, 3, 3): 3}
     numbers = {"Sales.annual": {of("FY2023"): 10}, "Sales.quarterly": quarterly}
@@ -351,7 +351,7 @@ async def test_panels_of_one_publication_are_taken_together() -> None:
     assert (last["how"], last["number"]) == ("year to date", 11)
 
 
-async def test_the_last_twelve_months_of_the_demo() -> None:
+async def test_last_twelve_months_of_demo() -> None:
     """NVIDIA's four quarters, and Apple's year with nine months less nine months."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         found = {}

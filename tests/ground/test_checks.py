@@ -46,9 +46,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("check", "value", "wanted"), REFUSED)
-def test_a_wrong_argument_is_named_with_what_it_must_be_and_what_it_was(
-    check: checks.Check, value: object, wanted: str
-) -> None:
+def test_wrong_argument_is_named(check: checks.Check, value: object, wanted: str) -> None:
     """One error, of the class for arguments or for questions."""
     with pytest.raises(ArgumentError) as caught:
         check("the_name", value)
@@ -77,7 +75,7 @@ def test_a_right_argument_is_returned(check: checks.Check, value: object) -> Non
     assert check("name", value) is value
 
 
-def test_a_check_validates_a_field_of_a_class() -> None:
+def test_check_validates_field_of_class() -> None:
     """The error names the field."""
 
     @frozen
@@ -90,13 +88,13 @@ def test_a_check_validates_a_field_of_a_class() -> None:
 
 
 @pytest.mark.parametrize("path", ["C:/names.csv", "c:/a b/names.csv", "names.csv", "/tmp/a:b"])
-def test_a_path_with_a_drive_is_one_of_this_machine(path: str) -> None:
+def test_drive_belongs_to_local_path(path: str) -> None:
     """Python takes both slashes on Windows."""
     assert checks.local_path("path", "file", path, "download it first") == path
 
 
 @pytest.mark.parametrize("path", ["s3://bucket/x", "file:/x", "https://host/x", "C:/s3://bucket/x"])
-def test_a_url_is_not_a_path_and_is_not_shown(path: str) -> None:
+def test_url_is_no_local_path(path: str) -> None:
     """It can contain a password. pathlib makes one slash of two."""
     wrong = r"^path must be the path of a file on this machine, not a URL; download it first$"
     for each in (path, path.replace("//", "/")):
@@ -104,7 +102,7 @@ def test_a_url_is_not_a_path_and_is_not_shown(path: str) -> None:
             checks.local_path("path", "file", each, "download it first")
 
 
-async def test_a_tilde_is_the_home_folder_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tilde_is_home_folder_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of tokens, names, buckets, caches and datasets; no folder named ~ appears."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)

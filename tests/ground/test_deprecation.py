@@ -7,7 +7,7 @@ import pytest
 from asyncfin.deprecation import warn_deprecated
 
 
-def test_a_deprecation_names_the_replacement_and_the_release_and_points_to_the_user_s_line() -> None:
+def test_deprecation_names_replacement_and_release() -> None:
     """The warning is attributed to the line that uses the old name, not to the library."""
 
     def old() -> None:

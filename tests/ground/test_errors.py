@@ -86,7 +86,7 @@ def public_kinds() -> set[type[AsyncfinError]]:
     return {each for each in found if issubclass(each, AsyncfinError) and not each.__name__.startswith("_")}
 
 
-def test_the_tree_holds_exactly_the_named_errors() -> None:
+def test_tree_holds_exactly_named_errors() -> None:
     """No error is missing here, so the tests over the whole tree are over the whole tree."""
     assert public_kinds() == set(TREE)
 
@@ -114,7 +114,7 @@ def test_an_error_survives_pickling_and_copying(kind: type[AsyncfinError], again
 
 
 @pytest.mark.parametrize("kind", [TransportError, NotFoundError, MalformedAnswerError])
-def test_an_error_of_the_wire_names_operation_and_entity(kind: type[AsyncfinError]) -> None:
+def test_wire_error_names_its_request(kind: type[AsyncfinError]) -> None:
     """Among thousands of companies it says which; usage and limits have none."""
     error = example(kind)
     assert f"in query of {ENTITY}" in str(error)
@@ -123,13 +123,13 @@ def test_an_error_of_the_wire_names_operation_and_entity(kind: type[AsyncfinErro
     assert "in usage of" not in str(error)
 
 
-def test_an_exhausted_allowance_says_when_requests_are_possible_again() -> None:
+def test_exhausted_allowance_shows_resume_time() -> None:
     """The text contains the moment."""
     assert "2024-05-06T07:08:09Z" in str(example(AllowanceExhaustedError))
 
 
 @pytest.mark.parametrize("own", [None, AT])
-def test_the_context_of_a_request_completes_an_error_and_replaces_no_time(own: datetime | None) -> None:
+def test_error_context_completes_errors(own: datetime | None) -> None:
     """An error keeps its time and request id; it gets those of its request if it has none."""
     origin = NotFoundError(status=404, at=AT + timedelta(hours=1), request_id="r-2", attempts=3)
     with pytest.raises(NotFoundError) as caught, error_context("query", "O-1", origin):
@@ -144,7 +144,7 @@ QUESTION += [ManifestMismatchError, RunInProgressError]
 
 
 @pytest.mark.parametrize("kind", [kind for kind in TREE if kind not in QUESTION])
-def test_a_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None:
+def test_report_holds_what_support_asks_for(kind: type[AsyncfinError]) -> None:
     """It contains the request id, the time and the operation, one fact a line (spec 7)."""
     facts = dict(line.split(": ", 1) for line in example(kind).report().splitlines())
     known = {
@@ -170,7 +170,7 @@ ISSUES = {
 }
 
 
-def test_the_details_of_a_refusal_are_kept_as_they_came_and_cannot_be_changed() -> None:
+def test_details_are_unchanged_and_read_only() -> None:
     """Details stay as they came, after pickling too; the text has the first few and their number."""
     error = ValidationFailedError(status=400, message="no", details=ISSUES)
     for each in (error, pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
@@ -193,7 +193,7 @@ def test_the_details_of_a_refusal_are_kept_as_they_came_and_cannot_be_changed() 
         {"a": list(range(5_000)), **dict.fromkeys(map(str, range(5_000)))},
     ],
 )
-def test_an_error_keeps_a_bounded_part_of_what_a_service_says(details: dict[str, object]) -> None:
+def test_service_texts_are_bounded(details: dict[str, object]) -> None:
     """An error is logged, pickled and journaled: megabytes of text must not follow it there."""
     error = ValidationFailedError(
         status=400, code="c" * 9_999, message="m" * 5_000_000, request_id="r" * 9_999, details=details
@@ -208,7 +208,7 @@ def test_an_error_keeps_a_bounded_part_of_what_a_service_says(details: dict[str,
     assert len(str(error)) < 8_000
 
 
-def test_an_error_holds_at_most_a_hundred_problems_and_says_how_many_more() -> None:
+def test_problems_are_at_most_hundred() -> None:
     """Each is cut at 2,000 characters, and so is the text of all."""
     error = MalformedAnswerError((f"{n} {'x' * 3_000}" for n in range(120_000)), omitted=7)
     assert (len(error.problems), error.omitted) == (100, 119_907)
@@ -221,7 +221,7 @@ def test_an_error_holds_at_most_a_hundred_problems_and_says_how_many_more() -> N
 @pytest.mark.parametrize(
     "text", ["\x1b[2J", "\x9b1m", "\u202eabc", "\u2066", "\0", "\u2028", "\ud800", "\u200f"]
 )
-def test_a_text_made_printable_holds_nothing_that_acts_on_a_terminal(text: str) -> None:
+def test_printable_text_is_harmless(text: str) -> None:
     """ESC, C1, marks of direction, NUL, line ends and lone surrogates come out as escapes."""
     shown = errors.printable(f"a{text}b")
     assert shown.isprintable()
@@ -229,7 +229,7 @@ def test_a_text_made_printable_holds_nothing_that_acts_on_a_terminal(text: str) 
     assert errors.printable("\u00e9 \u00a0\u4f60") == "\u00e9 \u00a0\u4f60"
 
 
-def test_what_the_service_says_does_nothing_to_a_terminal_or_a_log() -> None:
+def test_error_text_is_harmless() -> None:
     """A service's text stays in one line, with controls escaped; the attributes have it as it came."""
     code, message = "for\x1b[31mbidden", "\x1b[2J\nr\u00e9sum\u00e9"
     error = PermissionDeniedError(status=403, code=code, message=message, request_id="r\r1", attempts=1)
@@ -302,21 +302,19 @@ def test_an_error_says_what_it_concerns(error: AsyncfinError, concerns: str, end
 
 
 @pytest.mark.parametrize(("error", "concerns", "ends"), CONCERNS, ids=NAMES)
-def test_an_error_of_the_account_or_of_this_machine_ends_a_question_to_several_entities(
-    error: AsyncfinError, concerns: str, ends: str
-) -> None:
+def test_account_error_ends_all_entities(error: AsyncfinError, concerns: str, ends: str) -> None:
     """A short refusal does not; nor does an outage, unless requests have waited through it."""
     assert ends_all(error, waits=False) == (ends == "always")
     assert ends_all(error, waits=True) == (ends != "never")
 
 
-def test_each_error_of_the_tree_has_a_case_of_what_it_concerns() -> None:
+def test_each_error_has_a_concern() -> None:
     """A new class needs a row in the table."""
     assert {type(each) for each, _, _ in CONCERNS} >= set(TREE) - {TransportError}
 
 
 @pytest.mark.parametrize("kind", [NotFoundError, RequestTimeoutError, SelectionError])
-def test_a_notebook_shows_the_line_of_the_caller_and_the_message(kind: type[AsyncfinError]) -> None:
+def test_notebook_shows_line_and_message(kind: type[AsyncfinError]) -> None:
     """A bad id printed 131 lines."""
     with pytest.raises(AsyncfinError) as caught:
         raise example(kind)
@@ -328,7 +326,7 @@ def test_a_notebook_shows_the_line_of_the_caller_and_the_message(kind: type[Asyn
 @pytest.mark.parametrize(
     ("entity_id", "is_name"), [(ENTITY, False), ("Apple", True), ("O-1", True), (None, False)]
 )
-def test_a_missing_entity_says_where_ids_come_from(entity_id: str | None, is_name: bool) -> None:
+def test_missing_entity_explains_ids(entity_id: str | None, is_name: bool) -> None:
     """Of usage and limits it says nothing: they have no entity."""
     error = NotFoundError(status=404, message="no", operation="query", entity_id=entity_id)
     assert error.is_name == is_name

@@ -13,7 +13,7 @@ from asyncfin import local
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has neither modes nor flock")
 
 
-def test_a_new_file_is_closed_to_other_users(tmp_path: Path) -> None:
+def test_new_file_is_closed(tmp_path: Path) -> None:
     """A created file has mode 0600, whatever the umask, and an existing one is opened again."""
     path = tmp_path / "file"
     for _ in range(2):
@@ -30,7 +30,7 @@ def test_a_new_file_is_closed_to_other_users(tmp_path: Path) -> None:
         ("open", "must be closed to other users .* not of mode 640"),
     ],
 )
-def test_a_file_that_is_not_private_is_refused(tmp_path: Path, kind: str, complaint: str) -> None:
+def test_open_file_is_rejected(tmp_path: Path, kind: str, complaint: str) -> None:
     """The error says what the file must be, and what it is."""
     path = tmp_path / "file"
     if kind == "folder":
@@ -46,7 +46,7 @@ def test_a_file_that_is_not_private_is_refused(tmp_path: Path, kind: str, compla
         local.open_private(path)
 
 
-def test_a_lock_excludes_another_process_until_it_is_released(tmp_path: Path) -> None:
+def test_lock_excludes_another_process(tmp_path: Path) -> None:
     """Shared locks exclude exclusive ones, and not each other."""
     path = tmp_path / "file"
     code = (
@@ -69,7 +69,7 @@ def test_a_lock_excludes_another_process_until_it_is_released(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
-def test_parents_of_private_folders_are_not_writable_by_others(tmp_path: Path) -> None:
+def test_parent_folders_are_not_writable(tmp_path: Path) -> None:
     """Whatever the umask leaves: another user could put a folder in their place."""
     before = os.umask(0)
     try:

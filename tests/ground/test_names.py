@@ -21,7 +21,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_names_are_a_mapping_in_the_order_of_the_file(file: Path) -> None:
+def test_names_are_mapping_in_order_file(file: Path) -> None:
     names = read_names(file)
     assert list(names.items()) == [(ONE, "Example Company"), (TWO, "Example Bank"), (THREE, "Other")]
     assert (len(names), names[THREE], ONE in names) == (3, "Other", True)
@@ -42,7 +42,7 @@ def test_names_are_a_mapping_in_the_order_of_the_file(file: Path) -> None:
         (TWO, TWO),
     ],
 )
-def test_a_name_an_alias_a_beginning_or_an_id_means_an_entity(file: Path, text: str, entity_id: str) -> None:
+def test_name_alias_or_id_means_entity(file: Path, text: str, entity_id: str) -> None:
     """Names and aliases come first: an alias that begins other names means its own entity."""
     assert read_names(file).id(text) == entity_id
 
@@ -63,13 +63,13 @@ def test_a_name_an_alias_a_beginning_or_an_id_means_an_entity(file: Path, text: 
         ("other", "must be an iterable of names"),
     ],
 )
-def test_what_is_unknown_or_means_several_is_one_error(file: Path, texts: list[str], said: str) -> None:
+def test_unknown_and_ambiguous_names_are_rejected(file: Path, texts: list[str], said: str) -> None:
     """All unknown words are in it, each with what comes close."""
     with pytest.raises(SelectionError, match=said):
         read_names(file).ids(texts)
 
 
-def test_the_file_of_the_environment_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_of_environment_is_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ASYNCFIN_NAMES", str(file))
     assert read_names().id("other") == THREE
     monkeypatch.delenv("ASYNCFIN_NAMES")
@@ -87,7 +87,7 @@ def test_another_file_is_refused(tmp_path: Path, content: bytes | None) -> None:
         read_names(path)
 
 
-def test_a_file_that_a_spreadsheet_has_saved_is_read(tmp_path: Path) -> None:
+def test_spreadsheet_file_is_read(tmp_path: Path) -> None:
     """With a byte order mark, capitals and blanks in the heading, and more columns."""
     path = tmp_path / "names.csv"
     path.write_bytes(f"\ufeffID , Name,Aliases,more\r\n {ONE} ,Example,EX|,x\r\n".encode())

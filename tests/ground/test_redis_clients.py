@@ -12,7 +12,7 @@ from tests.shared_buckets import redis_server
 
 
 @pytest.mark.virtual
-async def test_a_silent_server_is_detected_after_the_given_time() -> None:
+async def test_silent_server_is_detected() -> None:
     """Half a second of silence on an idle loop is half a second, and the error says how long it was."""
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -24,7 +24,7 @@ async def test_a_silent_server_is_detected_after_the_given_time() -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize(("blocks", "passes"), [(1, True), (3, True), (9, False)])
-async def test_time_in_which_the_loop_was_blocked_is_no_silence(blocks: int, passes: bool) -> None:
+async def test_blocked_loop_is_no_silence(blocks: int, passes: bool) -> None:
     """A response that follows up to three blocked waits is received; then the error names the busy loop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
@@ -46,7 +46,7 @@ async def test_time_in_which_the_loop_was_blocked_is_no_silence(blocks: int, pas
 
 
 @pytest.mark.virtual
-async def test_the_cancellation_of_the_caller_is_not_a_timeout() -> None:
+async def test_cancellation_of_caller_is_not_timeout() -> None:
     """A task that is cancelled in the block ends as cancelled."""
 
     async def wait() -> None:
@@ -60,7 +60,7 @@ async def test_the_cancellation_of_the_caller_is_not_a_timeout() -> None:
     assert task.cancelled()
 
 
-def test_each_loop_has_one_client_which_is_closed_with_it() -> None:
+def test_each_loop_has_one_client() -> None:
     """Two loops in turn have a client each, and the first one's connections are closed."""
     with redis_server() as server:
         clients = RedisClients(server.url)
@@ -83,7 +83,7 @@ def test_each_loop_has_one_client_which_is_closed_with_it() -> None:
 @pytest.mark.parametrize(
     "redis", [5, None, "user:secret@host", "http://user:secret@host", "redis://host/0?pasword=secret"]
 )
-def test_what_is_not_a_redis_is_refused_without_its_text(redis: object) -> None:
+def test_other_server_is_rejected(redis: object) -> None:
     """A URL may contain a password, so an error never repeats it."""
     pytest.importorskip("redis")
     with pytest.raises(ArgumentError, match="redis must be a URL") as caught:

@@ -86,7 +86,7 @@ async def test_every_job_gives_one_result(count: int, limit: int) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_as_many_jobs_run_as_the_limit_allows_and_no_more(limit: int) -> None:
+async def test_limit_of_jobs_is_used(limit: int) -> None:
     """At most `limit` jobs run at once, and as many as that do."""
     busy = Busy()
     async with bounded(busy.jobs(20), limit) as results:
@@ -96,7 +96,7 @@ async def test_as_many_jobs_run_as_the_limit_allows_and_no_more(limit: int) -> N
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])
-async def test_generators_share_the_limit_item_by_item(limit: int) -> None:
+async def test_generators_share_limit_item_by_item(limit: int) -> None:
     """A generator of many items does not block the others; an item is begun once there is a place for it."""
     busy = Busy()
 
@@ -114,7 +114,7 @@ async def test_generators_share_the_limit_item_by_item(limit: int) -> None:
     assert busy.most == min(limit, 3)
 
 
-async def test_a_generator_that_ends_leaves_its_place_to_the_others() -> None:
+async def test_generator_ends_leaves_place_to_others() -> None:
     """A short one beside a long one: then the long one may be as far ahead as both together."""
     busy = Busy()
 
@@ -129,7 +129,7 @@ async def test_a_generator_that_ends_leaves_its_place_to_the_others() -> None:
         assert busy.begun == 2 + 2
 
 
-async def test_the_first_failure_comes_as_itself_and_ends_the_others() -> None:
+async def test_first_failure_comes_as_itself() -> None:
     """The first failure is raised without a group around it, and no job outlives it."""
     error, busy = KeyError("x"), Busy()
     with pytest.raises(KeyError) as caught:
@@ -177,7 +177,7 @@ def test_cancellation_at_any_moment_leaves_nothing(count: int, limit: int, momen
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-async def test_a_failure_before_its_first_wait_is_raised_where_tasks_are_eager() -> None:
+async def test_eager_failure_is_raised() -> None:
     """With eager tasks a job can fail while the others are still being made; that failure is raised."""
     busy = Busy()
 
@@ -191,7 +191,7 @@ async def test_a_failure_before_its_first_wait_is_raised_where_tasks_are_eager()
     assert busy.begun == busy.ended == 1
 
 
-async def test_a_job_that_cancels_itself_is_no_silent_end() -> None:
+async def test_self_cancelled_job_is_an_error() -> None:
     """A job that raises CancelledError by itself is raised at the consumer, never left out of the results."""
 
     async def cancels() -> int:
@@ -221,7 +221,7 @@ class Counting:
             self.closed = True
 
 
-async def test_an_item_awaited_in_vain_is_returned_by_the_next_call() -> None:
+async def test_cancelled_step_loses_no_item() -> None:
     """Each `anext` that times out leaves its item to the next one, and the end comes after the last item."""
     came: list[int] = []
     late = 0
@@ -238,7 +238,7 @@ async def test_an_item_awaited_in_vain_is_returned_by_the_next_call() -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_an_item_that_comes_while_its_step_is_cancelled_is_kept(turns: int) -> None:
+async def test_item_of_cancelled_step_is_returned(turns: int) -> None:
     """An item is kept in whichever turn of the loop its arrival meets the cancellation."""
 
     async def three() -> AsyncGenerator[int, None]:
@@ -317,20 +317,20 @@ def start(awaitable: Awaitable[int]) -> asyncio.Future[int]:
     return asyncio.ensure_future(awaitable)
 
 
-async def test_callers_at_the_same_time_share_one_call(calls: SingleFlight[str, int]) -> None:
+async def test_callers_at_same_time_share(calls: SingleFlight[str, int]) -> None:
     """Five callers at once start the function once, and each gets its result."""
     call = Call()
     assert await asyncio.gather(*(calls.share("a", call) for _ in range(5))) == [1] * 5
     assert call.begun == 1
 
 
-async def test_a_result_is_shared_but_not_kept(calls: SingleFlight[str, int]) -> None:
+async def test_result_is_shared_but_not_kept(calls: SingleFlight[str, int]) -> None:
     """A caller that asks after the end starts the function again."""
     call = Call()
     assert [await calls.share("a", call), await calls.share("a", call)] == [1, 2]
 
 
-async def test_a_failure_reaches_all_as_itself_and_is_not_kept(calls: SingleFlight[str, int]) -> None:
+async def test_failure_reaches_all_as_itself(calls: SingleFlight[str, int]) -> None:
     """All callers get the error itself, and the next one starts the function again."""
     error = KeyError("x")
     outcomes = await asyncio.gather(
@@ -340,7 +340,7 @@ async def test_a_failure_reaches_all_as_itself_and_is_not_kept(calls: SingleFlig
     assert await calls.share("a", Call()) == 1
 
 
-def test_a_call_left_pending_by_a_loop_that_has_ended_is_not_shared() -> None:
+def test_call_of_ended_loop_is_dropped() -> None:
     """It would never be done: the next loop starts a new call."""
     calls: SingleFlight[str, int] = SingleFlight()
 
@@ -366,7 +366,7 @@ def test_a_call_left_pending_by_a_loop_that_has_ended_is_not_shared() -> None:
         loop.close()
 
 
-async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: SingleFlight[str, int]) -> None:
+async def test_cancelled_leader_leaves_call_to_followers(calls: SingleFlight[str, int]) -> None:
     """Cancelling the first caller neither cancels the call of the others nor starts it again."""
     call = Call()
     leader, follower = start(calls.share("a", call)), start(calls.share("a", call))
@@ -378,7 +378,7 @@ async def test_a_cancelled_leader_leaves_the_call_to_its_followers(calls: Single
     assert call.begun == 1
 
 
-async def test_the_last_caller_to_leave_cancels_the_call(calls: SingleFlight[str, int]) -> None:
+async def test_last_caller_to_leave_cancels_call(calls: SingleFlight[str, int]) -> None:
     """The last caller to leave waits for the end of the call, so that no task is left."""
     call = Call()
     both = [start(calls.share("a", call)) for _ in range(2)]
@@ -390,7 +390,7 @@ async def test_the_last_caller_to_leave_cancels_the_call(calls: SingleFlight[str
     assert not others()
 
 
-async def test_a_caller_that_meets_an_abandoned_call_starts_another(
+async def test_abandoned_call_is_not_shared(
     calls: SingleFlight[str, int],
 ) -> None:
     """The result of a cancelled call reaches no caller."""
@@ -411,7 +411,7 @@ async def test_a_caller_that_meets_an_abandoned_call_starts_another(
     await asyncio.wait([abandoned])
 
 
-async def test_an_abandoned_call_that_fails_while_it_ends_is_not_reported(
+async def test_failure_of_abandoned_call_is_silent(
     calls: SingleFlight[str, int],
 ) -> None:
     """No caller waits for the error of an abandoned call, and the loop does not report it."""
@@ -431,7 +431,7 @@ async def test_an_abandoned_call_that_fails_while_it_ends_is_not_reported(
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=6))
-def test_callers_that_come_and_go_share_one_call_at_a_time(visits: list[tuple[int, int]]) -> None:
+def test_random_callers_share_one_call(visits: list[tuple[int, int]]) -> None:
     """A caller that stays ten seconds gets a result; two calls never run at once, nor without a caller."""
 
     async def visit(calls: SingleFlight[str, int], call: Call, come: int, stay: int) -> bool:
@@ -486,7 +486,7 @@ ENTITY_ID = "O-" + "1" * 32
     ],
     ids=["dataset", "catalogue", "query", "usage", "limits", "pages", "stream", "query_many"],
 )
-def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[Client], Any]) -> None:
+def test_client_needs_an_asyncio_loop(use: Callable[[Client], Any]) -> None:
     """As under trio: one clear line, and no warning about a coroutine that was never awaited."""
     client = Client("https://example.com", "a-token")
     with pytest.raises(RuntimeError, match="asyncfin runs on asyncio only"):
@@ -496,7 +496,7 @@ def test_without_an_asyncio_loop_a_client_says_that_it_needs_one(use: Callable[[
     gc.collect()
 
 
-def test_each_loop_has_a_value_of_its_own_which_goes_with_it() -> None:
+def test_each_loop_has_a_value() -> None:
     """A loop gets the same value each time; a closed loop's is dropped when the next one asks."""
     held = PerLoop(asyncio.Lock)
 
@@ -515,7 +515,7 @@ def test_each_loop_has_a_value_of_its_own_which_goes_with_it() -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_waiting_for_all_passes_on_the_caller_s_cancellation_once_all_have_ended(times: int) -> None:
+async def test_wait_for_all_passes_cancellation_on(times: int) -> None:
     """However often the caller is cancelled, it waits to the end, and is then cancelled."""
     ended = asyncio.Event()
 
@@ -533,7 +533,7 @@ async def test_waiting_for_all_passes_on_the_caller_s_cancellation_once_all_have
     assert caller.cancelled()
 
 
-async def test_waiting_for_all_raises_none_of_their_errors() -> None:
+async def test_wait_for_all_raises_no_error() -> None:
     """Results, errors and cancellations stay in the tasks; nothing is logged as never retrieved."""
 
     async def fail() -> None:
@@ -549,7 +549,7 @@ async def test_waiting_for_all_raises_none_of_their_errors() -> None:
 # Calls in threads
 
 
-def test_a_call_in_a_thread_has_ended_when_its_caller_has() -> None:
+def test_call_in_thread_has_ended() -> None:
     """The caller may be cancelled by `asyncio.run`, which at its end cancels all tasks."""
     entered, free = threading.Event(), threading.Event()
     ended: list[bool] = []

@@ -36,7 +36,7 @@ def test_what_is_counted_has_its_plural(number: int, names: tuple[str, ...], sai
         (math.inf, "more than 100 years"),
     ],
 )
-def test_durations_are_said_in_two_units_at_most(seconds: float, said: str) -> None:
+def test_durations_have_two_units(seconds: float, said: str) -> None:
     """A wait below a second is not 0 s, and what lasts for hours has no seconds."""
     assert lasting(seconds) == said
 
@@ -53,7 +53,7 @@ def test_a_span_names_its_ends(ordered: list[str], said: str) -> None:
     ("count", "end"),
     [(1, "n0"), (20, "n19"), (21, "n19 and 1 more"), (60_000, "n19 and 59,980 more")],
 )
-def test_a_list_has_at_most_twenty_names(count: int, end: str) -> None:
+def test_list_has_at_most_twenty_names(count: int, end: str) -> None:
     """The rest is counted."""
     text = listed([f"n{number}" for number in range(count)])
     assert text.endswith(end)

@@ -156,7 +156,7 @@ def test_picked_series_are_found_again(found: list[CatalogueSeries], data: st.Da
     assert set(catalogue(*found).select(Select.of(picked))) == set(picked)
 
 
-def test_a_picked_one_of_several_is_not_guessed() -> None:
+def test_ambiguous_picked_row_is_rejected() -> None:
     """Where new ids do not show which of several series was picked, the error names them."""
     twins = [replace(CASH, series_id="x1"), replace(CASH, series_id="x2")]
     with pytest.raises(SelectionError, match=r"s4 \(Cash, .*\) is one of several .* x1, x2"):
@@ -192,7 +192,7 @@ def test_a_picked_one_of_several_is_not_guessed() -> None:
         (Select("Revenu", basis="x"), r"metric 'Revenu' \(.*\); basis: no basis 'x'; it has: company"),
     ],
 )
-def test_unknown_ids_are_refused_with_what_comes_close(select: Select, message: str) -> None:
+def test_unknown_ids_are_refused(select: Select, message: str) -> None:
     """The error names the company, the field, the id, and near matches where there are any."""
     with pytest.raises(SelectionError, match=message) as caught:
         EXAMPLE.select(select)
@@ -231,7 +231,7 @@ def test_unknown_ids_are_refused_with_what_comes_close(select: Select, message: 
         ),
     ],
 )
-def test_conditions_that_leave_nothing_are_refused_and_named(select: Select, message: str) -> None:
+def test_conditions_that_exclude_all_are_named(select: Select, message: str) -> None:
     """The catalogue alone proves it: one that nothing meets, the two that exclude each other, or all."""
     with pytest.raises(SelectionError, match=message):
         EXAMPLE.select(select)
@@ -253,7 +253,7 @@ def test_periods_are_resolved_against_the_catalogue(periods: PeriodSelection, re
 
 
 @pytest.mark.parametrize("periods", [Exact("FY1999"), Annual(2090), Quarterly(end=2020), FiscalRange(2090)])
-def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSelection) -> None:
+def test_periods_outside_catalogue_are_rejected(periods: PeriodSelection) -> None:
     """The error over periods that the catalogue does not have says what it has instead."""
     with pytest.raises(
         SelectionError, match=r"^periods: Example .* has none of .*; it has 2 periods, FY2023"
@@ -261,7 +261,7 @@ def test_periods_that_the_catalogue_does_not_have_are_refused(periods: PeriodSel
         EXAMPLE.resolve(periods)
 
 
-def test_the_same_word_with_a_prefix_or_in_the_plural_is_suggested_first() -> None:
+def test_same_word_is_suggested_first() -> None:
     """Before longer names of which the word is a part, and before labels that hold it."""
     sold = catalogue(
         series(1, "us-gaap:CostOfRevenue", "income", TOTAL, label="Cost of revenue"),
@@ -273,13 +273,13 @@ def test_the_same_word_with_a_prefix_or_in_the_plural_is_suggested_first() -> No
         sold.select(Select("Revenue"))
 
 
-def test_several_ids_in_one_text_are_recognized() -> None:
+def test_several_ids_in_one_text() -> None:
     """A comma is a letter of an id, so nothing is split."""
     with pytest.raises(SelectionError, match=r"'Cash,Revenue' \(these are 2: give each by itself\)"):
         EXAMPLE.select(Select("Cash,Revenue"))
 
 
-def test_a_row_without_an_id_means_the_only_series_of_its_triple() -> None:
+def test_row_without_id_means_single_series() -> None:
     """The explorer and MCP write rows of three, which stay valid when a new publication has new ids."""
     written = (
         '{"series": [["Cash", "annual", "company=total"], ["Revenue", "income", "segment=cloud", "s2"]]}'
@@ -293,7 +293,7 @@ def test_a_row_without_an_id_means_the_only_series_of_its_triple() -> None:
     }
 
 
-def test_a_row_without_an_id_that_matches_several_series_is_refused() -> None:
+def test_ambiguous_row_without_id_is_rejected() -> None:
     """The error names them."""
     twins = catalogue(*(replace(CASH, series_id=f"x{at}") for at in range(30)))
     select = Select.from_json('{"series": [["Cash", "annual", "company=total"]]}')
@@ -304,7 +304,7 @@ def test_a_row_without_an_id_that_matches_several_series_is_refused() -> None:
     assert str(e.value).endswith("and 10 more; pick again with Select.of")
 
 
-def test_an_error_over_unknown_names_has_them_by_field() -> None:
+def test_error_has_unknown_names_by_field() -> None:
     """An error over unknown names has them by field, so that a program need not read its text."""
     select = Select(["Cash", "Revenu"], basis="segments")
     with pytest.raises(SelectionError) as caught:
@@ -330,7 +330,7 @@ def test_an_error_over_unknown_names_has_them_by_field() -> None:
         (Select(["Revenue", "Gold"], label="label"), {"metric_ids": "Gold"}),
     ],
 )
-def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, str]) -> None:
+def test_missing_is_why_select_is_refused(select: Select, missing: dict[str, str]) -> None:
     """One notion, as data, in the error, and for those who read what there is."""
     assert EXAMPLE.missing(select) == {field: (name,) for field, name in missing.items()}
     if missing:
@@ -349,7 +349,7 @@ def test_missing_is_why_a_select_is_refused(select: Select, missing: dict[str, s
         (Select, "not <class 'asyncfin.model.select.Select'>; write Select()"),
     ],
 )
-def test_what_is_no_select_is_refused_by_name(wrong: Any, said: str) -> None:
+def test_what_is_no_select_is_refused(wrong: Any, said: str) -> None:
     """Metric ids are probably meant to select these metrics."""
     with pytest.raises(SelectionError, match=f"^select must be a Select, {re.escape(said)}$"):
         EXAMPLE.select(wrong)
@@ -367,7 +367,7 @@ def test_a_catalogue_can_be_explored() -> None:
     assert EXAMPLE.dataset == Dataset(EXAMPLE.entity_id, "Example", "d1", AT)
 
 
-def test_a_key_that_is_not_a_series_id_is_refused_with_what_is() -> None:
+def test_key_must_be_a_series_id() -> None:
     """The series of a metric, where it is one; else what comes close."""
     with pytest.raises(KeyError, match=r"no series 'S4' \(close: s4"):
         EXAMPLE["S4"]
@@ -404,7 +404,7 @@ def test_a_catalogue_shows_what_it_contains() -> None:
     assert "1 series: 1 metric, 1 scope path, 1 reporting group\n1 period: FY2023\n" in str(one)
 
 
-def test_nothing_of_the_service_is_taken_for_html() -> None:
+def test_texts_are_escaped_in_html() -> None:
     """Names come from outside, so they are escaped in a notebook."""
     nasty = series(1, "m", "<b>&\"'", TOTAL)
     html = catalogue(nasty, name="<script>alert(1)</script>")._repr_html_()
@@ -428,7 +428,7 @@ COLUMNS = [
 ]
 
 
-def test_a_catalogue_is_a_table_of_its_series() -> None:
+def test_catalogue_is_table_of_its_series() -> None:
     """The columns are those of series in the long table of a panel."""
     for library in ("pyarrow", "pandas", "polars"):
         pytest.importorskip(library)
@@ -449,14 +449,14 @@ def test_a_catalogue_is_a_table_of_its_series() -> None:
         EXAMPLE.to_pandas(Select("Revenu"))
 
 
-def test_an_empty_catalogue_is_a_table_without_rows() -> None:
+def test_empty_catalogue_is_table_without_rows() -> None:
     """The columns are the same."""
     pytest.importorskip("pandas")
     assert catalogue().to_arrow().schema == EXAMPLE.to_arrow().schema
     assert len(catalogue().to_pandas()) == 0
 
 
-def test_other_libraries_read_a_catalogue_as_its_table() -> None:
+def test_other_libraries_read_catalogue_as_table() -> None:
     """By Arrow's C stream; pandas.DataFrame, which would make one column of objects, says what to write."""
     duckdb, pandas, polars, pyarrow = map(pytest.importorskip, ("duckdb", "pandas", "polars", "pyarrow"))
     assert polars.DataFrame(EXAMPLE).rows() == EXAMPLE.to_polars().rows()

@@ -17,7 +17,7 @@ from asyncfin.plan.question import Question
 from tests.model.test_catalogue import CASH, CLOUD, EXAMPLE, REVENUE, REVENUE_BOTH, TOTAL, catalogue, series
 
 
-def test_a_judgement_has_the_series_of_what_is_known() -> None:
+def test_unknown_ids_are_ignored_beside_others() -> None:
     """Unknown names are dropped from the Select, and are missing."""
     judged = judge(EXAMPLE, Select(["Cash", "Gold"], cadence="annual"))
     assert judged.series == (CASH,)
@@ -26,7 +26,7 @@ def test_a_judgement_has_the_series_of_what_is_known() -> None:
     assert str(judged.error()).startswith("metric_ids: Example")
 
 
-def test_of_scope_groups_all_must_be_known() -> None:
+def test_all_scope_groups_must_exist() -> None:
     """They mean "exactly these": a path cannot use a group that does not exist."""
     judged = judge(EXAMPLE, Select(scope_group_ids=["segment", "product"]))
     assert judged.series == ()
@@ -34,13 +34,13 @@ def test_of_scope_groups_all_must_be_known() -> None:
     assert judge(EXAMPLE, Select(scope_group_ids=["segment", "region"])).series == (REVENUE_BOTH,)
 
 
-def test_an_empty_catalogue_has_all_of_a_select_without_conditions() -> None:
+def test_empty_catalogue_has_all_of_everything() -> None:
     """Nothing is missing, and there is no error."""
     judged = judge(catalogue(), Select())
     assert (judged.series, judged.missing, judged.error()) == ((), {}, None)
 
 
-def test_a_judgement_raises_nothing_for_a_row_that_means_several_series() -> None:
+def test_ambiguous_row_is_missing() -> None:
     """The row is missing, and the error says between which series nothing decides."""
     twins = catalogue(*(replace(CASH, series_id=each) for each in ("x2", "x1")), REVENUE)
     judged = judge(twins, Select.of([CASH, REVENUE]))
@@ -71,7 +71,7 @@ def test_series_without_word_are_noted() -> None:
     )
 
 
-def test_two_words_that_are_empty_are_noted() -> None:
+def test_two_empty_words_are_noted() -> None:
     """A series that fails one condition, and does not state the other, is not named."""
     listed = catalogue(
         series(1, "Cash", "annual", TOTAL, basis="", period_meaning=""),
@@ -86,9 +86,7 @@ def test_two_words_that_are_empty_are_noted() -> None:
 
 
 @given(st.sampled_from([EXAMPLE, without_basis()]), st.booleans(), st.booleans())
-def test_where_is_called_once_for_each_series_that_meets_the_rest(
-    listed: Catalogue, passes: bool, narrowed: bool
-) -> None:
+def test_where_is_called_once_for_series(listed: Catalogue, passes: bool, narrowed: bool) -> None:
     """Whatever is made of the judgement: a message, what is missing, a plan and an answer."""
     calls = Counter[str]()
 
@@ -103,7 +101,7 @@ def test_where_is_called_once_for_each_series_that_meets_the_rest(
     assert all(listed[each].metric_id == "Revenue" or not narrowed for each in calls)
 
 
-def test_a_question_is_judged_once_in_a_catalogue() -> None:
+def test_question_is_judged_once_in_catalogue() -> None:
     """The plan, the wanted series and what is missing read one judgement; another catalogue has another."""
     calls = Counter[str]()
 
@@ -122,7 +120,7 @@ def test_a_question_is_judged_once_in_a_catalogue() -> None:
     assert calls["s1"] == 2
 
 
-def test_a_question_for_what_is_known_refuses_a_row_that_means_several_series() -> None:
+def test_allow_missing_rejects_ambiguous_rows() -> None:
     """To read one of them, or neither, would be a guess."""
     twins = catalogue(replace(CASH, series_id="x1"), replace(CASH, series_id="x2"))
     question = Question(twins, Select.of(CASH), FiscalRange(), allow_missing=True)

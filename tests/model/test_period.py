@@ -43,14 +43,14 @@ catalogues = st.lists(recent, unique=True, max_size=40)
         (Period(7, 12, 12), "FY0007"),
     ],
 )
-def test_a_period_has_the_label_people_use(period: Period, label: str) -> None:
+def test_period_has_label_people_use(period: Period, label: str) -> None:
     """Years, quarters, halves and nine months are named so; all others have the plain form."""
     assert period.label == str(period) == label
     assert Period.parse(label) == period
 
 
 @given(periods)
-def test_a_label_is_read_without_its_fy_and_written_with_it(period: Period) -> None:
+def test_label_is_read_without_fy(period: Period) -> None:
     """Wherever a label is read; a year alone may be a count, a year or a period, so it is not a label."""
     short = period.label.removeprefix("FY")
     if "-" not in short:
@@ -86,7 +86,7 @@ def test_a_label_is_read_without_its_fy_and_written_with_it(period: Period) -> N
         Period(2024, 12, 12),
     ],
 )
-def test_what_is_no_label_is_refused_with_its_value(text: object) -> None:
+def test_other_texts_are_no_labels(text: object) -> None:
     """The error shows the text, or the part of it that is out of range."""
     with pytest.raises(SelectionError, match=r"period|year|end_month"):
         Period.parse(text)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def test_what_is_no_label_is_refused_with_its_value(text: object) -> None:
         ("2027Q1", "FY2027-Q1"),
     ],
 )
-def test_a_second_way_to_write_a_period_is_refused_with_the_first(text: str, right: str) -> None:
+def test_second_form_of_label_is_rejected(text: str, right: str) -> None:
     """One period has one text form, and the error names it."""
     with pytest.raises(SelectionError, match=f'; write "{right}"$'):
         Period.parse(text)
@@ -120,7 +120,7 @@ def test_no_text_has_two_readings(text: str) -> None:
 
 
 @given(periods, periods)
-def test_periods_are_ordered_by_year_then_month_then_duration(one: Period, other: Period) -> None:
+def test_periods_are_ordered_by_year_then(one: Period, other: Period) -> None:
     """The order is that of the three fields."""
     fields = [(p.year, p.end_month, p.duration_months) for p in (one, other)]
     assert (one < other) == (fields[0] < fields[1])
@@ -128,13 +128,13 @@ def test_periods_are_ordered_by_year_then_month_then_duration(one: Period, other
 
 @pytest.mark.parametrize("field", ["year", "end_month", "duration_months"])
 @pytest.mark.parametrize("value", [-1, 2**31, True, 1.0, "1", None])
-def test_a_field_that_is_no_whole_number_in_range_is_refused(field: str, value: object) -> None:
+def test_fields_are_whole_numbers_in_range(field: str, value: object) -> None:
     """Nothing is coerced, and the error names the field and the value."""
     with pytest.raises(SelectionError, match=rf"^{field} must be .*, not {re.escape(repr(value))}$"):
         Period(**{"year": 2024, "end_month": 12, "duration_months": 12, field: value})
 
 
-def test_exact_takes_periods_labels_or_a_single_one() -> None:
+def test_exact_takes_periods_labels_or_single() -> None:
     """Labels are parsed, order is kept."""
     assert Exact(["FY2024", Period(2023, 12, 12)]).periods == (Period(2024, 12, 12), Period(2023, 12, 12))
     assert Exact("FY2024") == Exact(Period(2024, 12, 12)) == Exact(iter(["FY2024"]))
@@ -154,13 +154,13 @@ def test_exact_takes_periods_labels_or_a_single_one() -> None:
         (None, "not None"),
     ],
 )
-def test_exact_refuses_what_names_no_distinct_periods(given_periods: object, expected: str) -> None:
+def test_exact_needs_distinct_periods(given_periods: object, expected: str) -> None:
     """The error names what is wrong."""
     with pytest.raises(SelectionError, match=expected):
         Exact(given_periods)  # type: ignore[arg-type]
 
 
-def test_bounds_may_be_periods_pairs_or_years() -> None:
+def test_bounds_may_be_periods_pairs() -> None:
     """All become points in time; a year means its first month as a start and its last as an end."""
     whole = FiscalRange(Period(2023, 1, 0), Period(2024, 12, 0))
     assert FiscalRange(2023, 2024) == whole
@@ -174,9 +174,7 @@ def test_bounds_may_be_periods_pairs_or_years() -> None:
     ("label", "first"),
     [("FY2023", (2023, 1)), ("FY2023-Q2", (2023, 4)), ("FY2023-9M", (2023, 1)), ("FY2023-02-06M", (2022, 9))],
 )
-def test_a_period_as_a_start_means_its_first_month_and_as_an_end_its_last(
-    label: str, first: tuple[int, int]
-) -> None:
+def test_period_as_start_means_first_month(label: str, first: tuple[int, int]) -> None:
     """FY2024 to FY2024 is the whole year; a period of any length can cross a year's end."""
     for given_bound in (label, Period.parse(label)):
         end = (Period.parse(label).year, Period.parse(label).end_month)
@@ -185,7 +183,7 @@ def test_a_period_as_a_start_means_its_first_month_and_as_an_end_its_last(
 
 
 @given(st.sets(recent), periods, st.sampled_from([FiscalRange, Annual, Quarterly]))
-def test_a_start_selects_the_periods_that_end_in_its_first_month_or_later(
+def test_start_is_the_first_month(
     known: set[Period], start: Period, rule: type[FiscalRange | Annual | Quarterly]
 ) -> None:
     """Counted month by month from the period's end, also where it begins before the first year."""
@@ -214,14 +212,14 @@ def test_a_start_selects_the_periods_that_end_in_its_first_month_or_later(
         (((2024, 1, 3), None), "start must be"),
     ],
 )
-def test_a_wrong_bound_is_refused_by_name(rule: type, bounds: tuple, expected: str) -> None:
+def test_wrong_bound_is_refused_by_name(rule: type, bounds: tuple, expected: str) -> None:
     """A range and the rules share their bounds' checks."""
     with pytest.raises(SelectionError, match=expected):
         rule(*bounds)
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.0, "12", None])
-def test_counts_are_whole_numbers_of_at_least_one(value: object) -> None:
+def test_counts_are_positive_whole_numbers(value: object) -> None:
     """Trailing months and `last` are refused otherwise, by name."""
     with pytest.raises(SelectionError, match=r"^months must be"):
         Trailing(value)  # type: ignore[arg-type]
@@ -231,7 +229,7 @@ def test_counts_are_whole_numbers_of_at_least_one(value: object) -> None:
 
 
 @given(catalogues, st.none() | st.integers(2018, 2025), st.none() | st.integers(1, 5))
-def test_annual_means_the_fiscal_years_of_a_catalogue(
+def test_annual_means_fiscal_years_of_catalogue(
     known: list[Period], start: int | None, last: int | None
 ) -> None:
     """Those of twelve months ending in month 12, from the start on, the latest ones, oldest first."""
@@ -243,7 +241,7 @@ def test_annual_means_the_fiscal_years_of_a_catalogue(
 
 
 @given(catalogues, st.none() | st.integers(2018, 2025))
-def test_quarterly_means_the_periods_of_three_months(known: list[Period], end: int | None) -> None:
+def test_quarterly_means_periods_of_three_months(known: list[Period], end: int | None) -> None:
     """In whatever month they end, up to the end, oldest first."""
     meant = sorted(p for p in known if p.duration_months == 3 and p.year <= (end or 9999))
     assert resolve(Quarterly(end=end), known) == (Exact(meant) if meant else None)
@@ -269,9 +267,7 @@ def test_periods_beyond_the_catalogue_mean_nothing(beyond: FiscalRange | Exact) 
 
 
 @given(recent, recent, st.integers(1, 40))
-def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
-    period: Period, anchor: Period, months: int
-) -> None:
+def test_trailing_window_ends_at_anchor(period: Period, anchor: Period, months: int) -> None:
     """A period counts if its fiscal end is one of the last months, counted one by one, of any duration."""
     year, month, window = anchor.year, anchor.end_month, set()
     for _ in range(months):
@@ -295,7 +291,7 @@ def test_a_trailing_window_is_the_last_months_up_to_the_anchor(
         (Quarterly((2023, 2), last=4), "the last 4 fiscal quarters that end in FY2023-02 or later"),
     ],
 )
-def test_a_selection_can_be_described_in_a_line(asked: object, line: str) -> None:
+def test_selection_can_be_described_in_line(asked: object, line: str) -> None:
     """Plans show it."""
     assert str(asked) == line
 
@@ -307,7 +303,7 @@ def catalogue(*labels: str) -> Catalogue:
     return Catalogue("O-" + "a" * 32, "Example", "d", created, known, (), ())
 
 
-def test_a_rule_is_resolved_over_the_periods_of_several_catalogues() -> None:
+def test_rule_is_resolved_over_several_catalogues() -> None:
     """The latest two years are those of all companies together, oldest first."""
     apple = catalogue("FY2023", "FY2024", "FY2024-Q4", "FY2025")
     nvidia = catalogue("FY2024", "FY2025", "FY2026", "FY2026-Q1")
@@ -340,7 +336,7 @@ def test_what_resolves_to_nothing_is_refused(rule: object, expected: str) -> Non
 
 
 @pytest.mark.parametrize("given_catalogues", [[], "O-" + "a" * 32, ["O-" + "a" * 32], None, [None]])
-def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> None:
+def test_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> None:
     """The error names how to read one."""
     with pytest.raises(SelectionError, match=r"^catalogues must be .*; write await client\.catalogue"):
         Annual().resolve(given_catalogues)  # type: ignore[arg-type]
@@ -373,7 +369,7 @@ def test_a_rule_is_resolved_over_catalogues_only(given_catalogues: object) -> No
         (Period(2024, 12, 12), "FY2024"),
     ],
 )
-def test_a_mistaken_period_is_read_and_its_label_proposed(mistaken: object, label: str) -> None:
+def test_label_of_mistaken_period_is_proposed(mistaken: object, label: str) -> None:
     """The same help wherever a period is given."""
     assert period_hint(mistaken) == f'; write "{label}"'
     if not isinstance(mistaken, Period):
@@ -390,7 +386,7 @@ def test_a_mistaken_period_is_read_and_its_label_proposed(mistaken: object, labe
 @pytest.mark.parametrize(
     "value", ["", "23", 23, "2023-03", "2024-Q5", "FY2024-13-03M", "annual", True, 20.5, None, "0000"]
 )
-def test_what_may_mean_anything_is_given_no_label(value: object) -> None:
+def test_ambiguous_texts_have_no_label(value: object) -> None:
     """A count, a month, a quarter that does not exist: a guess would mislead."""
     assert period_hint(value) == ""
 
@@ -412,9 +408,7 @@ def test_what_may_mean_anything_is_given_no_label(value: object) -> None:
         (lambda: Annual(last="five"), "not 'five'"),  # type: ignore[arg-type]
     ],
 )
-def test_a_count_that_is_not_a_whole_number_is_refused_with_the_one_that_is_meant(
-    wrong: Callable[[], object], written: str
-) -> None:
+def test_mistaken_count_proposes_whole_number(wrong: Callable[[], object], written: str) -> None:
     """Nothing is proposed that would be refused too."""
     with pytest.raises(SelectionError) as refused:
         wrong()
@@ -422,9 +416,7 @@ def test_a_count_that_is_not_a_whole_number_is_refused_with_the_one_that_is_mean
 
 
 @given(periods, st.integers(1, 12), st.sampled_from(["end", "start"]))
-def test_the_end_of_a_period_is_counted_month_by_month(
-    period: Period, year_end: int, named_after: str
-) -> None:
+def test_end_date_counts_months(period: Period, year_end: int, named_after: str) -> None:
     """Against a calendar of months: fiscal month 12 of a year is its last, in the stated calendar month."""
     year, month = period.year, year_end
     if named_after == "start" and year_end != 12:
@@ -440,7 +432,19 @@ def test_the_end_of_a_period_is_counted_month_by_month(
     assert end == date.max or (end + timedelta(days=1)).day == 1
 
 
+@pytest.mark.parametrize(
+    ("label", "calendar", "day"),
+    [
+        ("FY2025", (9,), date(2025, 9, 30)),
+        ("FY2024", (1, "start"), date(2025, 1, 31)),
+        ("FY2024", (12, "start"), date(2024, 12, 31)),
+    ],
+)
+def test_period_ends_on_last_day(label: str, calendar: tuple, day: date) -> None:
+    assert Period.parse(label).end_date(*calendar) == day
+
+
 @pytest.mark.parametrize("calendar", [(0,), (13,), (True,), ("1",), (1, "begin"), (1, None)])
-def test_a_calendar_that_is_not_as_described_is_refused(calendar: tuple) -> None:
+def test_wrong_calendar_is_rejected(calendar: tuple) -> None:
     with pytest.raises(ArgumentError, match=r"^(year_end|named_after) must be"):
         Period.parse("FY2024").end_date(*calendar)

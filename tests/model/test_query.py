@@ -53,7 +53,7 @@ def test_scope_combinations_are_one_to_fifty(count: int) -> None:
 
 
 @given(st.integers(0, 40))
-def test_a_scope_path_has_up_to_twenty_entries(count: int) -> None:
+def test_scope_path_has_twenty_entries(count: int) -> None:
     """Spec 8."""
     path = tuple(ScopeRef("company", name) for name in ids(count))
     if count <= 20:
@@ -90,7 +90,7 @@ def test_ids_are_texts(field: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "2024", Period(2024, 12, 12), Annual(), Quarterly(last=4)])
-def test_periods_must_be_what_the_service_takes(value: object) -> None:
+def test_periods_must_be_what_service_takes(value: object) -> None:
     """Rules need a catalogue, so a single request can't carry them; the error says where they go."""
     with pytest.raises(
         SelectionError, match=r"periods must be Exact, FiscalRange or Trailing.*Client\.query"
@@ -114,7 +114,7 @@ def test_another_value_version_is_refused(value: object) -> None:
 
 
 @given(st.integers(-5, 300))
-def test_a_page_holds_one_to_a_hundred_series(size: int) -> None:
+def test_page_holds_one_to_hundred_series(size: int) -> None:
     """Spec 8: 1 to 100."""
     if 1 <= size <= 100:
         check_page_size(size)

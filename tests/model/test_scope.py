@@ -16,25 +16,25 @@ SEGMENT, REGION = ScopeRef("segment", "cloud"), ScopeRef("region", "emea")
 
 
 @given(paths)
-def test_the_text_form_of_a_path_parses_back(path: ScopePath) -> None:
+def test_text_form_of_path_parses_back(path: ScopePath) -> None:
     """The text form of a path parses back whatever characters the ids hold."""
     assert parse_path(format_path(path)) == path
 
 
-def test_only_what_divides_a_path_is_escaped() -> None:
+def test_only_what_divides_path_is_escaped() -> None:
     """Per cent, equals and bar are; all else stays readable."""
     assert format_path((ScopeRef("a=b", "50%|R&D/x"),)) == "a%3Db=50%25%7CR&D/x"
 
 
 @pytest.mark.parametrize("text", ["a", "a=b|", "|a=b", "a=b=c", "a=b|c", "a%=b", "a%41=b", "%3=b", "a=%2"])
-def test_a_text_that_is_no_path_is_refused_whole(text: str) -> None:
+def test_other_texts_are_no_paths(text: str) -> None:
     """The error shows the text as it was given."""
     with pytest.raises(SelectionError, match="scope path '" + text.replace("|", r"\|")):
         parse_path(text)
 
 
 @given(st.text("ab%=|2537CD", max_size=10))
-def test_a_text_either_parses_or_is_refused(text: str) -> None:
+def test_text_either_parses_or_is_refused(text: str) -> None:
     """Nothing but a SelectionError comes of any text."""
     try:
         path = parse_path(text)
@@ -55,7 +55,7 @@ def test_a_text_either_parses_or_is_refused(text: str) -> None:
     ],
     ids=lambda form: re.sub(" at 0x.*", "", repr(form)),
 )
-def test_a_path_is_taken_in_each_of_its_forms(form: object) -> None:
+def test_path_is_taken_in_forms(form: object) -> None:
     """References, pairs of str, the text form."""
     assert as_path(form) == (SEGMENT, REGION)
 
@@ -63,7 +63,7 @@ def test_a_path_is_taken_in_each_of_its_forms(form: object) -> None:
 @pytest.mark.parametrize(
     "form", [None, 5, [5], [("a",)], [("a", "b", "c")], [("a", 1)], [None], ("a", "b"), [ScopeRef("a", 1)]]
 )
-def test_what_is_no_path_is_refused_by_value(form: object) -> None:
+def test_what_is_no_path_is_refused(form: object) -> None:
     """The error names the scope path and shows what it holds."""
     with pytest.raises(SelectionError, match=r"scope path .*'?(None|5|a)'?"):
         as_path(form)

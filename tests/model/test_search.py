@@ -90,7 +90,7 @@ def found(listed: Catalogue, text: str) -> list[tuple[Rank, str]]:
         ("eps", Rank.WORDS, "Diluted earnings per share"),
     ],
 )
-def test_the_first_series_has_the_best_rank(text: str, rank: Rank, label: str) -> None:
+def test_first_series_has_best_rank(text: str, rank: Rank, label: str) -> None:
     """A rank is the first that applies; of several words the worst counts."""
     assert found(COMPANY, text)[0] == (rank, label)
     assert not COMPANY.search(text).close
@@ -176,7 +176,7 @@ def test_a_synonym_means_a_whole_label(text: str, label: str) -> None:
     assert not ranks & {Rank.EXACT, Rank.MEANING}
 
 
-def test_each_strict_synonym_finds_all_others_of_its_line() -> None:
+def test_each_synonym_finds_the_others() -> None:
     """Also where a phrase has a word twice: "income before provision for income taxes" is pretax income."""
     for line in MEANINGS.strip().replace("\n =", " =").splitlines():
         phrases = [each.strip() for each in line.split("=")]
@@ -186,7 +186,7 @@ def test_each_strict_synonym_finds_all_others_of_its_line() -> None:
             assert ranks[0] <= Rank.MEANING, (asked, label)
 
 
-def test_what_is_for_sale_is_not_sales() -> None:
+def test_for_sale_is_not_sales() -> None:
     """Neither as a loose synonym of revenue; sales of a part still are, and the word itself is found."""
     listed = company("Debt securities, available-for-sale, amortized cost", "Net sales, Europe", "Cash")
     assert found(listed, "revenue") == [(Rank.ALIAS, "Net sales, Europe")]
@@ -243,12 +243,12 @@ PARTS = parts()
         ("of the", []),
     ],
 )
-def test_series_of_one_rank_have_an_order(text: str, ids: list[str]) -> None:
+def test_series_of_one_rank_have_order(text: str, ids: list[str]) -> None:
     """Whole company, current, weak words, scopes, other words of the label, and the catalogue's order."""
     assert [each.series_id for each in PARTS.search(text)] == ids
 
 
-def test_a_word_that_means_a_metric_does_not_mean_a_scope_of_that_name() -> None:
+def test_meaning_comes_before_scope_names() -> None:
     """A line "Sales" in a table about derivatives is not what "sales" means first."""
     scope = ScopeGroup(scope_group_id="segment", name="Lines", scopes=(Scope("cloud", "Sales"),))
     listed = catalogue(
@@ -259,7 +259,7 @@ def test_a_word_that_means_a_metric_does_not_mean_a_scope_of_that_name() -> None
     assert found(listed, "sales") == [(Rank.MEANING, "Revenue"), (Rank.WORDS, "Gains")]
 
 
-def test_names_in_camel_case_are_found_in_lower_case() -> None:
+def test_names_in_camel_case_are_found() -> None:
     """Nobody writes the name of a product as its company does."""
     scope = ScopeGroup(scope_group_id="segment", name="Products", scopes=(Scope("cloud", "iPhone"),))
     listed = catalogue(series(1, "Revenue", "q", CLOUD, label="Revenue"))
@@ -276,7 +276,7 @@ def test_names_in_camel_case_are_found_in_lower_case() -> None:
         ("gross debt", "s8"),
     ],
 )
-def test_words_that_no_series_has_all_of_come_close(text: str, first: str) -> None:
+def test_close_series_are_found(text: str, first: str) -> None:
     """By spelling, or the series that have most of them."""
     result = PARTS.search(text)
     assert result.close
@@ -330,7 +330,7 @@ WORDS = {
 }
 
 
-async def test_ordinary_words_find_what_analysts_mean_in_the_demo() -> None:
+async def test_words_find_metrics_of_the_demo() -> None:
     """45 of 45, each first in its list, of the whole company; the error over an unknown metric agrees."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogues = [await client.catalogue(each) for each in sandbox.entities]
@@ -368,7 +368,7 @@ TAGS = {
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data is not there")
-async def test_ordinary_words_find_the_tags_of_real_companies() -> None:
+async def test_words_find_tags_of_real_companies() -> None:
     """The first series is of the whole company, and of the tag that its annual report has for the words."""
     names = ("coca-cola-co", "the-boeing-company", "johnson-johnson")
     files = [next(REAL.glob(f"{name}-*.json.gz")) for name in names]
@@ -381,7 +381,7 @@ async def test_ordinary_words_find_the_tags_of_real_companies() -> None:
             assert first.basis == "consolidated", (listed.name, text)
 
 
-def test_an_unknown_metric_proposes_what_it_is_spelt_like_and_then_what_it_means() -> None:
+def test_unknown_metric_has_close_matches() -> None:
     """First another case or spelling, then the search."""
     listed = company("Revenue", "Sales and marketing", "Amortization")
     for unknown, close in [
@@ -396,7 +396,7 @@ def test_an_unknown_metric_proposes_what_it_is_spelt_like_and_then_what_it_means
         listed.select(Select("Qqqq"))
 
 
-def test_a_result_is_a_tuple_that_shows_itself() -> None:
+def test_result_is_tuple_that_shows_itself() -> None:
     """As text and in notebooks: metric, label, scope path and group, and how many more there are."""
     result = PARTS.search("revenue")
     assert isinstance(result, tuple)
@@ -414,7 +414,7 @@ def test_a_result_is_a_tuple_that_shows_itself() -> None:
     assert "close to them" in PARTS.search("revenue moonbase")._repr_html_()
 
 
-def test_a_result_is_text_of_at_most_100_columns() -> None:
+def test_result_fits_100_columns() -> None:
     """Whatever the service sends: a label of a megabyte, marks of direction, line ends."""
     label = "Revenue \u202e\n" + "x" * 1_000_000
     listed = catalogue(series(1, "us-gaap:" + "Metric" * 20, "g" * 90, CLOUD_EMEA, label=label))
@@ -425,7 +425,7 @@ def test_a_result_is_text_of_at_most_100_columns() -> None:
     assert "\u202e" not in text
 
 
-def test_a_result_is_a_table_a_select_and_a_pickle() -> None:
+def test_result_is_table_select_and_pickle() -> None:
     """The rows are those of the catalogue's table, in the order of the search."""
     for library in ("pyarrow", "pandas", "polars"):
         pytest.importorskip(library)
@@ -452,7 +452,7 @@ def plain(each: CatalogueSeries, listed: Catalogue) -> set[str]:
         min_size=1,
     )
 )
-def test_what_is_found_by_words_has_all_of_them(words: list[str]) -> None:
+def test_found_series_have_all_words(words: list[str]) -> None:
     """And the other way round: a series that has all words is found, and is not called close."""
     have = {
         each.series_id

@@ -37,7 +37,7 @@ def series(series_id: str = "s1", metric_id: str = "Revenue") -> CatalogueSeries
 
 
 @pytest.mark.parametrize("field", ID_FIELDS)
-def test_a_str_is_one_id_and_a_collection_means_one_of_these(field: str) -> None:
+def test_str_is_one_id_and_collection(field: str) -> None:
     """Sets, lists and generators are taken, and duplicates dropped."""
     assert getattr(Select(**{field: "ab"}), field) == ("ab",)
     assert getattr(Select(**{field: ["b", "a", "b"]}), field) == ("b", "a")
@@ -47,7 +47,7 @@ def test_a_str_is_one_id_and_a_collection_means_one_of_these(field: str) -> None
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("empty", [(), [], {}, set(), iter(())])
-def test_an_empty_collection_is_refused_by_name(field: str, empty: object) -> None:
+def test_empty_collection_is_refused_by_name(field: str, empty: object) -> None:
     """An empty list is most often an upstream mistake: it means neither nothing nor everything."""
     with pytest.raises(SelectionError, match=rf"^{field} must not be empty"):
         Select(**{field: empty})
@@ -55,7 +55,7 @@ def test_an_empty_collection_is_refused_by_name(field: str, empty: object) -> No
 
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("value", [5, [5], [None], b"ab", [["x", 1]]])
-def test_what_contains_no_ids_is_refused_by_name(field: str, value: object) -> None:
+def test_what_contains_no_ids_is_refused(field: str, value: object) -> None:
     """Numbers, bytes and None within a collection are no ids."""
     with pytest.raises(SelectionError, match=field if field != "scope_combinations" else "scope"):
         Select(**{field: value})
@@ -64,12 +64,12 @@ def test_what_contains_no_ids_is_refused_by_name(field: str, value: object) -> N
 @pytest.mark.parametrize(
     "given", [PATH, [PATH], [("company", "total")], "company=total", ["company=total", PATH], {PATH}]
 )
-def test_a_path_is_taken_alone_or_among_others_in_any_form(given: object) -> None:
+def test_path_is_taken_alone_or_among(given: object) -> None:
     """A single path is taken, and one path in two forms counts once."""
     assert Select(scope_combinations=given).scope_combinations == (PATH,)
 
 
-def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
+def test_picking_by_hand_keeps_triple() -> None:
     """One series, or several, each once; nothing else of them matters."""
     picked = Select.of([series("s1"), series("s2"), series("s1")]).picked
     assert [(each.metric_id, each.reporting_group_id, each.scopes, each.series_id) for each in picked] == [
@@ -80,7 +80,7 @@ def test_picking_by_hand_keeps_the_triple_and_the_id() -> None:
 
 
 @pytest.mark.parametrize("value", [["s1"], [None], 5])
-def test_picking_what_is_no_series_is_refused(value: object) -> None:
+def test_only_series_can_be_picked(value: object) -> None:
     """An id alone does not survive a new publication, so it is not taken for a series."""
     with pytest.raises(SelectionError, match="series"):
         Select.of(value)
@@ -96,7 +96,7 @@ def test_picking_what_is_no_series_is_refused(value: object) -> None:
         Select.of([series("s1"), series("s2")]),
     ],
 )
-def test_a_select_is_written_down_and_read_back(select: Select) -> None:
+def test_select_is_written_down_and_read(select: Select) -> None:
     """The JSON of a Select holds the given fields only, and its repr can be pasted."""
     assert Select.from_json(select.to_json()) == select
     assert Select.from_json(select.to_json().encode()) == select
@@ -104,13 +104,13 @@ def test_a_select_is_written_down_and_read_back(select: Select) -> None:
     assert "null" not in select.to_json()
 
 
-def test_the_json_of_a_select_is_plain() -> None:
+def test_json_of_select_is_plain() -> None:
     """Paths are written in their text form."""
     text = Select("Revenue", "company=total", label="net").to_json()
     assert text == '{"metric_ids": ["Revenue"], "scope_combinations": ["company=total"], "label": "net"}'
 
 
-def test_a_predicate_is_written_as_its_name_and_not_read_back() -> None:
+def test_predicate_is_written_as_its_name() -> None:
     """Without a name it cannot be written."""
     assert Select(where=callable, name="mine").to_json() == '{"where": "mine"}'
     with pytest.raises(SelectionError, match="a written Select has only its name, 'mine'"):
@@ -139,7 +139,7 @@ def test_a_predicate_is_written_as_its_name_and_not_read_back() -> None:
         ('{"_picked": []}', "has no field '_picked'"),
     ],
 )
-def test_what_is_no_written_select_is_refused(text: str, message: str) -> None:
+def test_malformed_select_is_rejected(text: str, message: str) -> None:
     """The error says what is wrong, as the constructor does."""
     with pytest.raises(SelectionError, match=message):
         Select.from_json(text)

@@ -56,9 +56,7 @@ SEPTEMBERS = ("FY2021-09-12M", "FY2022-09-12M", "FY2023-09-12M", "FY2024-09-12M"
         (Trailing, None),
     ],
 )
-def test_words_labels_and_classes_are_refused_with_the_selection_that_is_meant(
-    given: object, instead: PeriodSelection | None
-) -> None:
+def test_meant_selection_is_proposed(given: object, instead: PeriodSelection | None) -> None:
     """The text is the problem and the Python of the proposal."""
     with pytest.raises(SelectionError) as caught:
         check_period_selection(given)
@@ -72,7 +70,7 @@ def test_words_labels_and_classes_are_refused_with_the_selection_that_is_meant(
         assert not any(each.__name__ in error.problem for each in (Annual, Quarterly, FiscalRange, Exact))
 
 
-def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
+def test_ttm_is_not_a_window() -> None:
     """A window is proposed only where a window is written."""
     with pytest.raises(SelectionError) as caught:
         Trailing("TTM")  # type: ignore[arg-type]
@@ -108,7 +106,7 @@ def test_the_last_twelve_months_added_up_are_not_a_selection() -> None:
 @pytest.mark.parametrize(
     "resolved", [lambda known, rule: known.resolve(rule), lambda known, rule: rule.resolve([known])]
 )
-def test_a_rule_that_selects_nothing_proposes_what_selects_something(
+def test_empty_rule_proposes_other_periods(
     labels: tuple[str, ...],
     rule: Annual,
     instead: PeriodSelection | None,

@@ -13,13 +13,12 @@ from asyncfin import (
     Annual,
     Client,
     Comparison,
-    FiscalRange,
     Period,
     Quarterly,
     Select,
     concat,
 )
-from asyncfin.sandbox import Latency, Sandbox
+from asyncfin.sandbox import Sandbox
 from tests import answers, examples, handmade
 
 pandas = pytest.importorskip("pandas")
@@ -56,17 +55,6 @@ def mean(numbers: list[float]) -> float:
     return math.fsum(numbers) / len(numbers)
 
 
-@pytest.mark.virtual
-@pytest.mark.parametrize("slow", range(1, 4))
-@pytest.mark.parametrize("periods", [Annual(), FiscalRange()], ids=["rule", "range"])
-async def test_companies_are_in_order_of_question(periods: Any, slow: int) -> None:
-    """Whichever answers last."""
-    faults = [Latency(operation=operation, nth=slow, seconds=5) for operation in ("catalogue", "query")]
-    result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=periods, faults=faults)
-    assert [panel.dataset.name for panel in result] == NAMES
-    assert [*result.to_pandas().columns] == NAMES
-
-
 async def test_mean_is_of_numbers_alone() -> None:
     """Neither a year nor a duration is among the numbers, also after the table has been in a Parquet file."""
     result = await compared(*companies(EPS=EPS), select=Select("EPS"), periods=Annual())
@@ -82,9 +70,6 @@ async def test_mean_is_of_numbers_alone() -> None:
         assert frames[name].mean(axis=1).tolist() == pytest.approx(expected)
     assert frames["labels"].index.tolist() == labels
     assert frames["one company"].mean(axis=1).tolist() == pytest.approx([*EPS["Zeta"].values()])
-
-
-KINDS = {"FY2027-Q1": 1.0, "FY2026": 2.0, "FY2026-H1": 3.0, "FY2026-9M": 4.0}
 
 
 def four(numbers: Mapping[Period, float], at: Period) -> list[float] | None:
@@ -126,29 +111,6 @@ def test_four_quarters_are_a_year(numbers: list[dict[Period, float]]) -> None:
     for row in long.itertuples():
         year_of = four(series[row.series_id], Period(row.year, row.end_month, row.duration_months))
         assert is_near(row.total, year_of and sum(year_of))
-
-
-async def test_unit_keeps_small_numbers() -> None:
-    """EPS keeps its digits next to revenue in billions, a text stays a text, and data are never divided."""
-    quarters = [Period(2024, 12, 12), Period(2023, 12, 12)]
-    numbers = {
-        "Revenue.g": {quarters[0]: 60_922_000_000, quarters[1]: 26_974_000_000},
-        "EPS.g": {quarters[0]: 12.05, quarters[1]: 1.76},
-        "Loss.g": {quarters[0]: -350_000_000, quarters[1]: 450_000_000},
-        "Staff.g": {quarters[0]: 29_600, quarters[1]: 26_196},
-        "Price.g": {quarters[0]: 350_000_000.5, quarters[1]: 450_000_000},
-    }
-    panel = await answers.panel_of(numbers, quarters)
-    text = str(panel.show(unit="billions"))
-    table = [line.split() for line in text.splitlines() if line.startswith("Label of") and ":" not in line]
-    assert {words[2]: words[3:] for words in table} == {
-        "Revenue": ["27.0", "60.9"],
-        "EPS": ["(not", "divided)", "1.76", "12.05"],
-        "Loss": ["0.450", "-0.350"],
-        "Staff": ["0.000026", "0.000030"],
-        "Price": ["0.450", "0.350"],
-    }
-    assert panel.to_pandas("wide")["Revenue.g"].tolist() == [26_974_000_000.0, 60_922_000_000.0]
 
 
 CALENDAR = {"Zeta": (9, "end"), "Alpha": (1, "end"), "Mid": (1, "start")}

@@ -41,7 +41,7 @@ from asyncfin.events import (
 )
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.tasks import cancel_and_wait, finish
+from asyncfin.tasks import cancel_and_wait, finish, running_loop
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
 from asyncfin.wire.connection import HeaderValue
 from asyncfin.wire.observers import Accounts, Announcer, Count, Wait, log
@@ -101,7 +101,7 @@ class Sender:
 
     def _share(self) -> _Shared:
         """Return what the requests of the running event loop share."""
-        shared, loop = self._shared, asyncio.get_running_loop()
+        shared, loop = self._shared, running_loop()
         if shared is None or shared.loop is not loop:
             if shared is not None:
                 shared.breaker.close(recovered=False)

@@ -1,77 +1,157 @@
 """Tables of text for terminals."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from textwrap import wrap
 from unicodedata import combining, east_asian_width
 
-from asyncfin.errors import printable, shorten
+from asyncfin.errors import printable, shorten, shorten_middle
 
 # Cells without a value: there is none, or it was not requested.
 GAP = "·"
 NOT_REQUESTED = "?"
-COLUMN_GAP = "  "
-_ELLIPSIS = "…"
+_COLUMN_GAP = "  "
 # How much of a text is measured: a label can have a megabyte.
 _LONGEST = 1_000
 
 
 def table_lines(
-    heads: Sequence[str], rows: Iterable[Sequence[str]], width: int
+    heads: Sequence[str], rows: Sequence[Sequence[str]], width: int
 ) -> list[str]:
     """Lay out a table: head, rule, and rows. Long texts are wrapped."""
-    texts = [list(map(cell_text, row)) for row in (heads, *rows)]
-    widest = [max(map(cells, column)) for column in zip(*texts, strict=True)]
-    gaps = len(COLUMN_GAP) * (len(heads) - 1)
-    widths = shrink(widest, width - gaps)
-    head, *body = [row_lines(map(fold, row, widths), widths) for row in texts]
-    rule = "─" * (sum(widths) + gaps)
-    return [*head, rule, *(line for row in body for line in row)]
+    columns = _columns(heads, rows)
+    widths = _shrink([_widest(column) for column in columns], width)
+    return _lines(columns, widths, [], fold)
 
 
-def cell_text(text: str) -> str:
-    """Make a text safe to print, and short enough to measure."""
-    return printable(shorten(text, _LONGEST))
+def figure_tables(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    names: int,
+    width: int,
+    *,
+    clip: bool = False,
+) -> Iterator[list[str]]:
+    """Lay out names and figures, in as many tables as it takes to fit a width.
 
-
-def row_lines(
-    columns: Iterable[list[str]], widths: Sequence[int], figures: Sequence[str] = ()
-) -> list[str]:
-    """Lay out a row whose columns have one or more lines. The figures are on the
-    first.
+    Args:
+        heads: the titles of the columns.
+        rows: the cells of each row, first the names.
+        names: the number of columns that name a row.
+        clip: names have one line, and a third of the width. False: long names are
+            wrapped within half of it.
     """
-    lines = []
-    for number, parts in enumerate(zip_longest(*columns, fillvalue="")):
-        row = [pad(part, width) for part, width in zip(parts, widths, strict=True)]
-        if number == 0:
-            row += figures
-        lines.append(COLUMN_GAP.join(row).rstrip())
-    return lines
+    columns = _columns(heads, rows)
+    left, widths, figures, room = _layout(columns, names, width, clip)
+    for run in _runs(figures, room):
+        yield _lines(left, widths, run, _clip_line if clip else fold)
+
+
+def count_fitting(
+    heads: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    names: int,
+    width: int,
+    *,
+    clip: bool = False,
+) -> int:
+    """Count the last figures that fit into one table, at least one; arguments as for
+    `figure_tables`.
+    """
+    columns = _columns(heads, rows)
+    _, _, figures, room = _layout(columns, names, width, clip)
+    return len(_runs(figures[::-1], room)[0])
+
+
+def _layout(
+    columns: list[list[str]], names: int, width: int, clip: bool
+) -> tuple[list[list[str]], list[int], list[list[str]], int]:
+    """Return the columns of names and their widths, those of figures, and the room for
+    these.
+    """
+    left, figures = columns[:names], columns[names:]
+    # 1. The names get a share of the width, 2. the figures take what they need of the
+    #    rest, and 3. the names get what is left over. Names can be cut; figures can't.
+    widest = [_widest(column) for column in left]
+    share = width // (3 if clip else 2) + len(_COLUMN_GAP) * (names - 1)
+    widths = _shrink(widest, share)
+    room = max(1, width - sum(widths) - len(_COLUMN_GAP) * names)
+    # Only a figure that is wider than the whole table is cut.
+    figures = [[_clip(text, room) for text in column] for column in figures]
+    used = sum(map(_widest, figures)) + len(_COLUMN_GAP) * (len(figures) - 1)
+    if used < room:
+        widths = _shrink(widest, share + room - used)
+    return left, widths, figures, room
+
+
+def _columns(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Return the texts of each column, safe to print and short enough to measure."""
+    return [
+        [printable(shorten(text, _LONGEST)) for text in column]
+        for column in zip(heads, *rows, strict=True)
+    ]
+
+
+def _runs(columns: Sequence[list[str]], room: int) -> list[list[list[str]]]:
+    """Divide columns into runs, of at least one each, that fit side by side."""
+    runs: list[list[list[str]]] = [[]]
+    used = 0
+    for column in columns:
+        if runs[-1] and used + _widest(column) > room:
+            runs.append([])
+            used = 0
+        runs[-1].append(column)
+        used += _widest(column) + len(_COLUMN_GAP)
+    return runs
+
+
+def _lines(
+    names: Sequence[list[str]],
+    widths: Sequence[int],
+    figures: Sequence[list[str]],
+    fit: Callable[[str, int], list[str]],
+) -> list[str]:
+    """Lay out names, which may take more than one line, and figures on their first."""
+    padded = [
+        [pad(text, _widest(column), right=True) for text in column]
+        for column in figures
+    ]
+    lines: list[str] = []
+    for place, row in enumerate(zip(*names, strict=True)):
+        parts = map(fit, row, widths)
+        for number, part in enumerate(zip_longest(*parts, fillvalue="")):
+            cells = [pad(text, width) for text, width in zip(part, widths, strict=True)]
+            if number == 0:
+                cells += [column[place] for column in padded]
+            lines.append(_COLUMN_GAP.join(cells).rstrip())
+        if place == 0:
+            heads = len(lines)
+    rule = "─" * max(map(cell_width, lines))
+    return [*lines[:heads], rule, *lines[heads:]]
 
 
 def fold(text: str, width: int) -> list[str]:
     """Break a text into lines of at most a width."""
-    if cells(text) <= width:
+    if cell_width(text) <= width:
         return [text]
     # textwrap counts characters. Where a letter takes two cells, half as many fit.
-    room = width if cells(text) == len(text) else max(1, width // 2)
+    room = width if cell_width(text) == len(text) else max(1, width // 2)
     return wrap(text, room) or [""]
 
 
-def cut(text: str, width: int) -> str:
-    """Cut a text to a width. An ellipsis is at the end of one that was cut."""
-    if cells(text) <= width:
+def _clip(text: str, width: int) -> str:
+    """Cut the middle of a text that is wider than a width."""
+    if cell_width(text) <= width:
         return text
-    room, start = width - len(_ELLIPSIS), ""
-    for letter in text:
-        room -= cells(letter)
-        if room < 0:
-            break
-        start += letter
-    return start + _ELLIPSIS
+    room = width if cell_width(text) == len(text) else max(1, width // 2)
+    return shorten_middle(text, room)
 
 
-def cells(text: str) -> int:
+def _clip_line(text: str, width: int) -> list[str]:
+    return [_clip(text, width)]
+
+
+def cell_width(text: str) -> int:
     """The width of a text on a terminal, in columns."""
     if text.isascii():
         return len(text)
@@ -81,15 +161,20 @@ def cells(text: str) -> int:
     )
 
 
+def _widest(column: Sequence[str]) -> int:
+    return max(map(cell_width, column))
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """Fill a text up to a width with blanks."""
-    blank = " " * (width - cells(text))
+    blank = " " * (width - cell_width(text))
     return blank + text if right else text + blank
 
 
-def shrink(widths: Sequence[int], room: int) -> list[int]:
-    """Make the widest columns narrower until all fit into the room."""
+def _shrink(widths: list[int], width: int) -> list[int]:
+    """Make the widest columns narrower until all fit into a width with their gaps."""
     widths = list(widths)
+    room = width - len(_COLUMN_GAP) * (len(widths) - 1)
     # Each column has at least one cell, even where the terminal is absurdly narrow.
     while sum(widths) > max(room, len(widths)):
         widths[widths.index(max(widths))] -= 1

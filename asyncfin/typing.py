@@ -26,7 +26,7 @@ from asyncfin.names import Names
 from asyncfin.read.entity import AskedVersion
 from asyncfin.read.many import EntityIds
 from asyncfin.table.block import Block
-from asyncfin.table.frames import Layout
+from asyncfin.table.columns import Layout
 from asyncfin.table.latest import Latest
 from asyncfin.table.panel import Cut
 from asyncfin.table.rows import Row, Scale

@@ -32,7 +32,7 @@ from asyncfin.read.read import Read, Standing
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
-from asyncfin.table.panel import Panel, has_at_most, reconfirmed, release_decoded
+from asyncfin.table.panel import Panel, reconfirmed, release_decoded
 from asyncfin.tasks import merged, resumable
 from asyncfin.words import listed
 
@@ -265,7 +265,7 @@ def _keep_panel(read: Read, panel: Panel) -> None:
     )
     if not may_keep or read.cache is None:
         return
-    if panel.requests or panel.unlisted or not has_at_most(panel, MAX_CACHED_VALUES):
+    if panel.requests or panel.unlisted or panel.value_count > MAX_CACHED_VALUES:
         read.publications.panels.pop(question.key)
     else:
         read.publications.panels.put(question.key, panel)

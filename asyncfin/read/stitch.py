@@ -259,19 +259,15 @@ class Stitch:
             series,
             tuple(sorted(periods)),
             Store(blocks),
-            asked=_asked(plan, self.anchor),
-            whole=whole,
-        )
-        return Panel(
-            grid,
             question.select,
-            ()
+            asked=_asked(plan, self.anchor),
+            unlisted=()
             if plan.periods is None
             else tuple(each.series_id for each in self._not_received_of(series)),
-            self.anchor,
-            requests,
-            confirmed_at,
+            anchor=self.anchor,
+            whole=whole,
         )
+        return Panel(grid, requests, confirmed_at)
 
 
 def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:

@@ -7,36 +7,87 @@ from array import array
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, chain, repeat
 from operator import sub
 from typing import Any
 
+from asyncfin.errors import ArgumentError
 from asyncfin.model.frame import arrow_type, by_id
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.optional import compute, pa
+from asyncfin.table import wide
 from asyncfin.table.block import pick_series
-from asyncfin.table.columns import COLUMNS, Column, OfPeriod, OfSeries, OfValue, decoder
-from asyncfin.table.grid import Grid
+from asyncfin.table.columns import (
+    Column,
+    Layout,
+    OfPeriod,
+    OfSeries,
+    OfValue,
+    check_layout,
+    choose_columns,
+    column_names,
+    decoder,
+)
+from asyncfin.table.grid import Grid, describe_panel
+from asyncfin.table.rows import rows_of
 
 # Observations decoded at a time: the fields of more would not fit into the processor's
 # cache.
 _ROWS = 4_000
-# The key of the tables' metadata, which are JSON.
-METADATA = b"asyncfin"
 
 
-def long_table(
-    grid: Grid,
-    columns: Sequence[Column],
-    about: dict[str, Any],
+def make_table(
+    grids: Sequence[Grid],
+    layout: Layout,
+    columns: Iterable[str] | None,
     *,
-    complete: bool = False,
+    labels: bool,
+    complete: bool,
+    entities: bool,
 ) -> Any:
+    """Return the table of panels as `Panel.to_arrow` does.
+
+    Args:
+        entities: the names of columns and series contain the entity's.
+    """
+    check_layout("layout", layout)
+    if complete and layout == "wide":
+        raise ArgumentError(
+            "complete is for the long layout: the wide layout has all rows"
+        )
+    names = column_names(columns)
+    if entities:
+        wide.check_once(grids, layout=layout)
+    panels = [describe_panel(grid) for grid in grids]
+    metadata = {b"asyncfin": json.dumps({"panels": panels}).encode()}
+    if layout == "wide":
+        return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
+    by_series: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
+    if labels:
+        for row, label in wide.label_rows(rows_of(grids), (), entities).items():
+            by_series[row.grid][row.series.series_id] = label
+    chosen = [
+        choose_columns(names, by_series[grid] if labels else None) for grid in grids
+    ]
+    tables = [
+        _long_table(grid, own_columns, complete)
+        for grid, own_columns in zip(grids, chosen, strict=True)
+    ]
+    if not tables:
+        schema = _schema(choose_columns(names, {} if labels else None))
+        tables.append(schema.empty_table())
+    whole = pa.concat_tables(tables).unify_dictionaries()
+    return whole.replace_schema_metadata(metadata)
+
+
+def _schema(columns: Iterable[Column]) -> Any:
+    return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
+
+
+def _long_table(grid: Grid, columns: Sequence[Column], complete: bool) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first.
 
     Args:
-        about: what the schema's metadata says of the question.
         complete: a row for each series and each row of the wide layout, with null where
             there is no value.
     """
@@ -48,20 +99,13 @@ def long_table(
     of_values = [column for column in columns if isinstance(column.origin, OfValue)]
     with grid.error_context():
         arrays = rows.decoded(of_values)
-    arrays.update(
-        (column.name, rows.column(column))
-        for column in columns
-        if column not in of_values
-    )
-    schema = pa.schema(
-        [(column.name, arrow_type(column.type)) for column in columns],
-        schema_metadata([about]),
-    )
+    for column in columns:
+        if column not in of_values:
+            arrays[column.name] = rows.column(column)
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
-    return pa.Table.from_arrays(
-        [arrays[column.name] for column in columns], schema=schema
-    )
+    schema = _schema(columns)
+    return pa.Table.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
 class _Observations:
@@ -273,61 +317,3 @@ def _lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
     )
     offsets = array("i", accumulate(map(len, entries), initial=0))
     return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
-
-
-def schema_metadata(panels: list[dict[str, Any]], **more: Any) -> dict[bytes, bytes]:
-    """Return the metadata of a table, given what they say of each panel in it, and of
-    the whole.
-    """
-    return {METADATA: json.dumps({"panels": panels, **more}).encode()}
-
-
-def pandas_metadata(fields: Sequence[Any], index: Sequence[str]) -> dict[bytes, bytes]:
-    """Return the metadata that make columns the index of a DataFrame, as pyarrow writes
-    them.
-    """
-    try:
-        pandas = version("pandas")
-    except PackageNotFoundError:
-        pandas = None
-    text = "object" if pandas is not None and int(pandas.split(".")[0]) < 3 else "str"
-    kinds = {
-        "int32": ("int32", "int32"),
-        "double": ("float64", "float64"),
-        "string": ("unicode", text),
-    }
-
-    def described(
-        name: str | None, kind: str, metadata: dict[str, str] | None = None
-    ) -> dict[str, Any]:
-        pandas_type, numpy_type = kinds[kind]
-        types = {"pandas_type": pandas_type, "numpy_type": numpy_type}
-        return {"name": name, "field_name": name, **types, "metadata": metadata}
-
-    found = {
-        "index_columns": list(index),
-        "column_indexes": [described(None, "string", {"encoding": "UTF-8"})],
-        "columns": [described(field.name, str(field.type)) for field in fields],
-        "attributes": {},
-        "creator": {"library": "pyarrow", "version": version("pyarrow")},
-        "pandas_version": pandas,
-    }
-    return {b"pandas": json.dumps(found).encode()}
-
-
-def joined(tables: list[Any]) -> Any:
-    """Return several long tables as one, with the metadata of all."""
-    panels = [
-        about
-        for table in tables
-        for about in json.loads(table.schema.metadata[METADATA])["panels"]
-    ]
-    # The metadata differ, and a concatenation takes only equal schemas.
-    whole = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-    return whole.unify_dictionaries().replace_schema_metadata(schema_metadata(panels))
-
-
-def empty_table(columns: Iterable[Column] = COLUMNS) -> Any:
-    """Return a long table without rows."""
-    schema = pa.schema([(column.name, arrow_type(column.type)) for column in columns])
-    return schema.with_metadata(schema_metadata([])).empty_table()

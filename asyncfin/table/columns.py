@@ -5,15 +5,15 @@ dictionary-encoded. Columns of a series or a period cost one lookup a row. Colum
 value decode its bytes, and of those only the chosen fields.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, TypeAlias, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 from attrs import frozen
 
-from asyncfin import suggest
+from asyncfin import checks, suggest
 from asyncfin.errors import SelectionError
 from asyncfin.model import frame
 from asyncfin.model.frame import SeriesColumn
@@ -23,6 +23,8 @@ from asyncfin.model.value import Value
 from asyncfin.table.grid import Grid
 from asyncfin.wire.values import ArraysDecoder
 
+Layout: TypeAlias = Literal["long", "wide"]
+check_layout = checks.one_of("long", "wide")
 PERIOD_FIELDS = ("year", "end_month", "duration_months")
 
 # What does not fit into Arrow's types is malformed here; as a Value it can be read.
@@ -174,7 +176,7 @@ def decoder(fields: tuple[tuple[str, Any], ...]) -> ArraysDecoder[Any]:
     )
 
 
-def chosen(
+def choose_columns(
     names: Collection[str] | None, labels: Mapping[str, str] | None = None
 ) -> tuple[Column, ...]:
     """Return the columns of these names, in this order; None: all.
@@ -201,3 +203,18 @@ def chosen(
             f"{', '.join(by_name)}"
         )
     return tuple(by_name[name] for name in dict.fromkeys(names))
+
+
+def column_names(names: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return the names of columns; a str is one name.
+
+    Raises:
+        ArgumentError: there is something else than names.
+    """
+    if names is None or isinstance(names, str):
+        return None if names is None else (names,)
+    checks.several("columns", names, "names")
+    names = tuple(names)
+    for name in names:  # others may not be hashable
+        checks.instance_of(str)("each of columns", name)
+    return names

@@ -1,44 +1,36 @@
-"""Panels next to each other: the Comparison of several entities."""
+"""Panels next to each other: the Comparison of multiple entities."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from asyncfin import checks
 from asyncfin.errors import AsyncfinError, SelectionError, printable, shorten
-from asyncfin.model.frame import pandas_frame
 from asyncfin.model.judge import Missing, complaint, named
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
-from asyncfin.optional import library
 from asyncfin.table import document
-from asyncfin.table.arrow import METADATA
-from asyncfin.table.csv import to_csv
-from asyncfin.table.frames import Layout, polars_frame, with_index
-from asyncfin.table.latest import Latest, latest
-from asyncfin.table.notes import MOST_PERIODS_NAMED, alike, differing
-from asyncfin.table.panel import Panel, Periods, concat
-from asyncfin.table.rows import Row, rows_of
-from asyncfin.table.show import Shown, show
-from asyncfin.words import Unit, counted, entity_names, listed
+from asyncfin.table.forms import Forms
+from asyncfin.table.grid import Grid
+from asyncfin.table.notes import MOST_PERIODS_NAMED, describe_differences, join_alike
+from asyncfin.table.panel import Panel, Periods
+from asyncfin.table.rows import rows_of
+from asyncfin.words import counted, entity_names, listed
 
 if TYPE_CHECKING:
-    import pandas
-    import polars
     import pyarrow
-    from matplotlib.axes import Axes
+
+    from asyncfin.table.columns import Layout
 
 # How much of a note is shown: a name of the service can have a megabyte.
 _LONGEST = 10_000
 _MOST_COMPANIES = 12
-_indent = checks.whole_number(0).optional()
 
 
 @frozen(eq=False, repr=False)
-class Comparison:
+class Comparison(Forms):
     """What several entities have of one question, side by side.
 
     Iterating yields each `Panel`, in the order of the question, ``len`` counts them,
@@ -80,6 +72,13 @@ class Comparison:
         factory=dict
     )  # of entities that failed, as far as known
 
+    _layout = "wide"
+    _has_entities = True
+
+    @property
+    def _grids(self) -> Sequence[Grid]:
+        return [panel._grid for panel in self]
+
     def __iter__(self) -> Iterator[Panel]:
         return iter(self.panels.values())
 
@@ -107,13 +106,6 @@ class Comparison:
         return Periods(sorted({period for panel in self for period in panel.periods}))
 
     @property
-    def periods_with_gaps(self) -> tuple[Period, ...]:
-        """The `Panel.periods_with_gaps` of all panels, oldest first."""
-        return tuple(
-            sorted({period for panel in self for period in panel.periods_with_gaps})
-        )
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the figures must know, a line each.
 
@@ -124,28 +116,25 @@ class Comparison:
         return tuple(printable(shorten(line, _LONGEST)) for line in self._notes())
 
     def _notes(self) -> Iterator[str]:
-        for entity_id, error in self.failed.items():
-            yield (
-                f"{self._names.get(entity_id) or entity_id}: {type(error).__name__}: "
-                f"{error}"
-            )
+        for entity_id, error in self._describe_failed().items():
+            yield f"{self._names.get(entity_id) or entity_id}: {error}"
         if self.unknown:
-            near = next(
-                (complaint(panel.catalogue, self.unknown) for panel in self), ""
-            )
-            yield f"no entity has {named(self.unknown)}" + (f"; {near}" if near else "")
-        names = entity_names(panel.catalogue for panel in self)
+            hints = [complaint(panel.catalogue, self.unknown) for panel in self]
+            hint = f"; {hints[0]}" if any(hints[:1]) else ""
+            yield f"no entity has {named(self.unknown)}{hint}"
         yield from self.lacking()
-        by_line: dict[str, list[str]] = {}
+        names = entity_names(panel.catalogue for panel in self)
+        companies_of: dict[str, list[str]] = {}
         for panel in self:
-            # Of one without values, what is missing says why, or that it has none.
-            for line in panel.notes if len(panel) and panel.value_count else ():
-                by_line.setdefault(line, []).append(names[panel.dataset.entity_id])
-        for line, companies in by_line.items():
+            # Of a panel without values, the lines above show why.
+            for line in panel.notes if panel.value_count else ():
+                name = names[panel.catalogue.entity_id]
+                companies_of.setdefault(line, []).append(name)
+        for line, companies in companies_of.items():
             yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
-        yield from differing(rows_of(panel._grid for panel in self))
+        yield from describe_differences(rows_of(self._grids))
 
     def lacking(self, *, periods: bool = True) -> Iterator[str]:
         """Yield what companies do not have, a line for each kind.
@@ -161,141 +150,70 @@ class Comparison:
         pairs = []
         for entity_id, missing in self.missing.items():
             for name, ids in missing.items():
-                left = tuple(
-                    each for each in ids if each not in self.unknown.get(name, ())
-                )
+                unknown = self.unknown.get(name, ())
+                remaining = tuple(each for each in ids if each not in unknown)
+                if not remaining:
+                    continue
                 if name == "periods":
-                    pairs += (
-                        [(names[entity_id], f"no {listed(left, MOST_PERIODS_NAMED)}")]
-                        if left and periods
-                        else []
-                    )
-                elif left and len(ids) >= len(getattr(self.select, name, None) or ()):
-                    pairs.append((names[entity_id], f"no {named({name: left})}"))
+                    kind = f"no {listed(remaining, MOST_PERIODS_NAMED)}"
+                    pairs += [(names[entity_id], kind)] if periods else []
+                elif len(ids) >= len(getattr(self.select, name, None) or ()):
+                    pairs.append((names[entity_id], f"no {named({name: remaining})}"))
         for panel in self:
-            entity_id = panel.dataset.entity_id
-            if (
-                periods
-                and len(panel)
-                and not panel.value_count
-                and "periods" not in self.missing.get(entity_id, ())
-            ):
+            entity_id = panel.catalogue.entity_id
+            is_named = "periods" in self.missing.get(entity_id, ())
+            if periods and len(panel) and not panel.value_count and not is_named:
                 pairs.append((names[entity_id], "no value in these periods"))
-        yield from alike(pairs)
+        yield from join_alike(pairs)
 
     def to_arrow(
         self,
-        layout: Layout = "wide",
+        layout: "Layout | None" = None,
         *,
-        labels: bool = True,
         columns: Iterable[str] | None = None,
+        labels: bool | None = None,
         complete: bool = False,
     ) -> "pyarrow.Table":
-        """Return the table of all panels as `concat` does (extra ``arrow``).
-
-        An entity that could not be read has no column, since null means "no value": the
-        entry `failed` of the metadata (the JSON under ``asyncfin``) has its error, by
-        entity id.
-
-        Args:
-            layout: as for `concat`; so are `labels`, `columns` and `complete`.
+        """Return the table of all panels; see `Panel.to_arrow`.
 
         Raises:
-            ArgumentError: as for `concat`.
             SelectionError: as for `concat`; or, of the wide layout, the windows of a
                 `Trailing` end at different periods.
-            MalformedAnswerError: a value breaks the spec.
-            ImportError: pyarrow is not installed.
         """
-        if layout == "wide":
-            self._refuse_windows()
-        table = concat(self, layout, labels, columns=columns, complete=complete)
-        metadata = dict(table.schema.metadata)
-        facts = json.loads(metadata[METADATA]) | {"failed": self._failed()}
-        return table.replace_schema_metadata(
-            metadata | {METADATA: json.dumps(facts).encode()}
+        if (layout or self._layout) == "wide":
+            self._check_windows()
+        table = super().to_arrow(
+            layout, columns=columns, labels=labels, complete=complete
         )
+        metadata = dict(table.schema.metadata)
+        facts = json.loads(metadata[b"asyncfin"])
+        facts["failed"] = self._describe_failed()
+        metadata[b"asyncfin"] = json.dumps(facts).encode()
+        return table.replace_schema_metadata(metadata)
 
-    def _refuse_windows(self) -> None:
-        ends = {panel: panel.anchor for panel in self if panel.anchor is not None}
-        if len({anchor.fiscal_end for anchor in ends.values()}) > 1:
-            names = entity_names(panel.catalogue for panel in self)
-            named = ", ".join(
-                f"{names[panel.dataset.entity_id]} {anchor}"
-                for panel, anchor in ends.items()
-            )
+    def _check_windows(self) -> None:
+        """Reject windows that end at different periods: a null could be a period that
+        was not requested.
+        """
+        names = entity_names(panel.catalogue for panel in self)
+        anchors = {
+            names[panel.catalogue.entity_id]: panel.anchor
+            for panel in self
+            if panel.anchor is not None
+        }
+        if len({anchor.fiscal_end for anchor in anchors.values()}) > 1:
+            ends = ", ".join(f"{name} {anchor}" for name, anchor in anchors.items())
             raise SelectionError(
-                "the windows of a Trailing end at different periods "
-                f"({printable(named)}), so a null could be"
-                " a period that was not requested: ask for Quarterly(last=...), or "
-                'write layout="long"'
+                f"the windows of a Trailing end at different periods "
+                f"({printable(ends)}), so a null could be a period that was not "
+                'requested: ask for Quarterly(last=...), or write layout="long"'
             )
 
-    def _failed(self) -> dict[str, str]:
+    def _describe_failed(self) -> dict[str, str]:
         return {
             entity_id: f"{type(error).__name__}: {error}"
             for entity_id, error in self.failed.items()
         }
-
-    def to_pandas(
-        self,
-        layout: Layout = "wide",
-        *,
-        labels: bool = True,
-        columns: Iterable[str] | None = None,
-        complete: bool = False,
-    ) -> "pandas.DataFrame":
-        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for
-        `to_arrow`.
-
-        The wide one is indexed by period, with `labels` whatever `columns` are, and all
-        its columns are numbers: ``frame.mean(axis=1)`` is the mean of the entities.
-        ``frame.attrs["asyncfin"]`` is a short text that names the entities that failed.
-        """
-        library("pandas", "pandas")
-        wanted = with_index(columns, layout, labels=labels)
-        table = self.to_arrow(layout, labels=labels, columns=wanted, complete=complete)
-        frame: pandas.DataFrame = pandas_frame(table)
-        failed = "".join(
-            f"; failed: {entity_id}: {error}"
-            for entity_id, error in self._failed().items()
-        )
-        entities = counted(len(self), "entity", "entities")
-        frame.attrs = {
-            "asyncfin": printable(f"{entities}, {self.value_version} values{failed}")
-        }
-        return frame
-
-    def to_polars(
-        self,
-        layout: Layout = "wide",
-        *,
-        labels: bool = True,
-        columns: Iterable[str] | None = None,
-        complete: bool = False,
-    ) -> "polars.DataFrame":
-        """Return a polars DataFrame (extra ``polars``); arguments and errors as for
-        `to_arrow`.
-
-        Raises:
-            ArgumentError: a column would be named by a series id that contains NUL.
-        """
-        library("polars", "polars")
-        return polars_frame(
-            self.to_arrow(layout, labels=labels, columns=columns, complete=complete)
-        )
-
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the panels on the same axes, as `Panel.plot` does for one (extra
-        ``plot``).
-
-        Raises:
-            SelectionError: as for `Panel.plot`.
-            ImportError: matplotlib is not installed.
-        """
-        from asyncfin.table.plot import plot
-
-        return plot(self, ax)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the comparison as one JSON document.
@@ -308,7 +226,6 @@ class Comparison:
         Args:
             indent: as for `Panel.to_json`; so are the errors.
         """
-        _indent("indent", indent)
         failed = {
             entity_id: {
                 "error": type(error).__name__,
@@ -318,76 +235,27 @@ class Comparison:
             }
             for entity_id, error in self.failed.items()
         }
-        rest = {"failed": failed, "missing": self.missing, "requests": self.requests}
         # Texts, and joined once: a large panel has 50 MB.
-        text = "".join(
-            (
-                '{"panels":[',
-                ",".join(panel.to_json() for panel in self),
-                "]",
-                *(
-                    f',"{name}":{document.to_json(value)}'
-                    for name, value in rest.items()
-                ),
-                "}",
-            )
-        )
-        return document.indented(text, indent)
+        panels = ",".join(panel.to_json() for panel in self)
+        fields = {
+            "failed": failed,
+            "missing": self.missing,
+            "requests": self.requests,
+        }
+        after = document.encode(fields)[1:]
+        return document.indented(f'{{"panels":[{panels}],{after}', indent)
 
-    def rows(self, unit: Unit | None = None) -> list[Row]:
-        """Return how people read each series of each panel, as `Panel.rows` does, in
-        one unit.
+    def _caption(self) -> str:
+        entities = counted(len(self), "entity", "entities")
+        failed = [
+            f"; failed: {entity_id}: {error}"
+            for entity_id, error in self._describe_failed().items()
+        ]
+        return printable(f"{entities}, {self.value_version} values{''.join(failed)}")
 
-        Raises:
-            ArgumentError: `unit` is not one that `Panel.rows` takes.
-        """
-        return rows_of((panel._grid for panel in self), unit)
-
-    def latest(self, n: int = 1) -> Latest:
-        """Return the last values of each series of each panel, as `Panel.latest`
-        does.
-        """
-        return latest([*self], n)
-
-    def to_csv(self, *, empty: bool = True, raw: bool = False) -> str:
-        """Return CSV of all panels, as `Panel.to_csv` does; each line begins with the
-        entity.
-        """
-        return to_csv([*self], empty=empty, raw=raw, entities=True)
-
-    def show(
-        self,
-        unit: Unit | None = None,
-        width: int | None = None,
-        *,
-        all_series: bool = False,
-        all_periods: bool = False,
-        empty: bool = False,
-    ) -> Shown:
-        """Return the table that `str` and notebooks show, as `Panel.show` does.
-
-        Raises:
-            ArgumentError: `unit` or `width` is not one that `Panel.show` takes.
-        """
-        return show(
-            [*self],
-            self._below,
-            unit,
-            width,
-            all_series=all_series,
-            all_periods=all_periods,
-            empty=empty or not all_series,
-        )
-
-    def _below(self) -> list[str]:
+    def _lines_below(self) -> Sequence[str]:
         return [*self.notes, counted(self.requests, "request")]
-
-    def __str__(self) -> str:
-        return str(self.show())
 
     def __repr__(self) -> str:
         failed = f", {len(self.failed):,} failed" if self.failed else ""
         return f"<Comparison of {counted(len(self), 'entity', 'entities')}{failed}>"
-
-    def _repr_html_(self) -> str:
-        return self.show()._repr_html_()

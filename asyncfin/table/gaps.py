@@ -2,18 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 
 from asyncfin.model.period import Period
-from asyncfin.model.selection import unusual_years
-from asyncfin.words import counted, listed as listed_texts, spanned
+from asyncfin.words import counted, listed as list_names, spanned
 
 # The distances of quarters and of years, whatever a catalogue has.
 _STEPS = {3: 3, 12: 12}
 # A longer run is only named: rows for it would be most of a table.
 MOST_ROWS = 40
-# How many runs a line of text names.
-_NAMED = 6
+# How many runs a note names.
+_MOST_RUNS = 6
 
 GapRun = tuple[Period, ...]
 
@@ -28,26 +27,13 @@ def steps(periods: Iterable[Period]) -> dict[int, int]:
     ends: dict[int, set[int]] = {}
     for period in periods:
         ends.setdefault(period.duration_months, set()).add(period.fiscal_end)
-    found = dict(_STEPS)
+    step_of = dict(_STEPS)
     for duration in ends.keys() - _STEPS.keys():
-        distances = Counter(
-            after - before for before, after in pairwise(sorted(ends[duration]))
-        )
+        neighbours = pairwise(sorted(ends[duration]))
+        distances = Counter(after - before for before, after in neighbours)
         if distances:
-            found[duration] = max(distances, key=lambda each: (distances[each], each))
-    return found
-
-
-def _neighbours(
-    periods: Sequence[Period], listed: Set[Period]
-) -> Iterator[tuple[int, Period, Period]]:
-    """Yield neighbours of one duration with their step, by duration, oldest first."""
-    by_duration: dict[int, list[Period]] = {}
-    for period in periods:
-        by_duration.setdefault(period.duration_months, []).append(period)
-    for duration, step in sorted(steps(listed).items()):
-        for before, after in pairwise(by_duration.get(duration, ())):
-            yield step, before, after
+            step_of[duration] = max((n, months) for months, n in distances.items())[1]
+    return step_of
 
 
 def gap_runs(
@@ -55,67 +41,68 @@ def gap_runs(
 ) -> tuple[GapRun, ...]:
     """Return the missing periods in uninterrupted runs, by duration, oldest first.
 
+    A period that the catalogue has nowhere begins or ends no gap.
+
     Args:
         periods: the periods of a panel, oldest first.
-        asked: the periods of its question.
+        asked: the periods of its query.
         listed: the periods of its catalogue. A period is missing if it was requested or
             is not listed.
     """
-    return tuple(
-        run
-        for step, before, after in _neighbours(periods, listed)
-        for run in _runs(before, after, step, asked, listed)
-    )
+    return tuple(_gap_runs(periods, asked, listed))
 
 
-def uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
-    """Yield a line for each duration with neighbours nearer than its step, or at no
-    multiple of it.
+def _gap_runs(
+    periods: Sequence[Period], asked: Set[Period], listed: Set[Period]
+) -> Iterator[GapRun]:
+    def is_missing(period: Period) -> bool:
+        return period not in shown and (period in asked or period not in listed)
+
+    shown = set(periods)
+    for step, before, after in _neighbours(periods, listed):
+        ends = range(before.fiscal_end + step, after.fiscal_end, step)
+        between = (Period.ending(end, before.duration_months) for end in ends)
+        for is_gap, run in groupby(between, is_missing):
+            if is_gap:
+                yield tuple(run)
+
+
+def _neighbours(
+    periods: Sequence[Period], listed: Set[Period]
+) -> Iterator[tuple[int, Period, Period]]:
+    """Yield neighbours of one duration with their step, by duration, oldest first."""
+    for duration, step in sorted(steps(listed).items()):
+        alike = [
+            period
+            for period in periods
+            if period.duration_months == duration and period in listed
+        ]
+        for before, after in pairwise(alike):
+            yield step, before, after
+
+
+def describe_uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
+    """Yield a line for each duration with neighbours that are nearer than its step, or
+    at no multiple of it.
     """
     places: dict[int, list[str]] = {}
     for step, before, after in _neighbours(periods, listed):
-        if (months := after.fiscal_end - before.fiscal_end) < step or months % step:
+        months = after.fiscal_end - before.fiscal_end
+        if months < step or months % step:
             text = f"{before} to {after}: {counted(months, 'month')}"
             places.setdefault(before.duration_months, []).append(text)
-    for duration, named in places.items():
+    for duration, texts in places.items():
         yield (
-            f"uneven distances between periods of {counted(duration, 'month')},"
-            f" in {counted(len(named), 'place')}: "
-            f"{listed_texts(named, _NAMED, between='; ')}"
+            f"uneven distances between periods of {counted(duration, 'month')}, in "
+            f"{counted(len(texts), 'place')}: "
+            f"{list_names(texts, _MOST_RUNS, between='; ')}"
         )
 
 
-def _runs(
-    before: Period, after: Period, step: int, asked: Set[Period], listed: Set[Period]
-) -> Iterator[GapRun]:
-    between = (
-        Period.ending(end, before.duration_months)
-        for end in range(before.fiscal_end + step, after.fiscal_end, step)
-    )
-    for is_missing, run in groupby(
-        between, lambda period: period in asked or period not in listed
-    ):
-        if is_missing:
-            yield tuple(run)
-
-
-def described(runs: Sequence[GapRun], listed: Iterable[Period]) -> str:
-    """Return the gaps as a line of text: how many there are, and which; "" without any.
-
-    For a missing year it names what the catalogue has with the same fiscal end and 11,
-    13 or 14 months.
-    """
+def describe_gaps(runs: Sequence[GapRun]) -> str:
+    """Describe the gaps in a line: how many there are, and which; "" without any."""
     if not runs:
         return ""
     number = sum(map(len, runs))
-    named = ", ".join(spanned(run) for run in sorted(runs)[:_NAMED])
-    more = (
-        f" and {counted(len(runs) - _NAMED, 'more run')}" if len(runs) > _NAMED else ""
-    )
-    years = [year.label for year in unusual_years(chain.from_iterable(runs), listed)]
-    instead = (
-        f"; the same fiscal end has {listed_texts(years, _NAMED)}" if years else ""
-    )
-    return (
-        f"{counted(number, 'gap')}, where no series has a value: {named}{more}{instead}"
-    )
+    spans = list_names([spanned(run) for run in sorted(runs)], _MOST_RUNS)
+    return f"{counted(number, 'gap')}, where no series has a value: {spans}"

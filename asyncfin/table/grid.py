@@ -3,23 +3,23 @@ view.
 """
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from functools import cached_property
-from itertools import chain
-from math import inf
 from operator import itemgetter
 from typing import Any
 
 from attrs import field, frozen
 
+from asyncfin.clock import utc_text
 from asyncfin.errors import MalformedAnswerError, error_context
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
+from asyncfin.model.select import Select
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.model.value import Value
 from asyncfin.table.block import Axis, Block, Store
-from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs, uneven
+from asyncfin.table.gaps import MOST_ROWS, GapRun, gap_runs
 
 
 @frozen(eq=False)
@@ -32,7 +32,10 @@ class Grid:
         series: the series, in catalogue order.
         periods: the periods, oldest first.
         store: holds the observations, possibly of more series and periods.
-        asked: the periods of the question, oldest first.
+        select: the selection of series.
+        asked: the periods of the query, oldest first.
+        unlisted: the ids of series that the service left out of its responses.
+        anchor: the end of the window of a `Trailing` query.
         whole: False for a piece of a stream. The periods that it does not have may be
             in another piece, so it has no gaps.
     """
@@ -42,13 +45,14 @@ class Grid:
     series: tuple[CatalogueSeries, ...]
     periods: tuple[Period, ...]
     store: Store
+    select: Select
     asked: tuple[Period, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    anchor: Period | None = None
     whole: bool = True
-    # Caches. `evolve` makes others for a cut, whose periods are others.
+    # `evolve` makes other ones for a cut, whose periods differ.
     _indices: dict[Axis, tuple[int, ...]] = field(init=False, factory=dict)
-    _getters: dict[Axis, Callable[[list[Any]], tuple[Any, ...]]] = field(
-        init=False, factory=dict
-    )
+    _pickers: dict[Axis, Callable[[Any], Any]] = field(init=False, factory=dict)
 
     @cached_property
     def by_id(self) -> dict[str, CatalogueSeries]:
@@ -56,61 +60,82 @@ class Grid:
 
     @cached_property
     def by_metric(self) -> dict[str, list[CatalogueSeries]]:
-        found: dict[str, list[CatalogueSeries]] = {}
+        by_metric: dict[str, list[CatalogueSeries]] = {}
         for series in self.series:
-            found.setdefault(series.metric_id, []).append(series)
-        return found
+            by_metric.setdefault(series.metric_id, []).append(series)
+        return by_metric
 
     @cached_property
     def _asked(self) -> frozenset[Period]:
         return frozenset(self.asked)
 
     @cached_property
-    def _listed(self) -> frozenset[Period]:
+    def listed(self) -> frozenset[Period]:
+        """The periods of the catalogue."""
         return frozenset(self.catalogue.periods)
 
     def covers(self, period: Period) -> bool:
         """Return whether a period was requested, or the catalogue does not have it."""
-        return period in self._asked or period not in self._listed
+        return period in self._asked or period not in self.listed
 
     @cached_property
     def populated(self) -> frozenset[Period]:
         """All periods in which a series of the grid has a value, cut away or not."""
-        return frozenset(
-            block.axis.periods[at]
-            for block, rows in self.rows()
-            for at in set().union(*(block.observations(row)[0] for row in rows))
-        )
+        periods: set[Period] = set()
+        for block, rows in self.rows():
+            positions: set[int] = set()
+            positions.update(*(block.observations(row)[0] for row in rows))
+            periods.update(block.axis.periods[position] for position in positions)
+        return frozenset(periods)
 
     def observed(self, series_id: str) -> tuple[Period, ...]:
         """Return all periods in which a series has a value, cut away or not, oldest
         first.
         """
-        if (found := self.store.find(series_id)) is None:
+        if (place := self.store.find(series_id)) is None:
             return ()
-        block, row = found
-        return tuple(block.axis.periods[at] for at in block.observations(row)[0])
+        block, row = place
+        positions, _ = block.observations(row)
+        return tuple(block.axis.periods[position] for position in positions)
+
+    def find_observed(self, periods: Collection[Period]) -> set[str]:
+        """Return the ids of the series with a value at one of some of the periods."""
+        periods = set(periods).intersection(self.periods)
+        series_ids: set[str] = set()
+        for block, rows in self.rows():
+            positions = frozenset(
+                position
+                for position, period in enumerate(block.axis.periods)
+                if period in periods
+            )
+            # The first such position ends the search: of 170,000 values few are
+            # examined.
+            series_ids.update(
+                block.series_ids[row]
+                for row in rows
+                if not positions.isdisjoint(block.observations(row)[0])
+            )
+        return series_ids
 
     @cached_property
     def gap_runs(self) -> tuple[GapRun, ...]:
         """The missing periods between those of the grid, in uninterrupted runs."""
         if not self.whole:
             return ()
-        return gap_runs(self.periods, self._asked, self._listed)
+        return gap_runs(self.periods, self._asked, self.listed)
 
-    def uneven(self) -> Iterator[str]:
-        """Yield a line for each duration whose periods are unevenly distant."""
-        return uneven(self.periods, self._listed) if self.whole else iter(())
+    @property
+    def gaps(self) -> tuple[Period, ...]:
+        """The missing periods, oldest first."""
+        return tuple(sorted(period for run in self.gap_runs for period in run))
 
     @cached_property
     def rows_of_wide(self) -> tuple[Period, ...]:
         """The periods of the wide layouts, oldest first: the grid's and its gaps,
         without very long runs.
         """
-        filled = [
-            period for run in self.gap_runs if len(run) <= MOST_ROWS for period in run
-        ]
-        return tuple(sorted([*self.periods, *filled])) if filled else self.periods
+        runs = [run for run in self.gap_runs if len(run) <= MOST_ROWS]
+        return tuple(sorted({*self.periods}.union(*runs)))
 
     def path_names(self, series: CatalogueSeries) -> str:
         """Return the names of a series' scopes as one text."""
@@ -120,10 +145,9 @@ class Grid:
         """Return the index in `periods` of each period of an axis; -1 where it is not
         among them.
         """
-        # A page's axis is shared by its blocks and series, so this is worked out once a
-        # page.
+        # The blocks and series of a page share its axis.
         if axis not in self._indices:
-            index = {period: at for at, period in enumerate(self.periods)}
+            index = {period: place for place, period in enumerate(self.periods)}
             self._indices[axis] = tuple(
                 index.get(period, -1) for period in axis.periods
             )
@@ -133,23 +157,21 @@ class Grid:
         """Return the indices of the periods in which a series has a value, ascending,
         and the numbers.
         """
-        if (found := self.store.find(series_id)) is None:
+        if (place := self.store.find(series_id)) is None:
             return array("i"), array("d")
-        block, row = found
+        block, row = place
         positions, numbers = block.observations(row)
         # The common case: a panel that was not cut, of pages that all list the same
         # periods.
         if block.axis.periods == self.periods:
             return positions, numbers
-        # A panel may be cut, or made of pages that list other periods.
-        indices = self.indices(block.axis)
-        at = [indices[position] for position in positions]
-        if -1 in at:
-            numbers = array(
-                "d", (number for i, number in zip(at, numbers, strict=True) if i >= 0)
-            )
-            at = [i for i in at if i >= 0]
-        return array("i", at), numbers
+        index_of = self.indices(block.axis)
+        indices, cut_numbers = array("i"), array("d")
+        for position, number in zip(positions, numbers, strict=True):
+            if (index := index_of[position]) >= 0:
+                indices.append(index)
+                cut_numbers.append(number)
+        return indices, cut_numbers
 
     def values(self, series_id: str) -> tuple[Value | None, ...]:
         """Return a series' values, one entry a period.
@@ -157,42 +179,28 @@ class Grid:
         Raises:
             MalformedAnswerError: one breaks the spec.
         """
-        if (found := self.store.find(series_id)) is None:
+        if (place := self.store.find(series_id)) is None:
             return (None,) * len(self.periods)
-        block, row = found
+        block, row = place
         try:
             values = self.store.values(block, row)
         except MalformedAnswerError:
             with self.error_context():
                 raise
-        return self._picks(block.axis)([*values, None])[:-2]
+        if block.axis not in self._pickers:
+            self._pickers[block.axis] = self.picker(block.axis.positions())
+        return tuple(self._pickers[block.axis]([*values, None])[:-2])
 
-    def _picks(
-        self, axis: Axis
-    ) -> Callable[[list[Value | None]], tuple[Value | None, ...]]:
-        """Return what picks an entry a period, and two more, from those of a page that
-        None follows.
+    def picker(self, positions: dict[Period, int]) -> Callable[[Any], Any]:
+        """Return what picks an entry a period, and two more, of entries at positions
+        that None follows.
         """
-        if axis not in self._getters:
-            self._getters[axis] = self._getter(axis.positions())
-        return self._getters[axis]
-
-    def _getter(
-        self, positions: Mapping[Period, int]
-    ) -> Callable[[list[Any]], tuple[Any, ...]]:
         # One C call a series: of a sparse one most periods have no value, and an entity
         # has thousands. Two more, because an itemgetter of a single index returns no
         # tuple.
-        return itemgetter(*(positions.get(each, -1) for each in self.periods), -1, -1)
-
-    def aligned(
-        self, axis: Axis, entries: Iterable[list[Value | None]]
-    ) -> Iterable[Sequence[Value | None]]:
-        """Yield the entries of series, given by an axis, one a period."""
-        if axis.periods == self.periods:
-            return entries
-        pick = self._getter({period: at for at, period in enumerate(axis.periods)})
-        return (pick([*each, None])[:-2] for each in entries)
+        return itemgetter(
+            *(positions.get(period, -1) for period in self.periods), -1, -1
+        )
 
     def rows(self) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds series of the grid, with the rows of these
@@ -206,26 +214,33 @@ class Grid:
         """
         return error_context("query", self.catalogue.entity_id)
 
-    def value_count(self, enough: float = inf) -> int:
-        """Return how many values there are; of more than `enough` not all are
-        counted.
-        """
+    @cached_property
+    def value_count(self) -> int:
+        """The number of values."""
         count = 0
         for block, rows in self.rows():
-            positions: Iterable[int] = block.positions
-            if len(rows) < len(block.series_ids):
-                positions = chain.from_iterable(
-                    block.observations(row)[0] for row in rows
-                )
-            is_counted = [at >= 0 for at in self.indices(block.axis)]
-            # A block that is in the panel as a whole knows its count; a cut one has to
-            # be counted.
-            whole = positions is block.positions and all(is_counted)
-            count += (
-                len(block.positions)
-                if whole
-                else sum(map(is_counted.__getitem__, positions))
-            )
-            if count > enough:
-                break
+            is_counted = [index >= 0 for index in self.indices(block.axis)]
+            if all(is_counted) and len(rows) == len(block.series_ids):
+                count += len(block.positions)
+                continue
+            for row in rows:
+                positions, _ = block.observations(row)
+                count += sum(map(is_counted.__getitem__, positions))
         return count
+
+
+def describe_panel(grid: Grid) -> dict[str, Any]:
+    """Describe a panel for the metadata of tables."""
+    dataset = grid.catalogue
+    return {
+        "entity_id": dataset.entity_id,
+        "name": dataset.name,
+        "dataset_id": dataset.dataset_id,
+        "created_timestamp": utc_text(dataset.created_timestamp),
+        "select": str(grid.select),
+        "value_version": grid.value_version,
+        "periods": [period.label for period in grid.periods],
+        "gaps": [period.label for period in grid.gaps],
+        "anchor": grid.anchor and grid.anchor.label,
+        "unlisted": list(grid.unlisted),
+    }

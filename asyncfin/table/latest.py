@@ -1,21 +1,22 @@
 """The last values of each series, with their own periods."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from asyncfin import checks
-from asyncfin.clock import utc_text
-from asyncfin.errors import printable
-from asyncfin.html import Table, document
-from asyncfin.table import notes
-from asyncfin.table.excerpt import names_of
+from asyncfin.html import Table
+from asyncfin.optional import library
+from asyncfin.table.grid import Grid
+from asyncfin.table.naming import name_rows
+from asyncfin.table.notes import describe_rows, facts, heading
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.table.show import WIDTH, Parts, Shown, check_form
-from asyncfin.table.why import Result
-from asyncfin.text import cells, table_lines
-from asyncfin.words import Unit, counted
+from asyncfin.words import Unit, counted, either
+
+if TYPE_CHECKING:
+    import pandas
 
 _count = checks.whole_number(1)
 # How many values a text or a notebook shows.
@@ -30,14 +31,14 @@ class Latest:
     ``str(latest)`` is a table with a line for each value, and the `notes`.
     """
 
-    _panels: Sequence[Any]
+    _grids: Sequence[Grid]
     count: int
 
     def rows(self, unit: Unit | None = None) -> list[Row]:
         """Return the series that have a value, with their last ones; `unit` as for
         `Panel.rows`.
         """
-        rows = rows_of((panel._grid for panel in self._panels), unit, last=self.count)
+        rows = rows_of(self._grids, unit, last=self.count)
         return [row for row in rows if row.values]
 
     def __iter__(self) -> Iterator[Row]:
@@ -45,25 +46,26 @@ class Latest:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader must know, a line each: series without a value, and what was
-        not requested.
+        """What a reader must know, a line each: series without a value, periods of
+        different durations, and what was not requested.
         """
+        rows = self.rows()
         lines = []
-        empty = sum(len(panel._grid.series) for panel in self._panels) - len(
-            self.rows()
-        )
-        if empty:
+        if empty := sum(len(grid.series) for grid in self._grids) - len(rows):
             lines.append(f"{empty:,} series without a value left out")
-        cut = [
-            panel
-            for panel in self._panels
-            if {*panel.catalogue.periods}.difference(panel._grid.asked)
-        ]
-        if cut:
+        durations = sorted(
+            {each.duration_months for row in rows for each in row.values}
+        )
+        if len(durations) > 1:
+            months = either(list(map(str, durations)), "and")
+            lines.append(
+                f"the values are of periods of {months} months, which do not compare: "
+                "query only years, or only quarters, for one kind"
+            )
+        if any(grid.listed.difference(grid.asked) for grid in self._grids):
             lines.append(
                 "not all periods were requested, so there may be later values: query "
-                "all years,"
-                " FiscalRange(), for the latest of each series"
+                "all periods for the latest of each series"
             )
         return tuple(lines)
 
@@ -73,23 +75,21 @@ class Latest:
         """
         return [
             {
-                "entity_id": row.entity_id,
-                "entity_name": row.grid.catalogue.name,
-                "series_id": row.series.series_id,
-                "metric_id": row.series.metric_id,
-                "series_label": row.series.label,
+                **row.fields,
                 "scopes": row.grid.path_names(row.series),
-                "reporting_group_id": row.series.reporting_group_id,
-                "asked_version": row.grid.value_version,
-                "published": utc_text(row.grid.catalogue.created_timestamp),
                 "period_label": period.label,
+                "duration_months": period.duration_months,
                 "number": value.number,
                 "text": value.text,
-                "description": row.series.description,
             }
             for row in self
             for period, value in row.values.items()
         ]
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a pandas DataFrame of `to_dicts` (extra ``pandas``)."""
+        frame: pandas.DataFrame = library("pandas", "pandas").DataFrame(self.to_dicts())
+        return frame
 
     def show(
         self, unit: Unit | None = None, width: int | None = None, *, most: int = _MOST
@@ -101,67 +101,44 @@ class Latest:
             ArgumentError: as for `Panel.show`.
         """
         check_form(unit, width)
-        columns = width or WIDTH
-        return Shown(
-            lambda: self._text(unit, columns, most),
-            lambda: document(*self._shown(unit, most)),
-            columns,
-        )
+        return Shown(lambda _: self._parts(unit, most), width or WIDTH)
 
-    def _shown(
-        self, unit: Unit | None, most: int
-    ) -> tuple[list[str], list[Table], list[str]]:
-        """Return what is above the table, the table if there is one, and what is below
-        it.
-        """
-        rows, grids = self.rows(unit), [panel._grid for panel in self._panels]
-        above, below = [notes.heading(self._panels)], [*self.notes]
+    def _parts(self, unit: Unit | None, most: int) -> Parts:
+        rows, grids = self.rows(unit), self._grids
+        above, below = [heading(grids)], [*self.notes]
+        if len(grids) == 1:
+            below.append(facts(grids[0])[0])
         if not rows:
-            return above, [], below
-        names = names_of(
-            rows, always=("entity",) if len(grids) > 1 else (), grids=grids
-        )
-        texts = names.with_suffixes().texts
+            return Parts(above, [], below)
+        names = name_rows(rows, entities=len(grids) > 1, grids=grids)
+        above += filter(None, [names.heading])
         lines = [
-            [*texts[row], period.label, shown]
+            [*names.name(row, names.heads), period.label, row.cell(period)]
             for row in rows
-            for period, shown in row.texts.items()
+            for period in row.values
         ]
         if len(lines) > most:
             below.insert(0, f"{counted(len(lines) - most, 'more value')} not shown")
-        above += filter(None, [printable(names.heading)])
-        return (
-            above,
-            [Table([*names.heads, "period", "value"], lines[:most], len(names.heads))],
-            below,
-        )
-
-    def _text(self, unit: Unit | None, width: int, most: int) -> Parts:
-        above, tables, below = self._shown(unit, most)
-        lines = []
-        for table in tables:
-            widest = max(cells(row[-1]) for row in table.rows)
-            rows = [[*names, shown.rjust(widest)] for *names, shown in table.rows]
-            lines.append(table_lines(table.heads, rows, width))
-        return Parts(above, lines, below)
+        below += describe_rows({row: row.entity_id for row in rows})
+        heads = [*names.heads, "period", "value"]
+        return Parts(above, [Table(heads, lines[:most], len(heads) - 1)], below)
 
     def __str__(self) -> str:
         return str(self.show())
 
     def __repr__(self) -> str:
-        return (
-            f"<Latest {self.count} of {counted(len(self.rows()), 'series', 'series')}>"
-        )
+        rows = counted(len(self.rows()), "series", "series")
+        return f"<Latest {self.count} of {rows}>"
 
     def _repr_html_(self) -> str:
         return self.show()._repr_html_()
 
 
-def latest(panels: Sequence[Result], n: int) -> Latest:
+def latest(grids: Sequence[Grid], n: int) -> Latest:
     """Return the last `n` values of each series of panels.
 
     Raises:
         ArgumentError: `n` is not a whole number from 1.
     """
     _count("n", n)
-    return Latest(panels, n)
+    return Latest(grids, n)

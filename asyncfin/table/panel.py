@@ -1,8 +1,6 @@
-"""The Panel: the result of a question, as series by periods, and the forms in which
-users get it.
-"""
+"""The Panel: the result of a query, as series by periods."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
@@ -10,7 +8,14 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 from attrs import evolve, field, frozen
 
 from asyncfin import checks
-from asyncfin.errors import ArgumentError, SelectionError, shorten
+from asyncfin.clock import utc_text
+from asyncfin.errors import (
+    ArgumentError,
+    SelectionError,
+    printable,
+    shorten,
+    shorten_middle,
+)
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
@@ -23,31 +28,22 @@ from asyncfin.model.selection import (
     class_names,
 )
 from asyncfin.model.series import CatalogueSeries, Series, no_series
-from asyncfin.table import document, frames
-from asyncfin.table.csv import to_csv
-from asyncfin.table.frames import Layout
-from asyncfin.table.grid import Grid
-from asyncfin.table.notes import about, facts, notes_of
-from asyncfin.table.why import span, why
+from asyncfin.optional import library
+from asyncfin.table import document, notes
+from asyncfin.table.forms import Forms
+from asyncfin.table.grid import Grid, describe_panel
+from asyncfin.table.reasons import explain_cell, span
 from asyncfin.wire.values import series_of
 from asyncfin.words import counted, listed, named_entity
 
 if TYPE_CHECKING:  # none of these is needed to import the library
-    import matplotlib.axes
     import numpy
-    import pandas
-    import polars
     import pyarrow
 
-    from asyncfin.table.latest import Latest
-    from asyncfin.table.rows import Row
-    from asyncfin.table.show import Shown
-    from asyncfin.words import Unit
+    from asyncfin.table.columns import Layout
 
-_indent = checks.whole_number(0).optional()
 # How much of a label an error names.
 _LONGEST = 200
-_SELECTIONS = (Exact, FiscalRange, Trailing, Rule)
 Cut: TypeAlias = Exact | FiscalRange | Rule | Period | str | Iterable[Period | str]
 
 
@@ -62,23 +58,21 @@ class Periods(tuple[Period, ...]):
         return super().__contains__(period)
 
     def index(self, period: Any, /, *bounds: SupportsIndex) -> int:
-        """Return the index of a period, given as a `Period` or its label.
+        """Return the index of a `Period` or a label.
 
         Raises:
-            SelectionError: the period is unknown; it is a ValueError too.
+            SelectionError: the period is unknown. It is a ValueError too.
         """
-        try:
-            return super().index(_period(period), *bounds)
-        except SelectionError:
-            raise
-        except ValueError:
+        period = _to_period(period)
+        if period not in self:
             raise SelectionError(
                 f"the panel has no period {period}; it has {span(self)}"
-            ) from None
+            )
+        return super().index(period, *bounds)
 
 
 @frozen(eq=False, repr=False)
-class Panel:
+class Panel(Forms):
     """The result of one question: series in catalogue order, each with its values by
     period.
 
@@ -96,12 +90,6 @@ class Panel:
     A panel can be pickled, unless the predicate of its `select` is a lambda.
 
     Attributes:
-        select: the selection of series.
-        unlisted: the ids of the selected series that the service left out of its
-            responses. They are in the panel, without values.
-        anchor: the latest period with a value, at which the window of a `Trailing`
-            question ends. None for other questions, and without a value. Parts of a
-            panel keep it.
         requests: the number of requests spent, including retries, metadata and
             catalogue. 0: everything was cached, or shared with an equal question that
             was pending.
@@ -110,25 +98,20 @@ class Panel:
     """
 
     _grid: Grid
-    select: Select
-    unlisted: tuple[str, ...] = ()
-    anchor: Period | None = None
     requests: int = 0
     confirmed_at: datetime | None = None
     # What `asyncfin.web.reply` has built of it, by media type. No argument, so that no
     # other panel has it.
     _replies: dict[str, Any] = field(init=False, factory=dict)
+    _layout = "long"
+    _has_entities = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        fields = (
-            self._grid,
-            self.select,
-            self.unlisted,
-            self.anchor,
-            self.requests,
-            self.confirmed_at,
-        )
-        return Panel, fields
+        return Panel, (self._grid, self.requests, self.confirmed_at)
+
+    @property
+    def _grids(self) -> Sequence[Grid]:
+        return (self._grid,)
 
     @property
     def catalogue(self) -> Catalogue:
@@ -166,6 +149,27 @@ class Panel:
         return self._grid.asked
 
     @property
+    def select(self) -> Select:
+        """The selection of series."""
+        return self._grid.select
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The ids of the selected series that the service left out of its responses.
+
+        They are in the panel, without values.
+        """
+        return self._grid.unlisted
+
+    @property
+    def anchor(self) -> Period | None:
+        """The latest period with a value, at which the window of a `Trailing` query
+        ends. Parts of a panel have the same. None for other queries, and without a
+        value.
+        """
+        return self._grid.anchor
+
+    @property
     def gaps(self) -> tuple[Period, ...]:
         """The periods missing between the first and the last period of each duration,
         oldest first.
@@ -178,14 +182,7 @@ class Panel:
         the wide layouts have them as rows without values, but for more than 40 in a
         row. A piece of a stream has none.
         """
-        return tuple(sorted(period for run in self._grid.gap_runs for period in run))
-
-    @property
-    def periods_with_gaps(self) -> tuple[Period, ...]:
-        """The rows of the wide layouts: `periods`, and `gaps` without runs of more than
-        40.
-        """
-        return self._grid.rows_of_wide
+        return self._grid.gaps
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -196,7 +193,7 @@ class Panel:
         series, series that do not state a word of the Select. A piece of a stream has
         no line of gaps and distances.
         """
-        return tuple(notes_of(self))
+        return tuple(notes.panel_notes(self._grid))
 
     @property
     def series(self) -> tuple[Series, ...]:
@@ -218,24 +215,12 @@ class Panel:
         Empty without an anchor, and in a part of a panel that does not have these
         series.
         """
-        if self.anchor is None:
-            return ()
-        end = self.anchor.fiscal_end
-        last = {
-            index
-            for index, period in enumerate(self.periods)
-            if period.fiscal_end == end
-        }
-        return tuple(
-            series_id
-            for series_id in self.series_ids
-            if not last.isdisjoint(self._grid.observations(series_id)[0])
-        )
+        return notes.anchoring(self._grid)
 
     @property
     def value_count(self) -> int:
         """The number of values, reported zeros included. Gaps do not count."""
-        return self._grid.value_count()
+        return self._grid.value_count
 
     def __len__(self) -> int:
         return len(self._grid.series)
@@ -248,7 +233,7 @@ class Panel:
         return True
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self._found(key) is not None
+        return isinstance(key, str) and self._find(key) is not None
 
     def __getitem__(self, key: str) -> Series:
         """Return a series, by its id or by the id of a metric that no other series of
@@ -259,7 +244,7 @@ class Panel:
         """
         return self._series(self._head(key))
 
-    def _found(self, key: str) -> CatalogueSeries | None:
+    def _find(self, key: str) -> CatalogueSeries | None:
         # A metric id never hides a series id.
         if (head := self._grid.by_id.get(key)) is not None:
             return head
@@ -268,7 +253,7 @@ class Panel:
 
     def _head(self, key: object) -> CatalogueSeries:
         # A list has no hash, so that it can't be looked up.
-        if isinstance(key, str) and (head := self._found(key)) is not None:
+        if isinstance(key, str) and (head := self._find(key)) is not None:
             return head
         if isinstance(key, tuple) and len(key) == 2:
             raise KeyError(f"no series {key!r}: write panel[{key[0]!r}][{key[1]!r}]")
@@ -291,31 +276,30 @@ class Panel:
         """Return the only series.
 
         Raises:
-            SelectionError: there are several series, which the message names, or none.
+            SelectionError: there are two or more series, which the message names, or
+                none.
         """
         if len(self) == 1:
             return next(iter(self))
-        named = [
+        names = [
             f"{head.series_id} ({shorten(head.label, _LONGEST)},"
             f" {self._grid.path_names(head)}, {head.reporting_group_id})"
             for head in self._grid.series
         ]
-        raise SelectionError(
-            f"one series was expected, the panel has {len(self)}{': ' if named else ''}"
-            + listed(named, 5, between="; ")
-        )
+        message = f"one series was expected, the panel has {len(self)}: "
+        message += listed(names, 5, between="; ")
+        raise SelectionError(message.removesuffix(": "))
 
     def covers(self, period: Period | str) -> bool:
         """Return whether an empty cell at a period means that no value exists.
 
-        True if the question includes the period (`periods_asked`), or the catalogue
-        does not have it. False: nothing is known of the period, and there may be
-        values.
+        True if the query includes the period (`periods_asked`), or the catalogue does
+        not have it. False: there may be values.
 
         Raises:
             SelectionError: it is neither a Period nor a period's label.
         """
-        return self._grid.covers(_period(period))
+        return self._grid.covers(_to_period(period))
 
     def why(self, key: str | Iterable[str], period: Period | str) -> str | None:
         """Return why a series has no value at a period, or None if it has one. No
@@ -346,14 +330,15 @@ class Panel:
             SelectionError: `period` is neither a Period nor a period's label.
         """
         keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else key
-        return why(self, [self._head(key) for key in keys], _period(period))
+        heads = [self._head(key) for key in keys]
+        return explain_cell(self._grid, heads, _to_period(period))
 
     @property
     def about(self) -> dict[str, Any]:
         """What the panel is of, as the metadata of its tables have it
         (docs/schema.md).
         """
-        return about(self)
+        return describe_panel(self._grid)
 
     def numbers(self) -> dict[str, dict[Period, float]]:
         """Return the numbers of each series by period, oldest first, by series id.
@@ -388,141 +373,53 @@ class Panel:
         checks.plain_callable("predicate", predicate)
         # A separate Series each time, so that a predicate on values holds those of one
         # series.
-        kept = tuple(
-            head for head in self._grid.series if predicate(self._series(head))
-        )
-        return self._cut(kept, self.periods)
+        heads = [head for head in self._grid.series if predicate(self._series(head))]
+        return self._cut(heads, self.periods)
 
     def during(self, periods: Cut) -> "Panel":
         """Return the panel of the same series at fewer periods.
 
         Args:
-            periods: a Period or its label, several of them, or a selection: `Exact`,
+            periods: a Period or its label, a list of them, or a selection: `Exact`,
                 `FiscalRange`, or a rule such as `Annual`. Rules are resolved against
                 this panel's periods.
 
         Raises:
             SelectionError: a period is named that the panel does not have.
         """
-        given = (periods,) if isinstance(periods, (Period, str)) else periods
-        selection = given if isinstance(given, _SELECTIONS) else Exact(given)
-        kept = _periods(self.periods, selection)
-        cut_away = set(self._grid.periods).difference(kept)
-        grid = evolve(
-            self._grid,
-            periods=kept,
-            asked=tuple(
-                period for period in self.periods_asked if period not in cut_away
-            ),
-        )
-        return evolve(self, grid=grid)
+        match periods:
+            case Exact() | FiscalRange() | Trailing() | Rule():
+                selection: PeriodSelection = periods
+            case Period() | str():
+                selection = Exact((periods,))
+            case _:
+                selection = Exact(periods)
+        remaining = _select_periods(self.periods, selection)
+        removed = set(self._grid.periods).difference(remaining)
+        asked = tuple(period for period in self._grid.asked if period not in removed)
+        return evolve(self, grid=evolve(self._grid, periods=remaining, asked=asked))
 
     def drop_empty(self) -> "Panel":
         """Return the panel without the series and the periods that have no value."""
         observed: set[int] = set()
-        kept = []
+        heads = []
         for head in self._grid.series:
             indices, _ = self._grid.observations(head.series_id)
             observed.update(indices)
             if indices:
-                kept.append(head)
-        periods = tuple(
-            period for index, period in enumerate(self.periods) if index in observed
-        )
-        return self._cut(tuple(kept), periods)
+                heads.append(head)
+        periods = tuple(self._grid.periods[index] for index in sorted(observed))
+        return self._cut(heads, periods)
 
     def _cut(
-        self, series: tuple[CatalogueSeries, ...], periods: tuple[Period, ...]
+        self, series: Iterable[CatalogueSeries], periods: tuple[Period, ...]
     ) -> "Panel":
-        ids = {head.series_id for head in series}
-        return evolve(
-            self,
-            # The store is shared: a cut copies nothing.
-            grid=evolve(self._grid, series=series, periods=periods),
-            unlisted=tuple(
-                series_id for series_id in self.unlisted if series_id in ids
-            ),
-        )
-
-    def to_arrow(
-        self,
-        layout: Layout = "long",
-        *,
-        columns: Iterable[str] | None = None,
-        labels: bool = False,
-        complete: bool = False,
-    ) -> "pyarrow.Table":
-        """Return a pyarrow Table (extra ``arrow``).
-
-        Args:
-            layout: ``"long"``: one row an observation, series in catalogue order, each
-                oldest first. ``"wide"``: one row a period, with year, end_month and
-                duration_months, then a column of numbers for each series, named by its
-                id. `gaps` have rows without numbers. In pandas the columns of the
-                period are the index.
-            columns: the names of the wanted columns, in the wanted order; of the wide
-                layout also series ids. Each costs only itself: numbers alone decode no
-                texts. None: all columns.
-            labels: name the series by label, scopes and reporting group, as far as
-                these distinguish them; a single one by its label. The wide table has
-                the column ``period``, with labels such as FY2024, in place of the
-                period's fields. The long table has the columns for people: year,
-                end_month, duration_months, period_label, entity_name, series (the
-                name), number, text, description.
-            complete: of the long layout: a row for each series and each of `periods`
-                and `gaps` (those that the wide layout has). Without a value, number and
-                the columns of values are null.
-
-        Raises:
-            ArgumentError: the layout is unknown, a column is not a str, or `complete`
-                with the wide layout.
-            SelectionError: a column is unknown.
-            MalformedAnswerError: the values that a wanted column is read from break the
-                spec.
-            ImportError: pyarrow is not installed.
-        """
-        return frames.to_arrow(
-            self._grid, layout, columns, about(self), labels=labels, complete=complete
-        )
-
-    def to_pandas(
-        self,
-        layout: Layout = "long",
-        *,
-        columns: Iterable[str] | None = None,
-        labels: bool = False,
-        complete: bool = False,
-    ) -> "pandas.DataFrame":
-        """Return a pandas DataFrame (extra ``pandas``); arguments and errors as for
-        `to_arrow`.
-
-        The wide one has an index of year, end_month and duration_months, which sorts as
-        periods do; with `labels`, an index of period labels, which does not, whatever
-        `columns` are. Its gaps are NaN. No dates are derived: fiscal months are not
-        calendar months. ``frame.attrs["asyncfin"]`` is a short text about the panel,
-        with the description of its series if they all have the same.
-        """
-        return frames.to_pandas(
-            self._grid, layout, columns, about(self), labels=labels, complete=complete
-        )
-
-    def to_polars(
-        self,
-        layout: Layout = "long",
-        *,
-        columns: Iterable[str] | None = None,
-        labels: bool = False,
-        complete: bool = False,
-    ) -> "polars.DataFrame":
-        """Return a polars DataFrame (extra ``polars``); arguments and errors as for
-        `to_arrow`.
-
-        Raises:
-            ArgumentError: a column would be named by a series id that contains NUL.
-        """
-        return frames.to_polars(
-            self._grid, layout, columns, about(self), labels=labels, complete=complete
-        )
+        heads = tuple(series)
+        ids = {head.series_id for head in heads}
+        unlisted = tuple(series_id for series_id in self.unlisted if series_id in ids)
+        # The store is shared: a cut copies nothing.
+        grid = evolve(self._grid, series=heads, periods=periods, unlisted=unlisted)
+        return evolve(self, grid=grid)
 
     def to_numpy(self) -> "numpy.typing.NDArray[numpy.float64]":
         """Return the numbers as a float64 array of NumPy, series x periods. A gap is
@@ -531,7 +428,15 @@ class Panel:
         Raises:
             ImportError: NumPy is not installed.
         """
-        return frames.to_numpy(self._grid)
+        library("numpy", "pandas")  # reports which extra is missing
+        import numpy
+
+        grid = self._grid
+        numbers = numpy.full((len(grid.series), len(grid.periods)), numpy.nan)
+        for row, series in zip(numbers, grid.series, strict=True):
+            indices, observed = grid.observations(series.series_id)
+            row[indices] = observed
+        return numbers
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         """Return `to_numpy` for ``numpy.array(panel)`` and ``numpy.asarray(panel)``."""
@@ -543,6 +448,13 @@ class Panel:
             )
         array = self.to_numpy()
         return array if dtype is None else array.astype(dtype)
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the long table as a stream of Arrow's C interface, which other
+        libraries read.
+        """
+        stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
+        return stream
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the panel as one JSON document, the query response of the service
@@ -560,12 +472,11 @@ class Panel:
             ArgumentError: `indent` is not a whole number.
             MalformedAnswerError: a value breaks the spec.
         """
-        _indent("indent", indent)
         before = {
             "entity_id": self.dataset.entity_id,
             "name": self.dataset.name,
             "dataset_id": self.dataset.dataset_id,
-            "created_timestamp": self.dataset.created_timestamp,
+            "created_timestamp": utc_text(self.dataset.created_timestamp),
             "value_version": self.value_version,
             "periods": self._grid.periods,
         }
@@ -574,134 +485,19 @@ class Panel:
             "anchor": self.anchor,
             "requests": self.requests,
         }
-        return document.panel_json(self._grid, before, after, indent)
+        text = document.panel_json(self._grid, before, after)
+        return document.indented(text, indent)
 
-    def to_csv(self, *, empty: bool = True, raw: bool = False) -> str:
-        """Return CSV (RFC 4180): a line for each series, and a column for each of
-        `periods_with_gaps`.
+    def _caption(self) -> str:
+        descriptions = {series.description.strip() for series in self._grid.series}
+        unit = f"{len(descriptions):,} descriptions"
+        if len(descriptions) == 1:
+            unit = shorten_middle(descriptions.pop(), notes.LONGEST_DESCRIPTION)
+        name, version = self.catalogue.name, self.value_version
+        return printable(f"{name}, {version} values: {unit}")
 
-        A cell without a value is empty, one that was not requested is ``?``.
-
-        Args:
-            empty: series without a value too.
-            raw: write texts as they are. False: an apostrophe is put before what a
-                spreadsheet would take for a formula.
-
-        Raises:
-            MalformedAnswerError: a value breaks the spec.
-        """
-        return to_csv([self], empty=empty, raw=raw, entities=False)
-
-    def plot(self, ax: "matplotlib.axes.Axes | None" = None) -> "matplotlib.axes.Axes":
-        """Draw the numbers as lines over fiscal time, for a quick look (extra
-        ``plot``).
-
-        Each series has a line for each duration of its periods, broken where a period
-        has no value. Fiscal months are drawn evenly; they are not calendar months.
-        Series of different number formats, such as amounts and percentages, are drawn
-        in separate Axes, one below the other.
-
-        Args:
-            ax: the Axes of matplotlib to draw on. The lines are added to those of other
-                panels there, and title, legend and ticks are made to hold for all of
-                them. Number formats that they do not have yet go to Axes that share
-                their x axis, or to new ones, which take a part of their place. None: a
-                new figure.
-
-        Returns:
-            The given Axes, or the first of the new figure, whose `figure.axes` are all
-            of them.
-            ``panel.plot().figure.savefig("panel.png")`` writes the picture.
-
-        Raises:
-            SelectionError: no value can be drawn, there are more than 10 lines in all,
-                or several number formats would share Axes that are not a subplot.
-            ImportError: matplotlib is not installed.
-        """
-        from asyncfin.table.plot import plot
-
-        return plot([self], ax)
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the long table as a stream of Arrow's C interface, which other
-        libraries read.
-        """
-        stream: object = self.to_arrow().__arrow_c_stream__(requested_schema)
-        return stream
-
-    def rows(self, unit: "Unit | None" = None) -> "list[Row]":
-        """Return how people read each series, in catalogue order: `show` and plots are
-        made of it.
-
-        Args:
-            unit: what amounts are divided by: ``"thousands"``, ``"millions"``,
-                ``"billions"``, or ``"auto"``, the largest of these that the median of
-                the largest numbers of the series reaches. Not divided are series whose
-                numbers are all below 1,000, percentages, and series with texts that are
-                more than a number with its sign, currency and scale. None: nothing is.
-
-        Raises:
-            ArgumentError: `unit` is not one of these.
-        """
-        from asyncfin.table.rows import rows_of
-
-        return rows_of([self._grid], unit)
-
-    def latest(self, n: int = 1) -> "Latest":
-        """Return the last values of each series, with their own periods.
-
-        The panel's periods count: query all years, which costs no more requests than
-        the last one.
-
-        Args:
-            n: how many of each series.
-
-        Raises:
-            ArgumentError: `n` is not a whole number from 1.
-        """
-        from asyncfin.table.latest import latest
-
-        return latest([self], n)
-
-    def show(
-        self,
-        unit: "Unit | None" = None,
-        width: int | None = None,
-        *,
-        all_series: bool = False,
-        all_periods: bool = False,
-        empty: bool = False,
-    ) -> "Shown":
-        """Return the table that `str` and notebooks show, with large numbers divided,
-        or of another width.
-
-        Prints nothing: the result's ``str`` and ``repr`` are the text, and a notebook
-        shows it as HTML.
-
-        Args:
-            unit: what amounts are divided by, as for `rows`. None: the service's texts.
-            width: of the text, in columns, 40 at least. None: 100.
-            all_series: of the text, not only the first 10, with their whole names.
-            all_periods: of the text, not only the latest ones that fit the width.
-            empty: series and periods without a value too.
-
-        Raises:
-            ArgumentError: `unit` or `width` is not one of these.
-        """
-        from asyncfin.table.show import show
-
-        return show(
-            [self],
-            lambda: facts(self),
-            unit,
-            width,
-            all_series=all_series,
-            all_periods=all_periods,
-            empty=empty,
-        )
-
-    def __str__(self) -> str:
-        return str(self.show())
+    def _lines_below(self) -> Sequence[str]:
+        return notes.facts(self._grid)
 
     def __repr__(self) -> str:
         # asyncio.run formats its result and discards the text: nothing is counted or
@@ -712,13 +508,10 @@ class Panel:
             f"{periods}>"
         )
 
-    def _repr_html_(self) -> str:
-        return self.show()._repr_html_()
-
 
 def concat(
     panels: Panel | Iterable[Panel],
-    layout: Layout = "long",
+    layout: "Layout" = "long",
     labels: bool = False,
     *,
     columns: Iterable[str] | None = None,
@@ -749,76 +542,55 @@ def concat(
             not requested for a panel whose catalogue has it, and another panel shows
             it, so that null would have two meanings.
     """
-    panels = _panels_of(panels)
     if isinstance(layout, Panel):
         raise ArgumentError(
             "panels must be one collection; write concat([first, second])"
         )
-    abouts = [about(panel) for panel in panels]
-    return frames.concat(
-        [panel._grid for panel in panels],
-        layout,
-        columns,
-        abouts,
-        labels=labels,
-        complete=complete,
-    )
-
-
-def _panels_of(panels: Panel | Iterable[Panel]) -> tuple[Panel, ...]:
-    """Return panels, given as one or several.
-
-    Raises:
-        ArgumentError: something else is among them.
-    """
     # A panel is an iterable of Series, whose missing methods would be a puzzling
     # complaint.
-    found = (
-        (panels,)
-        if isinstance(panels, Panel) or not isinstance(panels, Iterable)
-        else tuple(panels)
-    )
-    for panel in found:
+    is_single = isinstance(panels, Panel) or not isinstance(panels, Iterable)
+    all_panels: list[Any] = [panels] if is_single else list(panels)
+    for panel in all_panels:
         checks.instance_of(Panel)("each of panels", panel)
-    return found
+    grids = [panel._grid for panel in all_panels]
+    from asyncfin.table.arrow import make_table
+
+    return make_table(
+        grids, layout, columns, labels=labels, complete=complete, entities=True
+    )
 
 
 def reconfirmed(panel: Panel, confirmed_at: datetime | None) -> Panel:
     """Return a panel as of another confirmation of its publication. It shares values
     and replies.
     """
-    again = evolve(panel, confirmed_at=confirmed_at)
-    object.__setattr__(again, "_replies", panel._replies)
-    return again
-
-
-def has_at_most(panel: Panel, values: int) -> bool:
-    """Return whether a panel has at most so many values."""
-    return panel._grid.value_count(enough=values) <= values
+    copy = evolve(panel, confirmed_at=confirmed_at)
+    object.__setattr__(copy, "_replies", panel._replies)
+    return copy
 
 
 def release_decoded(panel: Panel) -> None:
-    """Drop what a panel keeps of its decoded pages."""
+    """Drop what a panel caches of its decoded pages."""
     panel._grid.store.release()
 
 
-def _period(given: Period | str) -> Period:
-    return given if isinstance(given, Period) else Period.parse(given)
+def _to_period(period: Period | str) -> Period:
+    return period if isinstance(period, Period) else Period.parse(period)
 
 
-def _periods(
-    have: tuple[Period, ...], selection: PeriodSelection
+def _select_periods(
+    periods: tuple[Period, ...], selection: PeriodSelection
 ) -> tuple[Period, ...]:
     """Return the periods that a cut means, oldest first."""
     match selection:
         case Exact(periods=exact):
-            if missing := [period.label for period in exact if period not in have]:
+            if missing := [period.label for period in exact if period not in periods]:
                 raise SelectionError(
-                    f"the panel has no period {listed(missing)}; it has {span(have)}"
+                    f"the panel has no period {listed(missing)}; it has {span(periods)}"
                 )
             return tuple(sorted(exact))
         case FiscalRange() | Rule():
-            return selection.among(have)
+            return selection.among(periods)
     raise SelectionError(
         f"periods must be periods, {class_names(Exact, FiscalRange)}, not "
         f"{checks.short_repr(selection)}"

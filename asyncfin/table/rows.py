@@ -6,7 +6,7 @@ decided here. Numbers of data are never divided.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Context, Decimal
 from functools import cached_property
 from statistics import median_low
@@ -26,7 +26,6 @@ from asyncfin.model.series import (
     cell_of,
 )
 from asyncfin.model.value import Value, shown_text
-from asyncfin.table.block import Axis
 from asyncfin.table.grid import Grid
 from asyncfin.text import GAP, NOT_REQUESTED
 from asyncfin.words import Unit, number_text
@@ -88,7 +87,7 @@ class Scale:
     """How the values of a row are written.
 
     Attributes:
-        unit: what the numbers are divided by; None: they are as published.
+        unit: what the numbers are divided by. None: they are as published.
         decimals: of a divided number.
         suffix: what the row's name ends with.
     """
@@ -107,39 +106,50 @@ class Scale:
             rows: the values of each row.
             unit: as for `Panel.rows`.
         """
-        shared = common_unit(rows, unit)
-        return [scale_of(values, shared) for values in rows]
+        if unit is None:
+            return [cls()] * len(rows)
+        shared: Unit | None = unit
+        if unit == "auto":
+            shared = _common_unit(map(_magnitudes, rows))
+        return [cls._of(values, shared) for values in rows]
+
+    @classmethod
+    def _of(cls, values: Collection[Value], unit: Unit | None) -> "Scale":
+        if unit is None or not values:
+            return cls()
+        magnitudes = _magnitudes(values)
+        if not magnitudes:
+            return cls(suffix=NOT_DIVIDED)
+        decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
+        return cls(unit, min(_MOST_DECIMALS, max(0, decimals)))
 
     def text(self, value: Value) -> str:
         """Return a value as a cell shows it."""
-        return self._written(value, self.decimals) or shown_text(value)
+        return self._divide(value, self.decimals) or shown_text(value)
 
     def exact(self, value: Value) -> str:
         """Return a value with all digits of its number, in the unit of the cell."""
-        if written := self._written(value, None):
-            return written
-        number = (
-            f" ({number_text(value.number)})"
-            if scaling(value.number_format) > 1
-            else ""
-        )
-        return f"{shown_text(value)}{number}"
+        if divided := self._divide(value, None):
+            return divided
+        if scaling(value.number_format) > 1:
+            return f"{shown_text(value)} ({number_text(value.number)})"
+        return shown_text(value)
 
     def number(self, value: Value) -> float:
         """Return the number as an axis has it."""
         return value.number / 10 ** POWERS[self.unit] if self.unit else value.number
 
-    def _written(self, value: Value, decimals: int | None) -> str:
-        """Return a divided value; "" for one that stays as published."""
+    def _divide(self, value: Value, decimals: int | None) -> str:
+        """Write a divided value; "" for one that stays as published."""
         text = value.text.strip()
         match = _TEXT.fullmatch(text)
         # A reported zero stays what it is, and so does a text without a number, such as
         # "NM".
         if self.unit is None or not value.number or (text and match is None):
             return ""
-        before, after = (
-            match.group("before", "after") if match else ("-" * (value.number < 0), "")
-        )
+        before, after = "-" * (value.number < 0), ""
+        if match:
+            before, after = match.group("before", "after")
         divided = _EXACT.scaleb(abs(_decimal(value.number)), -POWERS[self.unit])
         if decimals is None:
             divided = _EXACT.normalize(divided)
@@ -148,31 +158,12 @@ class Scale:
         return f"{before}{divided:,f}{after}"
 
 
-def scale_of(values: Collection[Value], unit: Unit | None) -> Scale:
-    """Return how the values of a row are written in a unit, as `common_unit` returns
-    it.
-    """
-    if unit is None or not values:
-        return Scale()
-    magnitudes = _magnitudes(values)
-    if not magnitudes:
-        return Scale(suffix=NOT_DIVIDED)
-    decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
-    return Scale(unit, min(_MOST_DECIMALS, max(0, decimals)))
-
-
-def common_unit(rows: Iterable[Collection[Value]], unit: Unit | None) -> Unit | None:
-    """Return the unit that rows share; of "auto" the largest that their median
-    reaches.
-    """
-    if unit != "auto":
-        return unit
-    largest = [
-        max(magnitudes) for values in rows if (magnitudes := _magnitudes(values))
-    ]
+def _common_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
+    """Return the largest unit that the median of the rows' largest numbers reaches."""
+    largest = [max(magnitudes) for magnitudes in rows if magnitudes]
     middle = median_low(largest) if largest else 0
-    reached = [name for name, power in POWERS.items() if 10**power <= middle]
-    return reached[-1] if reached else None
+    units = [unit for unit, power in POWERS.items() if 10**power <= middle]
+    return units[-1] if units else None
 
 
 def _magnitudes(values: Collection[Value]) -> list[Decimal]:
@@ -242,16 +233,11 @@ class Row:
     Attributes:
         series: the series, as the catalogue lists it.
         requested_unit: what the numbers are divided by, if they are amounts.
-        axis: the periods of the page that the series is from; None if the service left
-            it out.
-        positions: where on this axis it has values, cut away or not.
-        last: how many of its values are wanted, the last ones; 0: all.
+        last: how many of its values are wanted, the last ones. 0: all.
     """
 
     grid: Grid = field(repr=False)
     series: CatalogueSeries
-    axis: Axis | None = field(default=None, repr=False)
-    positions: Sequence[int] = field(default=(), repr=False)
     requested_unit: Unit | None = None
     last: int = 0
     # The columns that describe a series in CSV, in their order.
@@ -264,7 +250,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """The name of the series, which says where a unit was requested and does not
+        """The name of the series. It shows where a unit was requested and does not
         hold.
         """
         return self.label + self.scale.suffix
@@ -290,11 +276,11 @@ class Row:
     @cached_property
     def scale(self) -> Scale:
         """How the values are written."""
-        return scale_of(self.values.values(), self.requested_unit)
+        return Scale.of_rows([self.values.values()], self.requested_unit)[0]
 
     @property
     def unit(self) -> Unit | None:
-        """What the numbers are divided by; None: they are as published."""
+        """What the numbers are divided by. None: they are as published."""
         return self.scale.unit
 
     @cached_property
@@ -304,18 +290,25 @@ class Row:
         """
         return percent_of(self.values.values())
 
-    @property
-    def texts(self) -> dict[Period, str]:
-        """The texts that tables show, by period."""
-        return {period: self.scale.text(value) for period, value in self.values.items()}
-
     def cell(self, period: Period) -> str:
         """Return what a table shows at a period: the text, ``·`` for no value, or ``?``
         for a period that was not requested.
         """
         if (value := self.values.get(period)) is not None:
             return self.scale.text(value)
-        return GAP if self.grid.covers(period) else NOT_REQUESTED
+        return empty_cell(self.grid, period)
+
+    @property
+    def texts(self) -> dict[Period, str]:
+        """The texts that tables show, by period."""
+        return {period: self.scale.text(value) for period, value in self.values.items()}
+
+    @property
+    def numbers(self) -> dict[Period, float]:
+        """The numbers in the unit, by period, with all their digits."""
+        return {
+            period: self.scale.number(value) for period, value in self.values.items()
+        }
 
     @property
     def fields(self) -> dict[str, str | None]:
@@ -344,14 +337,54 @@ class Row:
                 and the months of its periods, 0 without a value.
             entity_ids: the entities in the order in which they get colours.
         """
-        return colours_of(charts, entity_ids)
-
-    @property
-    def numbers(self) -> dict[Period, float]:
-        """The numbers in the unit, by period, with all their digits."""
-        return {
-            period: self.scale.number(value) for period, value in self.values.items()
+        lines = dict.fromkeys(line for chart in charts for line in chart)
+        identities: dict[Line, tuple[object, ...]] = {
+            line: (line[0].entity_id,) for line in lines
         }
+        for distinction in _DISTINCTIONS:
+            longer = {
+                line: (*identity, distinction(*line))
+                for line, identity in identities.items()
+            }
+            if any(
+                _count(longer, chart) > _count(identities, chart) for chart in charts
+            ):
+                identities = longer
+        order = list(entity_ids)
+        sorted_identities = sorted(
+            dict.fromkeys(identities.values()),
+            key=lambda identity: order.index(str(identity[0])),
+        )
+        numbers = {
+            identity: number for number, identity in enumerate(sorted_identities)
+        }
+        return {line: numbers[identity] for line, identity in identities.items()}
+
+
+# A line of a chart: a series, and the months of its periods; 0 without a value.
+Line: TypeAlias = tuple[Row, int]
+_DISTINCTIONS: tuple[Callable[[Row, int], object], ...] = (
+    lambda row, months: row.series.metric_id,
+    lambda row, months: row.series.scopes,
+    lambda row, months: row.series.basis,
+    lambda row, months: row.grid.value_version,
+    lambda row, months: months,
+    lambda row, months: row.series.series_id,
+    lambda row, months: row.grid.catalogue.dataset_id,
+)
+
+
+def _count(
+    identities: Mapping[Line, tuple[object, ...]], chart: Collection[Line]
+) -> int:
+    return len({identities[line] for line in chart})
+
+
+def empty_cell(grid: Grid, period: Period) -> str:
+    """Return the sign of a cell without a value: a period that was not requested may
+    have one.
+    """
+    return GAP if grid.covers(period) else NOT_REQUESTED
 
 
 def rows_of(
@@ -362,78 +395,13 @@ def rows_of(
     Raises:
         ArgumentError: `unit` is not one that tables have.
     """
-    return in_unit(
-        [Row(grid, series, last=last) for grid in grids for series in grid.series], unit
-    )
-
-
-def in_unit(rows: list[Row], unit: Unit | None) -> list[Row]:
-    """Return rows in the unit that they share."""
     check_unit("unit", unit)
+    rows = [Row(grid, series, unit, last) for grid in grids for series in grid.series]
     if unit == "auto":
-        unit = common_unit([row.values.values() for row in rows], unit)
-    for row in rows:
-        row.requested_unit = unit
+        shared = _common_unit(_magnitudes(row.values.values()) for row in rows)
+        for row in rows:
+            row.requested_unit = shared
     return rows
-
-
-# A line of a chart: a series, and the months of its periods; 0 without a value.
-Line: TypeAlias = tuple[Row, int]
-_DISTINCTIONS: tuple[Callable[[Line], object], ...] = (
-    lambda line: line[0].series.metric_id,
-    lambda line: line[0].series.scopes,
-    lambda line: line[0].series.basis,
-    lambda line: line[0].grid.value_version,
-    lambda line: line[1],
-    lambda line: line[0].series.reporting_group_id,
-    lambda line: line[0].series.series_id,
-    lambda line: line[0].grid.catalogue.dataset_id,
-)
-
-
-def colours_of(
-    charts: Sequence[Collection[Line]], entity_ids: Iterable[str]
-) -> dict[Line, int]:
-    """Return the number of each line's colour: lines of one identity have one in all
-    charts.
-
-    The identity is the entity, and what else distinguishes lines of one entity in a
-    chart: metric, scope path, basis, and so on.
-
-    Args:
-        charts: all charts of a question with all of their lines, also those without a
-            value.
-        entity_ids: the entities in the order in which they get colours.
-    """
-    lines = dict.fromkeys(line for chart in charts for line in chart)
-    identities: dict[Line, tuple[object, ...]] = {
-        line: (line[0].entity_id,) for line in lines
-    }
-    for distinction in _DISTINCTIONS:
-        longer = {
-            line: (*identity, distinction(line))
-            for line, identity in identities.items()
-        }
-        if any(
-            len(set(map(longer.get, chart))) > len(set(map(identities.get, chart)))
-            for chart in charts
-        ):
-            identities = longer
-    places = {entity_id: place for place, entity_id in enumerate(entity_ids)}
-    in_order = sorted(
-        dict.fromkeys(identities.values()),
-        key=lambda identity: places[str(identity[0])],
-    )
-    numbers = {identity: number for number, identity in enumerate(in_order)}
-    return {line: numbers[identity] for line, identity in identities.items()}
-
-
-def heading(label: str, rows: Iterable[Row]) -> str:
-    """Return the line above tables: what their rows share, and what they are divided
-    by.
-    """
-    units = dict.fromkeys(row.unit for row in rows if row.unit)
-    return ", ".join(filter(None, [label, *(f"in {unit}" for unit in units)]))
 
 
 def percent_of(values: Collection[Value]) -> int:

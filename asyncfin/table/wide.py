@@ -2,9 +2,11 @@
 their names.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, combinations
+from importlib.metadata import PackageNotFoundError, version
+from itertools import combinations
 from typing import Any, TypeAlias
 
 from asyncfin.errors import SelectionError, printable
@@ -12,10 +14,9 @@ from asyncfin.model.catalogue import publication_id
 from asyncfin.model.period import Period
 from asyncfin.model.series import COLUMN_OF, SERIES_FIELDS, cell_of
 from asyncfin.optional import pa
-from asyncfin.table.arrow import pandas_metadata, schema_metadata
 from asyncfin.table.columns import PERIOD_FIELDS
-from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.grid import Grid
+from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import counted, entity_names, listed, spanned
 
@@ -27,177 +28,241 @@ INDEX = (*PERIOD_FIELDS, PERIOD)
 Numbers: TypeAlias = Row | Grid
 
 
-def columns_of(grids: Iterable[Grid]) -> list[Numbers]:
-    """Return the columns of several panels, panel by panel; one without series is its
-    own column.
-    """
-    found: list[Numbers] = []
-    for grid in grids:
-        found += rows_of([grid]) or [grid]
-    return found
-
-
-def labels_of(
-    columns: Sequence[Numbers], *, entities: bool = False
-) -> dict[Numbers, str]:
-    """Return a name for each series: the texts that distinguish it, joined. No two are
-    alike.
+def label_rows(
+    rows: Sequence[Row], empty: Sequence[Grid], entities: bool
+) -> dict[Row, str]:
+    """Name each series by the texts that distinguish it, joined. No two are alike.
 
     Args:
+        empty: panels without series, whose entities are distinguished too.
         entities: begin each name with the entity's.
     """
-    rows = [each for each in columns if isinstance(each, Row)]
-    empty = [each for each in columns if isinstance(each, Grid)]
-    always = ("entity",) if entities else ()
-    texts = (
-        names_of(
-            rows, group_names=True, always=always, grids=empty, reserved=INDEX
-        ).texts
-        if rows
-        else {}
+    if not rows:
+        return {}
+    names = name_rows(
+        rows, group_names=True, entities=entities, grids=empty, reserved=INDEX
     )
-    of_empty = entity_names(
-        each.catalogue for each in (*empty, *(row.grid for row in rows))
-    )
-    names = {
-        each: joined(texts[each])
-        if isinstance(each, Row)
-        else of_empty[each.catalogue.entity_id]
-        for each in columns
-    }
-    found: dict[Numbers, str] = {}
-    taken = Counter(INDEX)
-    # Arrow's C interface ends a name at NUL. Panels without series may be of one
-    # entity.
-    in_order: list[Numbers] = [*rows, *empty]
-    for each in in_order:
-        name = unique = names[each].replace("\0", r"\x00")
-        while taken[unique]:
-            taken[name] += 1
-            unique = f"{name} ({taken[name] - 1})"
-        taken[unique] += 1
-        found[each] = unique
-    return {each: found[each] for each in columns}
+    texts = {row: join_texts(names.texts[row]) for row in rows}
+    return _make_unique(texts)
 
 
-def ids_of(columns: Sequence[Numbers]) -> dict[Numbers, str]:
-    """Return entity id and series id of each series; value version and publication
-    where only they differ.
+def _make_unique(names: Mapping[Any, str]) -> dict[Any, str]:
+    counts = Counter(INDEX)
+    unique = {}
+    for column, name in names.items():
+        # Arrow's C interface ends a name at NUL.
+        name = text = name.replace("\0", r"\x00")
+        while counts[text]:
+            counts[name] += 1
+            text = f"{name} ({counts[name] - 1})"
+        counts[text] += 1
+        unique[column] = text
+    return unique
+
+
+def _name_columns(
+    grids: Sequence[Grid], *, labels: bool, entities: bool
+) -> dict[Numbers, str]:
+    """Name the columns of numbers, panel by panel. One of a comparison without series
+    is its own column.
     """
-    grids = [each.grid if isinstance(each, Row) else each for each in columns]
+    rows = rows_of(grids)
+    if not entities and not labels:
+        return {row: row.series.series_id for row in rows}
+    empty = [grid for grid in grids if entities and not grid.series]
+    names: dict[Any, str] = {}
+    if labels:
+        entity_of = entity_names(grid.catalogue for grid in grids)
+        names |= label_rows(rows, empty, entities)
+        names |= {grid: entity_of[grid.catalogue.entity_id] for grid in empty}
+        names = _make_unique(names)
+    else:
+        names |= _join_ids([*rows, *empty])
+    # In the order of the panels.
+    order = {grid: place for place, grid in enumerate(grids)}
+    return dict(sorted(names.items(), key=lambda item: order[_grid_of(item[0])]))
+
+
+def _grid_of(column: Numbers) -> Grid:
+    return column.grid if isinstance(column, Row) else column
+
+
+def _join_ids(columns: Sequence[Numbers]) -> dict[Numbers, str]:
+    """Join entity id and series id of each column; value version and publication where
+    only they differ.
+    """
+    grids = list(map(_grid_of, columns))
     texts = [
         [grid.catalogue.entity_id for grid in grids],
-        [each.series.series_id if isinstance(each, Row) else "" for each in columns],
+        [row.series.series_id if isinstance(row, Row) else "" for row in columns],
         [grid.value_version for grid in grids],
         [grid.catalogue.dataset_id for grid in grids],
     ]
     for count in (2, 3, 4):
-        names = [joined(each) for each in zip(*texts[:count], strict=True)]
+        names = [join_texts(parts) for parts in zip(*texts[:count], strict=True)]
         if len(set(names)) == len(columns):
             break
     return dict(zip(columns, names, strict=True))
 
 
 def wide_table(
-    names: Mapping[Numbers, str],
-    periods: Sequence[Period],
-    wanted: Iterable[str] | None,
-    about: list[dict[str, Any]],
+    grids: Sequence[Grid],
+    columns: Iterable[str] | None,
+    metadata: Mapping[bytes, bytes],
     *,
     labels: bool,
+    entities: bool,
 ) -> Any:
     """Return one row a period: its fields, or its label if `labels`, then the numbers
     of each series.
 
     Args:
-        names: the names of the columns of numbers.
-        periods: the rows, oldest first.
-        wanted: columns of the index, series ids and names, in their order; None: all.
+        columns: columns of the index, series ids and names, in their order. None: all.
+        metadata: of the schema.
 
     Raises:
         SelectionError: a column is unknown, or a series has the name of a period's
             column.
     """
+    names = _name_columns(grids, labels=labels, entities=entities)
     # A frame with two columns of one name can be read by neither.
-    if taken := [name for name in names.values() if name in INDEX]:
-        raise SelectionError(
-            f"series id {taken[0]!r} is a column of the wide layout: use layout='long'"
-        )
-    by_name = {name: column for column, name in names.items()}
-    index = (PERIOD,) if labels else PERIOD_FIELDS
-    chosen = [*index, *by_name] if wanted is None else _chosen(wanted, names)
-    at = {period: place for place, period in enumerate(periods)}
-    places = {
-        grid: [at[period] for period in grid.periods]
-        for grid in {column.grid for column in names if isinstance(column, Row)}
+    for name in names.values():
+        if name in INDEX:
+            raise SelectionError(
+                f"series id {name!r} is a column of the wide layout: use layout='long'"
+            )
+    periods = _find_rows(grids)
+    index = {
+        PERIOD: pa.array([period.label for period in periods], pa.string()),
+        **{
+            field: pa.array([getattr(period, field) for period in periods], pa.int32())
+            for field in PERIOD_FIELDS
+        },
     }
+    by_name = {name: column for column, name in names.items()}
+    chosen = [*((PERIOD,) if labels else PERIOD_FIELDS), *by_name]
+    if columns is not None:
+        chosen = _choose_columns(columns, names)
     fields, arrays = [], []
     for name in chosen:
-        metadata = None
-        if name == PERIOD:
-            array = pa.array([period.label for period in periods], pa.string())
-        elif name in INDEX:
-            array = pa.array([getattr(period, name) for period in periods], pa.int32())
-        elif isinstance(column := by_name[name], Row):
-            array = pa.array(
-                _numbers(column, places[column.grid], len(at)), pa.float64()
-            )
-            metadata = _described(column)
+        described = None
+        if name in index:
+            numbers = index[name]
         else:
-            array = pa.nulls(len(at), pa.float64())
-            metadata = {**_entity(column), "note": "no series of the question"}
-        arrays.append(array)
-        fields.append(pa.field(name, array.type, metadata=metadata))
-    found = schema_metadata(about) | pandas_metadata(
-        fields, [name for name in chosen if name in INDEX]
-    )
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=found))
+            column = by_name[name]
+            numbers = pa.array(_read_numbers(column, periods), pa.float64())
+            described = _describe_column(column)
+        arrays.append(numbers)
+        fields.append(pa.field(name, numbers.type, metadata=described))
+    pandas = _pandas_metadata(fields)
+    schema = pa.schema(fields, metadata={**metadata, b"pandas": pandas})
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _chosen(wanted: Iterable[str], names: Mapping[Numbers, str]) -> list[str]:
+def _find_rows(grids: Sequence[Grid]) -> list[Period]:
+    """Return the rows of the wide table of panels, oldest first.
+
+    Raises:
+        SelectionError: one of them was not requested for a panel whose catalogue has
+            it. A null would not mean that no value exists.
+    """
+    periods = sorted({period for grid in grids for period in grid.rows_of_wide})
+    names = entity_names(grid.catalogue for grid in grids)
+    for grid in grids if len(grids) > 1 else ():
+        if missing := [period for period in periods if not grid.covers(period)]:
+            name = printable(names[grid.catalogue.entity_id])
+            raise SelectionError(
+                f"{name}: {counted(len(missing), 'period')} ({spanned(missing)}) not "
+                "requested, which its catalogue has and another panel shows: resolve "
+                "the periods over all catalogues first, exact = "
+                "rule.resolve(catalogues), and request exact of each entity"
+            )
+    return periods
+
+
+def _choose_columns(wanted: Iterable[str], names: Mapping[Numbers, str]) -> list[str]:
     """Return the names of the wanted columns; a series id means every series that has
     it.
     """
+    names_of: dict[str, list[str]] = {
+        name: [name] for name in (*INDEX, *names.values())
+    }
     by_id: dict[str, list[str]] = {}
     for column, name in names.items():
         if isinstance(column, Row):
             by_id.setdefault(column.series.series_id, []).append(name)
-    known = {*INDEX, *names.values()}
+    names_of |= {series_id: by_id[series_id] for series_id in by_id.keys() - {*INDEX}}
     chosen: dict[str, None] = {}
-    for each in wanted:
-        found = [each] if each in INDEX else by_id.get(each) or [each]
-        if not known.issuperset(found):
+    for name in wanted:
+        if name not in names_of:
             raise SelectionError(
                 f"columns must be {', '.join(INDEX)} or series of the table, not "
-                f"{each!r}"
+                f"{name!r}"
             )
-        chosen |= dict.fromkeys(found)
+        chosen |= dict.fromkeys(names_of[name])
     return list(chosen)
 
 
-def _numbers(row: Row, places: Sequence[int], count: int) -> list[float | None]:
-    """Return a series' numbers; `places` has the row of each period of its panel."""
-    numbers: list[float | None] = [None] * count
-    for index, number in zip(*row.grid.observations(row.series.series_id), strict=True):
-        numbers[places[index]] = number
+def _read_numbers(column: Numbers, periods: Sequence[Period]) -> list[float | None]:
+    """Return the numbers of a series at periods."""
+    numbers: list[float | None] = [None] * len(periods)
+    if isinstance(column, Row):
+        places = {period: place for place, period in enumerate(periods)}
+        grid = column.grid
+        indices, observed = grid.observations(column.series.series_id)
+        for index, number in zip(indices, observed, strict=True):
+            numbers[places[grid.periods[index]]] = number
     return numbers
 
 
-def _described(row: Row) -> dict[str, str]:
-    """Return the metadata of a column: the series' fields, named as in the long table,
-    and its entity.
+def _describe_column(column: Numbers) -> dict[str, str]:
+    """Return the metadata of a column: the fields of the series and its entity."""
+    if isinstance(column, Row):
+        fields = {
+            COLUMN_OF[name]: cell_of(column.series, name) for name in SERIES_FIELDS
+        }
+        texts = {name: text for name, text in fields.items() if text is not None}
+    else:
+        texts = {"note": "no series of the question"}
+    catalogue = _grid_of(column).catalogue
+    return {**texts, "entity_id": catalogue.entity_id, "entity_name": catalogue.name}
+
+
+def _pandas_metadata(fields: Sequence[Any]) -> bytes:
+    """Return the metadata that make columns the index of a DataFrame, as pyarrow writes
+    them.
     """
-    cells = {COLUMN_OF[name]: cell_of(row.series, name) for name in SERIES_FIELDS}
-    stated = {name: text for name, text in cells.items() if text is not None}
-    return stated | _entity(row.grid)
+    try:
+        pandas = version("pandas")
+    except PackageNotFoundError:
+        pandas = None
+    text = "object" if pandas is not None and int(pandas.split(".")[0]) < 3 else "str"
+    kinds = {
+        "int32": ("int32", "int32"),
+        "double": ("float64", "float64"),
+        "string": ("unicode", text),
+    }
 
+    def describe(
+        name: str | None, kind: str, metadata: dict[str, str] | None = None
+    ) -> dict[str, Any]:
+        pandas_type, numpy_type = kinds[kind]
+        types = {"pandas_type": pandas_type, "numpy_type": numpy_type}
+        return {"name": name, "field_name": name, **types, "metadata": metadata}
 
-def _entity(grid: Grid) -> dict[str, str]:
-    return {"entity_id": grid.catalogue.entity_id, "entity_name": grid.catalogue.name}
+    facts = {
+        "index_columns": [field.name for field in fields if field.name in INDEX],
+        "column_indexes": [describe(None, "string", {"encoding": "UTF-8"})],
+        "columns": [describe(field.name, str(field.type)) for field in fields],
+        "attributes": {},
+        "creator": {"library": "pyarrow", "version": version("pyarrow")},
+        "pandas_version": pandas,
+    }
+    return json.dumps(facts).encode()
 
 
 def check_once(grids: Iterable[Grid], *, layout: str) -> None:
-    """Refuse panels of which two have the same series, as its values would be in a
+    """Reject panels of which two have the same series, as its values would be in a
     table twice.
 
     Raises:
@@ -206,49 +271,19 @@ def check_once(grids: Iterable[Grid], *, layout: str) -> None:
     """
     versions: dict[tuple[str, str, str], list[Grid]] = {}
     for grid in grids:
-        versions.setdefault(_version(grid), []).append(grid)
+        catalogue = grid.catalogue
+        publication = publication_id(catalogue.dataset_id)
+        key = (catalogue.entity_id, publication, grid.value_version)
+        versions.setdefault(key, []).append(grid)
     # Within a version: to compare each panel with all others takes seconds for a
     # thousand.
-    for one, other in chain.from_iterable(
-        combinations(same, 2) for same in versions.values()
-    ):
-        if layout == "long" and set(one.periods).isdisjoint(other.periods):
-            continue
-        if twice := [
-            each.series_id for each in one.series if each.series_id in other.by_id
-        ]:
-            named = listed([*map(repr, twice)], 1)
-            raise SelectionError(
-                f"the same series twice: {printable(one.catalogue.name)} has {named} "
-                "in two of the panels"
-            )
-
-
-def _version(grid: Grid) -> tuple[str, str, str]:
-    return (
-        grid.catalogue.entity_id,
-        publication_id(grid.catalogue.dataset_id),
-        grid.value_version,
-    )
-
-
-def rows_together(grids: Sequence[Grid]) -> list[Period]:
-    """Return the rows of the wide table of several panels, oldest first.
-
-    Raises:
-        SelectionError: one of them was not requested for a panel whose catalogue has
-            it. A null would not mean that no value exists.
-    """
-    periods = sorted({period for grid in grids for period in grid.rows_of_wide})
-    names = entity_names(grid.catalogue for grid in grids)
-    for grid in grids:
-        if missing := [period for period in periods if not grid.covers(period)]:
-            name = printable(names[grid.catalogue.entity_id])
-            raise SelectionError(
-                f"{name}: {counted(len(missing), 'period')} ({spanned(missing)})"
-                " not requested, which its catalogue has and another panel shows: "
-                "resolve the periods over"
-                " all catalogues first, exact = rule.resolve(catalogues), and request "
-                "exact of each entity"
-            )
-    return periods
+    for alike in versions.values():
+        for grid, other in combinations(alike, 2):
+            if layout == "long" and set(grid.periods).isdisjoint(other.periods):
+                continue
+            if twice := grid.by_id.keys() & other.by_id.keys():
+                names = listed([repr(id_) for id_ in grid.by_id if id_ in twice], 1)
+                raise SelectionError(
+                    f"the same series twice: {printable(grid.catalogue.name)} has "
+                    f"{names} in two of the panels"
+                )

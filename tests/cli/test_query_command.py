@@ -332,7 +332,7 @@ def test_plot_draws_a_picture(command: Command, tmp_path: Path) -> None:
 def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line names options, and no methods."""
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr("asyncfin.table.plot.MOST_LINES", 2)
+    monkeypatch.setattr("asyncfin.table.chart.MOST_LINES", 2)
     result = command("query", ENTITY, "--plot", "unused.png")
     assert result.code == 2
     assert re.search(r"at most 2 lines, .*, not 4: select fewer series", result.line)

@@ -13,10 +13,7 @@ from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef, parse_path
 from asyncfin.model.selection import Exact, FiscalRange
-from asyncfin.table import text
-from asyncfin.table.csv import to_csv
-from asyncfin.table.excerpt import excerpt
-from asyncfin.table.notes import notes
+from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
 
@@ -57,12 +54,17 @@ async def company(
 
 
 def printed(panels: list[Panel]) -> str:
-    shown = excerpt(panels)
-    return "\n".join([*(line for table in text.tables(shown, 100) for line in table), *shown.notes()])
+    shown = together(panels).show(all_series=True)
+    return "\n".join([*shown.tables, *shown.notes])
+
+
+def together(panels: list[Panel]) -> Comparison:
+    by_place = {f"{place}": panel for place, panel in enumerate(panels)}
+    return Comparison(by_place, {}, {}, {}, panels[0].select, "original", 1)
 
 
 def descriptions(panels: list[Panel]) -> list[str]:
-    return list(excerpt(panels).notes())
+    return [line for line in printed(panels).splitlines() if line.startswith("Label of ") and ": " in line]
 
 
 def renamed(panel: Panel, name: str) -> Panel:
@@ -99,11 +101,10 @@ async def test_what_was_not_requested_does_not_look_like_what_has_no_value() -> 
         "NVIDIA       ·       7       ?       ?",
     ]
     assert (
-        "? was not requested, so there may be a value: Apple (FY2022 to FY2023), NVIDIA (FY2024 to FY2025)"
+        "? was not requested, so there may be a value: Apple (FY2022, FY2023), NVIDIA (FY2024, FY2025)"
     ) in table
     assert [nvidia.covers(FY[each]) for each in (2022, 2024)] == [True, False]
-    assert next(notes([apple, nvidia], YEARS[2:])) in table
-    lines = to_csv([apple, nvidia], empty=True, raw=False, entities=True).splitlines()
+    lines = together([apple, nvidia]).to_csv().splitlines()
     assert [line.split(",")[-4:] for line in lines] == [
         ["FY2022", "FY2023", "FY2024", "FY2025"],
         ["?", "?", "5", "6"],
@@ -133,7 +134,6 @@ async def test_a_company_without_any_of_the_periods_is_named() -> None:
 async def test_equal_questions_need_no_explanation() -> None:
     """Nothing is said where nothing can be mistaken."""
     panels = [await company(name, {2024: 5}, (2023, 2024)) for name in ("Apple", "NVIDIA")]
-    assert not list(notes(panels, YEARS[3:5]))
     assert "?" not in printed(panels)
 
 
@@ -142,12 +142,11 @@ async def test_descriptions_are_below_the_table() -> None:
     dollars = await company("Apple", {2024: 5}, (2024,), Revenue="Net sales. Unit: USD.")
     more = await company("Boeing", {2024: 6}, (2024,), Revenue="Net sales. Unit: USD.")
     yen = await company("Toyota", {2024: 950}, (2024,), Revenue="Net sales. Unit: JPY.")
-    assert printed([dollars, more]).endswith("\nLabel of Revenue: Net sales. Unit: USD.")
+    assert descriptions([dollars, more]) == ["Label of Revenue: Net sales. Unit: USD."]
     different = (
         "Label of Revenue, different descriptions: Apple, Boeing: Net sales. Unit: USD.;"
         " Toyota: Net sales. Unit: JPY."
     )
-    assert printed([dollars, more, yen]).endswith(f"\n{different}")
     assert descriptions([dollars, more, yen]) == [different]
     assert "Label of Revenue: Net sales. Unit: USD." in str(dollars)
     assert "Label of Revenue: Net sales. Unit: JPY." in yen._repr_html_()

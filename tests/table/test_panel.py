@@ -105,7 +105,7 @@ def test_where_keeps_the_series_that_a_predicate_takes(panel: Panel) -> None:
 
 def test_where_keeps_the_unlisted_ids_of_the_series_it_keeps(panel: Panel) -> None:
     """Of two series that the service left out, a panel without one of them names the other only."""
-    whole = evolve(panel, unlisted=("costs.annual", "empty.annual"))
+    whole = evolve(panel, grid=evolve(panel._grid, unlisted=("costs.annual", "empty.annual")))
     cut = whole.where(lambda series: series.series_id != "empty.annual")
     assert cut.unlisted == ("costs.annual",)
     assert whole.where(lambda series: series.metric_id == "sales").unlisted == ()

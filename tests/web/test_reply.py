@@ -178,8 +178,8 @@ async def test_the_tag_differs_with_all_that_the_body_depends_on(panel: Panel) -
         other,
         panel.during(["FY2024"]),
         panel.where(lambda series: series.series_id != panel.series_ids[0]),
-        evolve(panel, unlisted=panel.series_ids[:1]),
-        evolve(panel, anchor=panel.periods[-1]),
+        evolve(panel, grid=evolve(panel._grid, unlisted=panel.series_ids[:1])),
+        evolve(panel, grid=evolve(panel._grid, anchor=panel.periods[-1])),
         evolve(panel, grid=evolve(panel._grid, catalogue=evolve(panel.catalogue, dataset_id=dataset))),
         evolve(panel, grid=evolve(panel._grid, value_version="latest_restated")),
     ]

@@ -21,12 +21,11 @@ from asyncfin import checks
 from asyncfin.errors import SelectionError, printable, shorten, shorten_middle
 from asyncfin.model.period import Period
 from asyncfin.optional import library
-from asyncfin.table.excerpt import joined, names_of
 from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import descriptions
-from asyncfin.table.rows import Line, Row, colours_of, rows_of, tick_text
-from asyncfin.table.why import Result
+from asyncfin.table.naming import join_texts, name_rows
+from asyncfin.table.notes import describe_rows
+from asyncfin.table.rows import Line, Row, rows_of, tick_text
 from asyncfin.words import VERSION_WORDS, listed, spanned
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ _EMPTY: "WeakKeyDictionary[Axes, list[Row | Grid]]" = WeakKeyDictionary()
 _DATES: "WeakKeyDictionary[Axes, str]" = WeakKeyDictionary()
 
 
-def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
+def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     """Draw the numbers of each series, with separate axes for each number format.
 
     Args:
@@ -122,7 +121,6 @@ def plot(panels: Iterable[Result], ax: "Axes | None" = None) -> "Axes":
     pyplot = library("matplotlib.pyplot", "plot")
     if ax is not None:
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
-    grids = [panel._grid for panel in panels]
     lines = [line for grid in grids for line in _lines(grid)]
     if not lines:
         entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
@@ -215,7 +213,7 @@ def _colours(
     entity_ids = dict.fromkeys(
         row.entity_id for chart in charts.values() for row, _ in chart
     )
-    return colours_of([*charts.values()], entity_ids)
+    return Row.colours([*charts.values()], entity_ids)
 
 
 def _places(ax: "Axes") -> "dict[tuple[str, int], Axes]":
@@ -284,7 +282,7 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     several lines.
     """
     rows = list(dict.fromkeys(line.row for line in drawn.values()))
-    names = names_of(rows, group_names=True, ids=("metric", "series id"))
+    names = name_rows(rows, group_names=True)
     mixed = len({line.duration for line in drawn.values()}) > 1
     for artist, line in drawn.items():
         own = zip(names.heads, names.texts[line.row], strict=True)
@@ -293,7 +291,7 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
             for head, text in own
         ]
         texts += [f"{line.duration} months"] if mixed else []
-        artist.set_label(_plain(joined(texts)))
+        artist.set_label(_plain(join_texts(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
     shared = [
         _cut(text)
@@ -301,7 +299,7 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
         if head not in ("values", "group")
     ]
     title = fill(
-        joined([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS))
+        join_texts([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS))
     )
     ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
     ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
@@ -333,8 +331,8 @@ def _names_without(ax: "Axes", rows: Sequence[Row]) -> str:
     """Return the names of what belongs to axes and has no line there."""
     empty = _EMPTY.get(ax, [])
     series = [row for row in empty if isinstance(row, Row)]
-    names = names_of([*rows, *series], group_names=True, ids=("metric", "series id"))
-    texts = [_cut(joined(names.texts[row])) for row in series]
+    names = name_rows([*rows, *series], group_names=True)
+    texts = [_cut(join_texts(names.texts[row])) for row in series]
     texts += [_cut(grid.catalogue.name) for grid in empty if isinstance(grid, Grid)]
     return listed(list(dict.fromkeys(texts)), _MOST_EMPTY)
 
@@ -351,7 +349,7 @@ def _units(lines: Sequence[_Line]) -> str:
     }
     # With one description the title or the legend names what it is of.
     alone = {row.series.description.strip() for row in rows}
-    found = list(alone if len(alone) == 1 else descriptions(rows))
+    found = list(alone if len(alone) == 1 else describe_rows(rows))
     label = "\n".join(
         fill(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH)
         for text in found[:_MOST_LABELS]

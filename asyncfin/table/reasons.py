@@ -1,0 +1,120 @@
+"""Why a cell of a panel is empty, or a panel as a whole, as far as its responses and
+its catalogue show.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from asyncfin.errors import printable
+from asyncfin.model.period import Period, fiscal_month
+from asyncfin.model.scope import ScopePath
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.grid import Grid
+from asyncfin.words import counted, either, listed, spanned
+
+
+def explain_cell(
+    grid: Grid, all_series: Sequence[CatalogueSeries], period: Period
+) -> str | None:
+    """Explain why none of some series has a value at a period, as `Panel.why` does."""
+    observed = sorted(
+        {other for series in all_series for other in grid.observed(series.series_id)}
+    )
+    if period in observed:
+        return None
+    return next(_reasons(grid, all_series, period, observed))
+
+
+def _reasons(
+    grid: Grid,
+    all_series: Sequence[CatalogueSeries],
+    period: Period,
+    observed: Sequence[Period],
+) -> Iterator[str]:
+    """Yield all reasons that apply, in their order; at least one."""
+    if all(series.series_id in grid.unlisted for series in all_series):
+        yield "unlisted: the service left the series out of its responses"
+    catalogue_periods = grid.catalogue.periods  # oldest first
+    ends = [other.fiscal_end for other in catalogue_periods]
+    if not ends or not ends[0] <= period.fiscal_end <= ends[-1]:
+        span_text = spanned(catalogue_periods) or "it has no periods"
+        yield f"outside the catalogue's span: {span_text}"
+    for inactive in _inactive_scopes(grid, all_series[0].scopes, period):
+        yield f"inactive scope: {inactive}"
+    if not grid.covers(period):
+        yield f"not requested: the question does not include {period}"
+    months = period.duration_months
+    of_duration = [other for other in observed if other.duration_months == months]
+    # In these the series may have values, so nothing is claimed about them.
+    unknown = [
+        other
+        for other in catalogue_periods
+        if other.duration_months == months and not grid.covers(other)
+    ]
+    if observed and not of_duration:
+        durations = sorted({other.duration_months for other in observed})
+        *shorter, longest = durations
+        names = either([*map(str, shorter), counted(longest, "month")], "and")
+        limit = ", as far as the question includes them" if unknown else ""
+        yield f"values for other durations only: {names}{limit}"
+    if of_duration:
+        first, last = of_duration[0], of_duration[-1]
+        if period < first and not any(other < first for other in unknown):
+            yield f"before the first value of the series: {first}"
+        if period > last and not any(other > last for other in unknown):
+            yield f"after the last value of the series: {last}"
+    if period not in grid.populated:
+        yield f"no value in any series of the panel in {period}"
+    yield "no value"
+
+
+def _inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterator[str]:
+    """Yield the scopes of a path that were not active in any month of a period, and
+    when they were active.
+    """
+    for scope in grid.catalogue.listed_scopes(path):
+        start, end = scope.active_start, scope.active_end
+        is_before = start is not None and period.fiscal_end < start.fiscal_end
+        is_after = end is not None and end.fiscal_end < period.fiscal_start
+        if is_before or is_after:
+            # In quotes, as it is data and no part of the sentence.
+            name = json.dumps(
+                printable(scope.name or scope.scope_id), ensure_ascii=False
+            )
+            bounds = f"from {fiscal_month(start)}" if start else ""
+            if end:
+                bounds += f" until {fiscal_month(end)}"
+            yield f"{name} was active {bounds.strip()}"
+
+
+def explain_empty(grid: Grid) -> str:
+    """Explain why a panel has no value, as far as its catalogue shows; "" if it has
+    one.
+    """
+    if grid.value_count:
+        return ""
+    if not grid.series:
+        return "no values, because no series is selected"
+    groups = grid.catalogue.by_group
+    cadences = dict.fromkeys(
+        groups[series.reporting_group_id].cadence for series in grid.series
+    )
+    when = span(grid.periods) if grid.periods else "the requested periods"
+    points = sum(not period.duration_months for period in grid.catalogue.periods)
+    hint = ""
+    if points and all(period.duration_months for period in grid.asked):
+        hint = (
+            f", {points:,} of them of duration 0, such as balances: FiscalRange "
+            "includes these, and rules such as Annual do not"
+        )
+    return (
+        f"no values, because no series has one in {when}; the cadence of their "
+        f"reporting groups is {listed(list(cadences))}, and the catalogue has "
+        f"{span(grid.catalogue.periods)}{hint}: request other series or periods"
+    )
+
+
+def span(periods: Sequence[Period]) -> str:
+    """Describe how many periods there are, and which."""
+    dates = f", {spanned(periods)}" if periods else ""
+    return counted(len(periods), "period") + dates

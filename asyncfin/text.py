@@ -38,13 +38,13 @@ def figure_tables(
         heads: the titles of the columns.
         rows: the cells of each row, first the names.
         names: the number of columns that name a row.
-        clip: names have one line, and a third of the width. False: long names are
-            wrapped within half of it.
+        clip: names have two lines at most, and a third of the width. False: long names
+            are wrapped within half of it.
     """
     columns = _columns(heads, rows)
     left, widths, figures, room = _layout(columns, names, width, clip)
     for run in _runs(figures, room):
-        yield _lines(left, widths, run, _clip_line if clip else fold)
+        yield _lines(left, widths, run, _fold_or_clip if clip else fold)
 
 
 def count_fitting(
@@ -147,8 +147,10 @@ def _clip(text: str, width: int) -> str:
     return shorten_middle(text, room)
 
 
-def _clip_line(text: str, width: int) -> list[str]:
-    return [_clip(text, width)]
+def _fold_or_clip(text: str, width: int) -> list[str]:
+    """Break a text into two lines. One that needs more is cut to a line."""
+    lines = fold(text, width)
+    return lines if len(lines) <= 2 else [_clip(text, width)]
 
 
 def cell_width(text: str) -> int:

@@ -194,9 +194,10 @@ class Transport:
         await self._state_of_this_loop()
         if self.is_closed:
             raise RuntimeError(CLOSED)
+        loop = running_loop()
         session = self._make_session()
         closing = closed_with_loop(session.close)
-        self._open = state = LoopState(running_loop(), session, closing, set())
+        self._open = state = LoopState(loop, session, closing, set())
         await anext(closing)  # a loop closes only generators that have begun
         return state
 

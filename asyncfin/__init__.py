@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from asyncfin.analysis.first import first_of as first_of
     from asyncfin.analysis.known import known_by as known_by
     from asyncfin.analysis.twelve_months import last_twelve_months as last_twelve_months
+    from asyncfin.cache.base import Cache as Cache, CacheStats as CacheStats
     from asyncfin.cache.file import FileCache as FileCache
     from asyncfin.cache.memory import MemoryCache as MemoryCache
     from asyncfin.cache.redis import RedisCache as RedisCache
-    from asyncfin.cache.store import Cache as Cache, CacheStats as CacheStats
     from asyncfin.client import Client as Client, read_entity as read_entity
     from asyncfin.conformance.check import check as check
     from asyncfin.conformance.report import (
@@ -118,7 +118,7 @@ _NAMES = {
     "cache.file": "FileCache",
     "cache.memory": "MemoryCache",
     "cache.redis": "RedisCache",
-    "cache.store": "Cache CacheStats",
+    "cache.base": "Cache CacheStats",
     "client": "Client read_entity",
     "conformance.check": "check",
     "conformance.report": "CheckReport Finding",

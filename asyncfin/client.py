@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypedDict, Unpack, overload
 
 from asyncfin import checks
-from asyncfin.cache.store import Cache
+from asyncfin.cache.base import Cache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.events import Observer, Stats
 from asyncfin.model.catalogue import Catalogue, CataloguePage, Dataset

@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from asyncfin.cache.record import EntityRecord
-from asyncfin.cache.store import Partition
 from asyncfin.client import ClientOptions
 from asyncfin.errors import Concern
 from asyncfin.events import Observer
@@ -25,7 +23,6 @@ from asyncfin.model.selection import (
 from asyncfin.names import Names
 from asyncfin.read.entity import AskedVersion
 from asyncfin.read.many import EntityIds
-from asyncfin.table.block import Block
 from asyncfin.table.columns import Layout
 from asyncfin.table.latest import Latest
 from asyncfin.table.panel import Cut
@@ -59,13 +56,11 @@ __all__ = [
     "AnyPaths",
     "AskToken",
     "AskedVersion",
-    "Block",
     "Bound",
     "ClientOptions",
     "Concern",
     "Cut",
     "EntityIds",
-    "EntityRecord",
     "EntityState",
     "Lane",
     "Latest",
@@ -82,7 +77,6 @@ __all__ = [
     "OnProgress",
     "OneOf",
     "Outcome",
-    "Partition",
     "PeriodSelection",
     "Rank",
     "Resolved",

@@ -59,7 +59,6 @@ PRIVATE: dict[str, set[str]] = {
     "cli": {
         "asyncfin.cache.file",
         "asyncfin.cache.memory",
-        "asyncfin.cache.store",
         "asyncfin.client",
         "asyncfin.model.catalogue",
         "asyncfin.model.period",

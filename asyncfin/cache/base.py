@@ -1,9 +1,11 @@
-"""What the three caches have in common: memory within a bound, records, and counts."""
+"""What caches have in common: memory within a bound, and an account's part."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import datetime
 from threading import RLock
 from typing import Generic, TypeAlias, TypeVar
@@ -12,9 +14,9 @@ from attrs import evolve, frozen
 
 from asyncfin import checks
 from asyncfin.cache.record import EntityRecord, later
-from asyncfin.cache.store import Cache, CacheStats
 from asyncfin.model.catalogue import Catalogue, publication_id
-from asyncfin.table.block import Block, drop_series, nbytes
+from asyncfin.table.block import Block, compressed, drop_series, nbytes
+from asyncfin.wire.token import TokenSource
 
 MiB = 1024 * 1024
 # Blocks stay as received until this share of the memory is used, and are compressed
@@ -228,24 +230,161 @@ def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]
     return tuple(others)
 
 
-class MemoryRecords:
-    """The records of one account in memory."""
+@frozen
+class CacheStats:
+    """What a cache holds and has done.
 
-    def __init__(
-        self, memory: Memory, account: bytes, clock: Callable[[], datetime]
-    ) -> None:
-        self._memory = memory
+    Attributes:
+        series: how many series it holds, each with all its periods; one for each value
+            version.
+        bytes: their size and that of the catalogues.
+        hits: wanted series that were cached, since the cache was created.
+        misses: wanted series that had to be requested.
+        broken: how many parts were damaged or could not be encoded, and how often the
+            disk or server could not be used.
+    """
+
+    series: int
+    bytes: int
+    hits: int
+    misses: int
+    broken: int
+
+
+class Cache:
+    """What `MemoryCache`, `FileCache` and `RedisCache` have in common.
+
+    A publication never changes, so what was read of it stays true; only which
+    publication is current has to be confirmed. So a cache has three things: for each
+    entity an `EntityRecord`, which names it; catalogues; and the values of a
+    publication, in the blocks in which they were received, each series with all its
+    periods. What a cache cannot store or read counts as not cached.
+    """
+
+    def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
+        self._memory = Memory(max_bytes)
+        self._clock = checks.plain_callable("clock", clock)
+        self._hits = self._misses = self._broken = 0
+
+    def partition(self, base_url: str, token: TokenSource) -> Partition:
+        """Return the part of the cache that a client sees; the same object for the same
+        account.
+
+        Raises:
+            ArgumentError: the cache cannot determine the account, and needs its
+                `account`.
+        """
+        raise NotImplementedError
+
+    def stats(self) -> CacheStats:
+        """Return what this process has in memory and has done."""
+        return CacheStats(*self._memory.count(), self._hits, self._misses, self._broken)
+
+    async def inspect(self) -> CacheStats:
+        """Return what the cache contains, for all processes that share it, and what
+        this one has done.
+        """
+        return self.stats()
+
+    async def clear(self, entity_id: str | None = None) -> None:
+        """Delete what is cached of an entity, or everything, of all accounts; in Redis
+        of this account.
+
+        Raises:
+            SelectionError: the text cannot be an entity id.
+            ArgumentError: the folder of the cache is not one that may be used.
+            OSError: it could not be deleted, or not wholly.
+        """
+        if entity_id is not None:
+            checks.check_entity_id(entity_id)
+        self._memory.clear(entity_id)
+
+    async def aclose(self) -> None:
+        """Release what the cache holds open, and what it has in memory only; it can be
+        used again.
+        """
+
+
+class Partition:
+    """What a cache has of one account of one service, in memory."""
+
+    def __init__(self, cache: Cache, account: bytes) -> None:
+        self._cache = cache
+        self._memory = cache._memory
+        self._clock = cache._clock
         self._account = account
-        self._clock = clock
 
     async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
+        """Return the record of an entity, with what other processes have stored, or
+        None if unknown.
+
+        `token` is the digest of the client's token: a later rejection of it counts too.
+        """
         return self._later_of_token(self._remembered(entity_id), entity_id, token)
 
     async def observe(
         self, entity_id: str, record: EntityRecord, token: str = ""
     ) -> None:
+        """Record what a response has shown of an entity, unless a later request has
+        shown something.
+
+        With the digest of a `token`, only clients with this token see it, in this
+        process.
+        """
         key = (self._account, entity_id, token)
         self._memory.observe(key, record, self._clock())
+
+    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
+        """Return the catalogue of a publication, or None if it is not cached."""
+        return self._memory.get(self._key(entity_id, dataset_id, CATALOGUE)).catalogue
+
+    async def put_catalogue(self, catalogue: Catalogue) -> None:
+        """Store the catalogue of its publication."""
+        key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
+        self._memory.put_catalogue(key, catalogue)
+
+    async def blocks(
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        wanted: Iterable[str] | None = None,
+    ) -> tuple[Block, ...]:
+        """Return the cached values of a publication; no series is in two blocks.
+
+        If this process has all `wanted` series in memory, it does not look whether
+        others have stored more.
+        """
+        return self._memory.get(self._key(entity_id, dataset_id, value_version)).blocks
+
+    async def put_blocks(
+        self,
+        entity_id: str,
+        dataset_id: str,
+        value_version: str,
+        blocks: Iterable[Block],
+    ) -> None:
+        """Store blocks of series with all their periods; a series that is cached
+        already stays as it is.
+        """
+        put = tuple(blocks)
+        if not self._memory.has_room(put):
+            # In a thread, for it takes a millisecond a megabyte.
+            put = await asyncio.to_thread(compressed, put)
+        self._memory.put_blocks(self._key(entity_id, dataset_id, value_version), put)
+
+    def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
+        """Make other processes wait that are about to request the same entity, while
+        the block lasts.
+
+        Waits for at most 10 seconds for another's claim: then both send their requests.
+        """
+        return nullcontext()
+
+    def count(self, *, hits: int, misses: int) -> None:
+        """Count wanted series that were cached, and those that had to be requested."""
+        self._cache._hits += hits
+        self._cache._misses += misses
 
     def _remembered(self, entity_id: str, token: str = "") -> EntityRecord | None:
         return self._memory.records.get((self._account, entity_id, token))
@@ -259,31 +398,3 @@ class MemoryRecords:
 
     def _key(self, entity_id: str, dataset_id: str, kind: str) -> Key:
         return self._account, entity_id, publication_id(dataset_id), kind
-
-
-class ProcessCache(Cache):
-    """A cache's part in this process, of which memory has at most `max_bytes`."""
-
-    def __init__(self, max_bytes: int, clock: Callable[[], datetime]) -> None:
-        self._memory = Memory(max_bytes)
-        self._clock = checks.plain_callable("clock", clock)
-        self._hits = self._misses = self._broken = 0
-
-    def stats(self) -> CacheStats:
-        return CacheStats(*self._memory.count(), self._hits, self._misses, self._broken)
-
-    async def inspect(self) -> CacheStats:
-        """Return what the cache contains, for all processes that share it, and what
-        this one has done.
-        """
-        return self.stats()
-
-    async def clear(self, entity_id: str | None = None) -> None:
-        if entity_id is not None:
-            checks.check_entity_id(entity_id)
-        self._memory.clear(entity_id)
-
-    def _count(self, hits: int, misses: int) -> None:
-        """Count wanted series that were cached, and those that had to be requested."""
-        self._hits += hits
-        self._misses += misses

@@ -19,7 +19,6 @@ from collections.abc import (
     Iterator,
     Sequence,
 )
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from errno import ELOOP
@@ -30,10 +29,10 @@ from time import monotonic, sleep, time
 from typing import Any, TypeVar
 
 from asyncfin import checks, local
-from asyncfin.cache.base import MiB
+from asyncfin.cache.base import MiB, Partition
 from asyncfin.cache.codec import microseconds, row_moment
 from asyncfin.cache.record import FUTURE
-from asyncfin.cache.store import Partition, partition_key
+from asyncfin.cache.store import partition_key
 from asyncfin.cache.stored import (
     STORE_SECONDS,
     StoredCache,
@@ -144,9 +143,6 @@ class FileCache(StoredCache):
         # printed.
         return blake2b(key, key=self._secret).digest()
 
-    async def aclose(self) -> None:
-        self._files.close()
-
     def _reason(self, error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
 
@@ -183,8 +179,6 @@ class FolderStore:
         self._folder = folder
         self._max_bytes = max_bytes
         self._clock = clock
-        self._pid = os.getpid()
-        self._threads: ThreadPoolExecutor | None = None
         self._checked = False
         # At random, so that of many short processes some look at the whole folder too.
         self._until_look = random.random() * max_bytes * _WRITTEN_BETWEEN  # noqa: S311
@@ -195,7 +189,7 @@ class FolderStore:
             len(keys) == 1
         ):  # a record, or a part that is small beside a turn of a thread
             return [self._read(keys[0])]
-        return await self._in_thread(lambda: list(map(self._read, keys)))
+        return await asyncio.to_thread(lambda: list(map(self._read, keys)))
 
     async def put(self, key: str, body: bytes, *, ttl: timedelta | None = None) -> None:
         def put() -> None:
@@ -207,15 +201,15 @@ class FolderStore:
 
         self._check()
         if len(body) <= self._max_bytes:
-            await self._in_thread(put)
+            await asyncio.to_thread(put)
 
     async def names(self, prefix: str) -> list[str]:
         self._check()
-        return await self._in_thread(partial(self._names, prefix))
+        return await asyncio.to_thread(partial(self._names, prefix))
 
     async def drop(self, keys: Iterable[str]) -> None:
         self._check()
-        await self._in_thread(partial(self._drop, keys))
+        await asyncio.to_thread(partial(self._drop, keys))
 
     async def touch(self, group: str) -> None:
         def touch() -> None:
@@ -225,7 +219,7 @@ class FolderStore:
                     if time() - entry.stat().st_mtime > _TOUCHED_EVERY:
                         os.utime(entry)
 
-        await self._in_thread(touch)
+        await asyncio.to_thread(touch)
 
     async def put_if_later(self, key: str, body: bytes, moment: datetime) -> bool:
         limit = microseconds(self._clock() + FUTURE)
@@ -239,7 +233,7 @@ class FolderStore:
                 return True
 
         self._check()
-        return await self._in_thread(put)
+        return await asyncio.to_thread(put)
 
     @asynccontextmanager
     async def lock(self, name: str, seconds: float) -> AsyncIterator[bool]:
@@ -273,20 +267,6 @@ class FolderStore:
                 salt = secrets.token_bytes(_SALT_BYTES)
                 self._write("salt", salt)
             return salt
-
-    def close(self) -> None:
-        """End the threads; the next operation starts others."""
-        threads, self._threads = self._threads, None
-        if threads is not None and self._pid == os.getpid():
-            threads.shutdown(wait=False)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        # Not in the loop's executor: name servers that hang would hold up the cache.
-        if self._pid != os.getpid():  # after a fork, the threads are the parent's
-            self._pid, self._threads = os.getpid(), None
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(4, "asyncfin-cache")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _check(self) -> None:
         """Make the folder at first use; ArgumentError: it is not private to this

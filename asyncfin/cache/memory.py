@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import datetime
 from hashlib import blake2b
 from types import MethodType
@@ -13,23 +11,15 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from asyncfin import checks
-from asyncfin.cache.base import (
-    CATALOGUE,
-    LeastRecentlyUsed,
-    MemoryRecords,
-    MiB,
-    ProcessCache,
-)
-from asyncfin.cache.store import Partition, partition_key
+from asyncfin.cache.base import Cache, LeastRecentlyUsed, MiB, Partition
+from asyncfin.cache.store import partition_key
 from asyncfin.clock import utc_now
-from asyncfin.model.catalogue import Catalogue
-from asyncfin.table.block import Block, compressed
 from asyncfin.wire.token import TokenSource
 
 _MAX_CALLABLES = 1_000
 
 
-class MemoryCache(ProcessCache):
+class MemoryCache(Cache):
     """Keeps publications in memory.
 
     The clients of one process may share it, in any event loops and threads.
@@ -59,9 +49,7 @@ class MemoryCache(ProcessCache):
         super().__init__(checks.positive_int("max_bytes", max_bytes), clock)
         self._account = checks.text().optional()("account", account)
         self._secret = secrets.token_bytes(32)
-        self._partitions: WeakValueDictionary[bytes, _MemoryPartition] = (
-            WeakValueDictionary()
-        )
+        self._partitions: WeakValueDictionary[bytes, Partition] = WeakValueDictionary()
         # Token callables by the ids of their objects, which stay alive meanwhile, and a
         # name for each.
         self._callables: LeastRecentlyUsed[tuple[int, ...], tuple[object, bytes]]
@@ -85,7 +73,7 @@ class MemoryCache(ProcessCache):
             )
         else:
             key = partition_key(base_url, "callable", self._callable_name(token))
-        return self._partitions.setdefault(key, _MemoryPartition(self, key))
+        return self._partitions.setdefault(key, Partition(self, key))
 
     def _callable_name(self, token: Callable[[], Any]) -> bytes:
         """Return a name for a token callable. What it will return is not known, and may
@@ -106,46 +94,3 @@ class MemoryCache(ProcessCache):
 
     async def aclose(self) -> None:
         self._memory.clear(None)
-
-
-class _MemoryPartition(MemoryRecords):
-    def __init__(self, cache: MemoryCache, account: bytes) -> None:
-        super().__init__(cache._memory, account, cache._clock)
-        self._cache = cache
-
-    async def catalogue(self, entity_id: str, dataset_id: str) -> Catalogue | None:
-        return self._memory.get(self._key(entity_id, dataset_id, CATALOGUE)).catalogue
-
-    async def put_catalogue(self, catalogue: Catalogue) -> None:
-        self._memory.put_catalogue(
-            self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE), catalogue
-        )
-
-    async def blocks(
-        self,
-        entity_id: str,
-        dataset_id: str,
-        value_version: str,
-        wanted: Iterable[str] | None = None,
-    ) -> tuple[Block, ...]:
-        return self._memory.get(self._key(entity_id, dataset_id, value_version)).blocks
-
-    async def put_blocks(
-        self,
-        entity_id: str,
-        dataset_id: str,
-        value_version: str,
-        blocks: Iterable[Block],
-    ) -> None:
-        put = tuple(blocks)
-        if not self._memory.has_room(put):
-            # In a thread, for it takes a millisecond a megabyte.
-            put = await asyncio.to_thread(compressed, put)
-        self._memory.put_blocks(self._key(entity_id, dataset_id, value_version), put)
-
-    @asynccontextmanager
-    async def claim(self, entity_id: str) -> AsyncIterator[None]:
-        yield  # no other process sees this memory
-
-    def count(self, *, hits: int, misses: int) -> None:
-        self._cache._count(hits, misses)

@@ -17,9 +17,10 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from asyncfin import checks
+from asyncfin.cache.base import Partition
 from asyncfin.cache.codec import microseconds
 from asyncfin.cache.record import FUTURE
-from asyncfin.cache.store import Partition, partition_key
+from asyncfin.cache.store import partition_key
 from asyncfin.cache.stored import STORE_SECONDS, StoredCache
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError

@@ -17,11 +17,12 @@ from typing import TypeVar
 from asyncfin.cache.base import (
     CATALOGUE,
     MAX_RECORDS,
+    Cache,
+    CacheStats,
     Key,
     LeastRecentlyUsed,
-    MemoryRecords,
     MiB,
-    ProcessCache,
+    Partition,
     RecordKey,
     distinct,
     drop_entity,
@@ -37,7 +38,7 @@ from asyncfin.cache.codec import (
     encode_record,
 )
 from asyncfin.cache.record import EntityRecord, later
-from asyncfin.cache.store import CacheStats, Store
+from asyncfin.cache.store import Store
 from asyncfin.errors import ArgumentError, printable
 from asyncfin.model.catalogue import Catalogue, Dataset, publication_id
 from asyncfin.table.block import Block, compressed
@@ -52,9 +53,6 @@ _AWAY_SECONDS = 2.0
 _WARNING_EVERY = 60.0
 # How long a process waits for another one that requests the same entity.
 LOCK_SECONDS = 10.0
-# One operation reads so many parts at most, so that a slow store returns some of what
-# it has.
-_PARTS_PER_READ = 8
 # The name of a part has the number of its series and its bytes, so that `inspect` reads
 # no bodies.
 _PART = re.compile(r"[0-9a-f]{16}-([0-9]+)-([0-9]+)")
@@ -63,7 +61,7 @@ _RECORD = "record"
 T = TypeVar("T")
 
 
-class StoredPartition(MemoryRecords):
+class StoredPartition(Partition):
     """The partition of one account, whose data in memory goes by `digest`.
 
     `account` returns the digest by which it goes in the store. It may take long, and
@@ -73,8 +71,8 @@ class StoredPartition(MemoryRecords):
     def __init__(
         self, cache: StoredCache, digest: bytes, account: Callable[[], bytes]
     ) -> None:
-        super().__init__(cache._memory, digest, cache._clock)
-        self._cache = cache
+        super().__init__(cache, digest)
+        self._stored = cache
         self._store = cache._store
         self._derive: Callable[[], bytes] | None = account
         self._account_name = ""
@@ -92,11 +90,11 @@ class StoredPartition(MemoryRecords):
 
     async def record(self, entity_id: str, token: str = "") -> EntityRecord | None:
         key = (self._account, entity_id, "")
-        rows = await self._cache._run(partial(self._read_record, entity_id))
+        rows = await self._stored._run(partial(self._read_record, entity_id))
         if rows is None:  # the store is away, so this process goes by its memory
             record = self._remembered(entity_id)
         else:
-            record = later(rows[0], self._cache._unstored.get(key), self._clock())
+            record = later(rows[0], self._stored._unstored.get(key), self._clock())
             if record is None:
                 self._memory.records.pop(key)
             else:
@@ -110,7 +108,7 @@ class StoredPartition(MemoryRecords):
             return (None,)
         record = decode_record(key, row)
         if record is None:
-            self._cache._broken += 1
+            self._stored._broken += 1
             await self._store.drop([key])
         return (record,)
 
@@ -124,10 +122,13 @@ class StoredPartition(MemoryRecords):
         if stored == record or later(stored, record, self._clock()) is not record:
             return
         self._memory.records.put(key, record)
-        if await self._cache._run(partial(self._put_record, entity_id, record)) is None:
-            self._cache._unstored.put(key, record)
+        if (
+            await self._stored._run(partial(self._put_record, entity_id, record))
+            is None
+        ):
+            self._stored._unstored.put(key, record)
         else:
-            self._cache._unstored.pop(key)
+            self._stored._unstored.pop(key)
 
     async def _put_record(self, entity_id: str, record: EntityRecord) -> bool:
         key = f"{await self._entity(entity_id)}/{_RECORD}"
@@ -200,25 +201,25 @@ class StoredPartition(MemoryRecords):
         self, key: Key, part: str, series: int, encode: Callable[[], bytes]
     ) -> None:
         """Store a part. One that cannot be stored is not tried again."""
-        if self._cache._is_away():
+        if self._stored._is_away():
             return
         try:
             body = await asyncio.to_thread(encode)
         except Exception:  # noqa: BLE001  a result is never lost because it can't be stored
-            self._cache._broken += 1
+            self._stored._broken += 1
             return
 
         async def put() -> None:
             name = f"{await self._group(key)}/{part}-{series}-{len(body)}"
-            await self._store.put(name, sealed(body, name), ttl=self._cache._ttl)
+            await self._store.put(name, sealed(body, name), ttl=self._stored._ttl)
 
-        await self._cache._run(put)
+        await self._stored._run(put)
 
     async def _read(
         self, key: Key, parts: Collection[object], decode: Callable[[bytes], T]
     ) -> dict[str, T]:
         """Return the stored parts under a key, by name, except `parts`."""
-        group = await self._cache._run(partial(self._group, key))
+        group = await self._stored._run(partial(self._group, key))
         return {} if group is None else await self._decode_parts(group, parts, decode)
 
     async def _decode_parts(
@@ -229,28 +230,26 @@ class StoredPartition(MemoryRecords):
         """
         decoded: dict[str, T] = {}
         corrupt = []
-        names = await self._cache._run(partial(self._store.names, f"{group}/")) or []
+        names = await self._stored._run(partial(self._store.names, f"{group}/")) or []
         keys = [key for key in names if _part(key) not in (None, *parts)]
-        for begin in range(0, len(keys), _PARTS_PER_READ):
-            some = keys[begin : begin + _PARTS_PER_READ]
-            rows = await self._cache._run(partial(self._store.get, some))
-            if rows is None:
-                break  # the others count as not cached
-            for key, row in zip(some, rows, strict=True):
-                if row is None:
-                    continue  # evicted since
-                try:
-                    body = verified(row, key)
-                    if body is None:
-                        raise ValueError("corrupt")
-                    decoded[_part(key) or ""] = decode(body)
-                except Exception:  # noqa: BLE001  verified, but not of this form
-                    corrupt.append(key)
+        rows = None
+        if keys:
+            rows = await self._stored._run(partial(self._store.get, keys))
+        for key, row in zip(keys, rows or (), strict=False):
+            if row is None:
+                continue  # evicted since
+            try:
+                body = verified(row, key)
+                if body is None:
+                    raise ValueError("corrupt")
+                decoded[_part(key) or ""] = decode(body)
+            except Exception:  # noqa: BLE001  verified, but not of this form
+                corrupt.append(key)
         if corrupt:
-            self._cache._broken += len(corrupt)
-            await self._cache._run(partial(self._store.drop, corrupt))
+            self._stored._broken += len(corrupt)
+            await self._stored._run(partial(self._store.drop, corrupt))
         if decoded:
-            await self._cache._run(partial(self._store.touch, group))
+            await self._stored._run(partial(self._store.touch, group))
         return decoded
 
     @asynccontextmanager
@@ -261,11 +260,8 @@ class StoredPartition(MemoryRecords):
                 lock = self._store.lock(await self._entity(entity_id), LOCK_SECONDS)
                 await claim.enter_async_context(lock)
 
-            await self._cache._run(enter, waiting=LOCK_SECONDS)
+            await self._stored._run(enter, waiting=LOCK_SECONDS)
             yield
-
-    def count(self, *, hits: int, misses: int) -> None:
-        self._cache._count(hits, misses)
 
     async def datasets(self) -> tuple[Dataset, ...]:
         """Return the metadata of the cached publications that are current, by entity
@@ -290,7 +286,7 @@ class StoredPartition(MemoryRecords):
         return tuple(sorted(datasets, key=lambda dataset: dataset.entity_id))
 
 
-class StoredCache(ProcessCache):
+class StoredCache(Cache):
     """A cache over a store at a `place`, whose text has no secrets.
 
     Args:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.status import Status
 
-from asyncfin.cache.store import Cache
+from asyncfin import Cache
 from asyncfin.cli.entities import Names
 from asyncfin.cli.environment import cached, paced
 from asyncfin.cli.exits import UsageError, prefix_errors

@@ -14,8 +14,7 @@ from weakref import WeakValueDictionary
 
 from attrs import field, frozen
 
-from asyncfin.cache.base import LeastRecentlyUsed, Memory, MemoryRecords
-from asyncfin.cache.store import Partition
+from asyncfin.cache.base import Cache, LeastRecentlyUsed, Partition
 from asyncfin.model.catalogue import Catalogue, is_same_publication
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved
@@ -125,9 +124,7 @@ class Publications:
         self.cache = cache
         # Which publication of an entity is current: those of the cache, if there is
         # one.
-        self.records: Partition | MemoryRecords = (
-            MemoryRecords(Memory(0), b"", clock) if self.cache is None else self.cache
-        )
+        self.records = cache or Partition(Cache(0, clock), b"")
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error

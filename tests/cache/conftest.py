@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from attrs import frozen
 
+from asyncfin import Cache
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.redis import RedisCache
-from asyncfin.cache.store import Cache
 from tests.cache.dict_store import DictCache
 from tests.cache.stored import AT
 from tests.shared_buckets import redis_server

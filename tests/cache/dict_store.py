@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+from asyncfin.cache.base import Partition
 from asyncfin.cache.codec import microseconds, row_moment
 from asyncfin.cache.record import FUTURE
-from asyncfin.cache.store import Partition, partition_key
+from asyncfin.cache.store import partition_key
 from asyncfin.cache.stored import StoredCache
 from asyncfin.clock import utc_now
 from asyncfin.wire.token import TokenSource

@@ -6,7 +6,7 @@ Processes that tests start import it, which needs no library of the tests.
 from array import array
 from datetime import UTC, datetime
 
-from asyncfin.cache.store import Partition
+from asyncfin.cache.base import Partition
 from asyncfin.model.catalogue import Catalogue, ReportingGroup, Scope, ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopeRef

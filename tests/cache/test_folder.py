@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from asyncfin.cache.base import Partition
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
 from asyncfin.table.block import compressed
-from asyncfin.typing import Partition
 from tests.cache.processes import files_of, kill_writers, run, start
 from tests.cache.stored import (
     AT,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from asyncfin import Cache
 from asyncfin.cache.file import FileCache
 from asyncfin.cache.memory import MemoryCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.cache.redis import RedisCache
-from asyncfin.cache.store import Cache
 from asyncfin.errors import ArgumentError, SelectionError
 from asyncfin.table.block import compressed
 from tests.cache.conftest import Clock, MakeCache

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Retry, Select, local
-from asyncfin.cache.store import Cache
+from asyncfin import Cache, Client, FileCache, FiscalRange, MemoryCache, Retry, Select, local
 from asyncfin.events import Event, Restarted
 from asyncfin.sandbox import DatasetFile, Sandbox, Status
 from tests.generate import generate

@@ -190,3 +190,17 @@ async def test_a_page_of_another_publication_is_a_change(operation: str) -> None
     assert (error.operation, error.entity_id) == (operation, ENTITY_ID)
     assert len(panel) == 206
     assert "dataset" in [served.operation for served in sandbox.log[before:]]
+
+
+@pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
+async def test_a_publication_whose_catalogue_is_not_cached_is_not_known(make: Any, tmp_path: Path) -> None:
+    """As after the metadata alone: they are not requested a second time."""
+    cache = make and (make(tmp_path) if make is FileCache else make())
+    async with (
+        Sandbox(company(150)) as sandbox,
+        Client(sandbox.base_url, sandbox.token, cache=cache) as client,
+    ):
+        await client.dataset(ENTITY_ID)
+        await client.query(ENTITY_ID, *QUESTION)
+    operations = [served.operation for served in sandbox.log]
+    assert operations == ["dataset", "catalogue", "catalogue", "query", "query", "query"]

@@ -121,13 +121,11 @@ from asyncfin.typing import (
     AnyPaths,
     AskedVersion,
     AskToken,
-    Block,
     Bound,
     ClientOptions,
     Concern,
     Cut,
     EntityIds,
-    EntityRecord,
     EntityState,
     Lane,
     Latest,
@@ -144,7 +142,6 @@ from asyncfin.typing import (
     OnError,
     OnProgress,
     Outcome,
-    Partition,
     PeriodSelection,
     Rank,
     Resolved,
@@ -284,12 +281,6 @@ def searched(catalogue: Catalogue) -> None:
     found = catalogue.search("revenue")
     assert_type(found, SearchResult)
     assert_type(Select.of(found), Select)
-
-
-async def partition(part: Partition) -> None:
-    assert_type(await part.record(ENTITY), EntityRecord | None)
-    assert_type(await part.blocks(ENTITY, "", ""), tuple[Block, ...])
-    await part.observe(ENTITY, EntityRecord(datetime.now(UTC), ""))
 
 
 async def left(request: AsgiRequest, error: Exception) -> None:

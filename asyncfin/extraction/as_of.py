@@ -146,7 +146,7 @@ def as_of(
         for recorded in footer.changes
         if recorded.ambiguous
     }
-    rows = folded(pieces, ambiguous, needed)
+    rows = fold_changes(pieces, ambiguous, needed)
     keys = pa.table({name: plain(rows.column(name)) for name in _ORDER})
     order = compute.sort_indices(keys, [(name, "ascending") for name in _ORDER])
     about = {
@@ -184,7 +184,7 @@ def _find_later(
     return later
 
 
-def folded(
+def fold_changes(
     pieces: Iterable[Any], ambiguous: Iterable[str], columns: Iterable[str]
 ) -> Any:
     """Return the state after changes: of each cell the last row, unless it vanished.

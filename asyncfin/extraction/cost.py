@@ -9,7 +9,7 @@ from functools import partial
 from attrs import frozen
 
 from asyncfin import Client, Select, checks
-from asyncfin.extraction.extract import distinct_ids
+from asyncfin.extraction.extract import check_ids
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
 from asyncfin.extraction.record import read_records
@@ -98,7 +98,7 @@ async def extract_cost(
         SelectionError: the query is not as described.
         AsyncfinError: the catalogue of one of the three can't be read.
     """
-    ids = distinct_ids(entity_ids)
+    ids = check_ids(entity_ids)
     check_client("client", client)
     question = SharedQuestion(select, periods, value_version)
     checks.flag("refresh", refresh)

@@ -64,7 +64,7 @@ _LOOK_SECONDS = 5.0
 _NO_THREAD = "can't start new thread"
 
 
-def distinct_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
+def check_ids(entity_ids: Iterable[str]) -> tuple[str, ...]:
     """Return distinct entity ids, in their order.
 
     Raises:
@@ -202,7 +202,7 @@ async def extract(
         BrokenExecutor: a worker died, and the given executor with it. Finished files
             stay, and the same call with another executor continues from there.
     """
-    ids = distinct_ids(entity_ids)
+    ids = check_ids(entity_ids)
     library("pyarrow", "arrow")  # before a request is spent
     if executor is None:
         check_client("client", client)

@@ -32,7 +32,7 @@ from asyncfin.analysis.changes import (
 )
 from asyncfin.errors import ManifestMismatchError
 from asyncfin.extraction.place import Place, structure
-from asyncfin.extraction.question import canonical
+from asyncfin.extraction.question import write_canonical
 from asyncfin.extraction.record import METADATA, Record
 from asyncfin.optional import pa, parquet
 
@@ -158,7 +158,7 @@ class Feed:
         """Return the footer of a run's file."""
         if run not in self._footers:
             with self._opened(run) as file:
-                footer = structure(_described(file), RunFooter)
+                footer = structure(_read_description(file), RunFooter)
             if footer.run != run:
                 raise ManifestMismatchError(
                     f"{self}: {run}.parquet is not the file of that run"
@@ -267,7 +267,7 @@ class Feed:
         with self._opened(runs[-1]) as file:
             # Not the whole footer, which names all entities of the run: unchanged
             # nights need no more.
-            return canonical(_described(file)["question"])
+            return write_canonical(_read_description(file)["question"])
 
 
 def parquet_file(stream: IO[bytes]) -> Any:
@@ -300,7 +300,7 @@ def check_columns(schema: Any, expected: Any) -> None:
             )
 
 
-def _described(file: Any) -> dict[str, Any]:
+def _read_description(file: Any) -> dict[str, Any]:
     """Return the feed's entry of the metadata of a file."""
     described = json.loads((file.metadata.metadata or {})[b"asyncfin"])
     if described["format"] > FORMAT:
@@ -367,7 +367,7 @@ def _may_have(group: Any, entity_ids: Iterable[str]) -> bool:
     )
 
 
-def fingerprint(records: Mapping[str, Record]) -> str:
+def hash_records(records: Mapping[str, Record]) -> str:
     """Return a hash of which publication each entity's file has."""
     publications = sorted(
         (record.entity_id, record.dataset_id, record.created_timestamp.isoformat())

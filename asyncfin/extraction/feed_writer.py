@@ -22,14 +22,14 @@ from asyncfin.analysis.changes import (
     known_from_column,
 )
 from asyncfin.errors import ArgumentError, ManifestMismatchError
-from asyncfin.extraction.as_of import folded
+from asyncfin.extraction.as_of import fold_changes
 from asyncfin.extraction.feed import (
     Feed,
     Recorded,
     RunFooter,
     check_columns,
     empty_rows,
-    fingerprint,
+    hash_records,
     parquet_file,
     read_groups,
     run_name,
@@ -107,7 +107,7 @@ def record_files(
         listed: the entities of the run. Others that have no file any more have left the
             extraction: their rows vanish.
     """
-    files = fingerprint(records)
+    files = hash_records(records)
     runs = feed.runs()
     if runs and feed.check_head() == files:
         return
@@ -188,7 +188,7 @@ class _Changes:
         ambiguous = {
             recorded.entity_id for _, recorded in changes if recorded.ambiguous
         }
-        return folded(pieces, ambiguous, empty_rows().column_names)
+        return fold_changes(pieces, ambiguous, empty_rows().column_names)
 
     def _read_file(self, entity_id: str) -> Any:
         """Return the rows of an entity's file, or None if it can't be read."""

@@ -26,9 +26,9 @@ def place_of(to: str | os.PathLike[str]) -> Place:
             f"s3://bucket/prefix, not {checks.short_repr(to)}"
         )
     if isinstance(to, str) and re.match("(s3|gs|az)://", to, re.IGNORECASE):
-        place: Place = _prefix_at(to)
+        place: Place = _parse_prefix(to)
     else:
-        place = _folder_at(os.fspath(to))
+        place = _parse_folder(os.fspath(to))
     for segment in str(place).split("/"):
         if re.fullmatch(r"_.+\.(journal|changes)", segment):
             raise ArgumentError(
@@ -45,7 +45,7 @@ def place_of(to: str | os.PathLike[str]) -> Place:
     return place
 
 
-def _folder_at(address: str) -> Folder:
+def _parse_folder(address: str) -> Folder:
     # Path("s3://bucket") is the path s3:/bucket, and must not pass for a folder. C:/ is
     # one.
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/|(?i:s3|gs|az):", address):
@@ -77,7 +77,7 @@ def _folder_at(address: str) -> Folder:
     return Folder(str(data.parent), data.name)
 
 
-def _prefix_at(address: str) -> Prefix:
+def _parse_prefix(address: str) -> Prefix:
     # No bucket's name contains other characters. What precedes the "/" of
     # s3://key:sec/ret@bucket does.
     parts = re.fullmatch(r"(\w+)://([\w.-]*)(/[^?#]*)?", address, re.ASCII)

@@ -68,7 +68,7 @@ class Prefix(Place):
         except ImportError:
             raise
         except Exception as error:  # noqa: BLE001  of any class, about the configuration
-            message = _first_line(error)
+            message = _cut_message(error)
         raise ArgumentError(f"to: {self}: {message}")
 
     @contextmanager
@@ -122,7 +122,7 @@ class Prefix(Place):
         if stale is None and lock.put("create"):
             # The second one must fail: this store ignores conditions without a word.
             lock.release()
-            raise self._unconditional()
+            raise self._reject_store()
         return lock
 
     def is_running(self) -> bool:
@@ -163,17 +163,17 @@ class Prefix(Place):
             except (kinds.AlreadyExistsError, kinds.PreconditionError):
                 return None
             except (kinds.NotSupportedError, NotImplementedError):
-                raise self._unconditional() from None
+                raise self._reject_store() from None
             except kinds.BaseError as error:
                 if "status code: 501 " in str(error):
-                    raise self._unconditional() from None
+                    raise self._reject_store() from None
                 if re.search(r"status code: (409|412) ", str(error)):
                     return None
                 raise
         tag: str | None = written["e_tag"]
         return tag
 
-    def _unconditional(self) -> ArgumentError:
+    def _reject_store(self) -> ArgumentError:
         return ArgumentError(
             f"to: {self}: this store has no conditional writes, which keep two runs "
             "apart: lock=False (--no-lock) if there is certainly no other"
@@ -187,7 +187,7 @@ class Prefix(Place):
             return FileNotFoundError(errno.ENOENT, "there is no such bucket", place)
         if isinstance(error, (FileNotFoundError, kinds.NotFoundError)):
             return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), place)
-        reason = _first_line(error)
+        reason = _cut_message(error)
         # Listings that are rejected raise the general class.
         if re.search("40[13] (Forbidden|Unauthorized)", text) or isinstance(
             error, (kinds.PermissionDeniedError, kinds.UnauthenticatedError)
@@ -291,7 +291,7 @@ class _Ranges(RawIOBase):
         return len(content)
 
 
-def _first_line(error: Exception) -> str:
+def _cut_message(error: Exception) -> str:
     """Return the first line of a store's error without the parameters of addresses:
     they may be signed.
     """

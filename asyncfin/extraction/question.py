@@ -61,10 +61,12 @@ class SharedQuestion:
             # The same ids in another order are the same query.
             if isinstance(value, list):
                 select[name] = sorted(value)
-        return canonical(
+        return write_canonical(
             {
                 "select": select,
-                "periods": {type(self.periods).__name__: _plain(self.periods)},
+                "periods": {
+                    type(self.periods).__name__: _describe_periods(self.periods)
+                },
                 "value_version": self.value_version,
             }
         )
@@ -75,14 +77,14 @@ class SharedQuestion:
         return sha256(self.text.encode()).hexdigest()
 
 
-def canonical(described: Mapping[str, Any]) -> str:
+def write_canonical(described: Mapping[str, Any]) -> str:
     """Return a described query as JSON, in the one form that is compared and hashed."""
     return json.dumps(
         described, sort_keys=True, ensure_ascii=False, separators=(",", ":")
     )
 
 
-def _plain(periods: PeriodSelection) -> Any:
+def _describe_periods(periods: PeriodSelection) -> Any:
     if isinstance(periods, Exact):
         return sorted(period.label for period in periods.periods)
     # Without what is None, so that a field added later leaves old texts as they are.

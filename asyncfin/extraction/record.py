@@ -18,7 +18,7 @@ from asyncfin import EntityAnswer, Panel
 from asyncfin.analysis.changes import ambiguous_series
 from asyncfin.errors import ManifestMismatchError, own_version
 from asyncfin.extraction.place import Moment, Place, structure
-from asyncfin.extraction.question import SharedQuestion, canonical, differences
+from asyncfin.extraction.question import SharedQuestion, differences, write_canonical
 from asyncfin.optional import library, pa, parquet
 from asyncfin.typing import Missing
 
@@ -135,7 +135,7 @@ def read_record(place: Place, path: str) -> Record | None:
         # the query.
         if len(panels) != 1 or "question" not in panels[0]:
             return None
-        query = intern(canonical(dict(panels[0]["question"])))
+        query = intern(write_canonical(dict(panels[0]["question"])))
         size_and_query = {"rows": footer.num_rows, "bytes": size, "query": query}
         record = structure(panels[0] | size_and_query, Record)
     except (ValueError, TypeError, AttributeError) as error:

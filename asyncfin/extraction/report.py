@@ -29,16 +29,11 @@ Outcome: TypeAlias = Literal["complete", "partial", "stopped", "interrupted"]
 # The exit code of an error: the first class that matches decides, else what it
 # concerns.
 _EXIT_CODES: tuple[tuple[type[BaseException], Exit], ...] = (
-    (errors.SelectionError, Exit.USAGE),
-    (errors.ValidationFailedError, Exit.USAGE),
     (errors.AuthenticationError, Exit.DENIED),
     (errors.PermissionDeniedError, Exit.DENIED),
     (errors.NotFoundError, Exit.NOT_FOUND),
     (errors.RateLimitedError, Exit.ALLOWANCE),
-    (errors.DatasetChangedError, Exit.FAILED),
-    (errors.IncompleteResultError, Exit.FAILED),
     (errors.RunInProgressError, Exit.RUNNING),
-    (errors.ManifestMismatchError, Exit.USAGE),
     (OSError, Exit.LOCAL),
     (KeyboardInterrupt, Exit.INTERRUPTED),
     (asyncio.CancelledError, Exit.INTERRUPTED),
@@ -293,14 +288,14 @@ class ExtractReport:
             f"entities: {', '.join(counts)}",
             f"{cost} in {lasting(self.seconds)}",
             f"{counted(self.rows, 'row')}, {size}",
-            *_missing(self.entities),
+            *_describe_missing(self.entities),
         ]
         if self.unlisted:
             lines.append(
                 "series that the service left out of its responses: "
                 f"{count_of_unlisted(self)}"
             )
-        lines += failures(self.failed)
+        lines += describe_failures(self.failed)
         if self.others:
             lines.append(
                 f"files of entities that were not given: {self.others:,} (prune=True, "
@@ -348,7 +343,7 @@ def count_of_unlisted(report: ExtractReport) -> str:
     return f"{report.unlisted:,} (in {counted(count, 'entity', 'entities')})"
 
 
-def _missing(entities: Iterable[EntityReport]) -> list[str]:
+def _describe_missing(entities: Iterable[EntityReport]) -> list[str]:
     """Return a line for each id or word that entities do not have, the most frequent
     ones first.
     """
@@ -371,7 +366,7 @@ def _missing(entities: Iterable[EntityReport]) -> list[str]:
     ]
 
 
-def failures(failed: Iterable[EntityReport]) -> list[str]:
+def describe_failures(failed: Iterable[EntityReport]) -> list[str]:
     """Return a line for each failed entity, the first ones."""
     lines = [
         f"{entity.entity_id} failed: {entity.failure.error}: {entity.failure.message}"

@@ -222,7 +222,7 @@ class Driver:
             for start in range(0, len(ids), size):
                 # All at once, and cancelled if the run ends: an executor knows best how
                 # many it can run.
-                chunk = self._chunk(ids[start : start + size])
+                chunk = self._make_chunk(ids[start : start + size])
                 future = executor.submit(read_chunk, chunk)
                 sent[asyncio.wrap_future(future)] = future
             await self._gather(set(sent), stop, sent.values())
@@ -274,7 +274,7 @@ class Driver:
             if self.run.is_pausing:
                 _cancel(sent)
 
-    def _chunk(self, ids: Sequence[str]) -> Chunk:
+    def _make_chunk(self, ids: Sequence[str]) -> Chunk:
         run = self.run
         return Chunk(
             self.make_client,

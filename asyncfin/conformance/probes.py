@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -132,13 +133,9 @@ class Probe(Reader):
         count = sum(len(group.series) for group in page.groups)
         if count > 1 or (count < len(self._series) and not page.next_cursor):
             self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
-        await self._expect_rejection(
-            self._catalogue_request(1, None, pin=str(uuid4())),
-            409,
-            "dataset_changed",
-            "4.2 rule 3",
-            "another expected_dataset_id",
-        )
+        request = self._catalogue_request(1, None, pin=str(uuid4()))
+        what = "another expected_dataset_id"
+        await self._expect_rejection(request, "4.2 rule 3", what, 409)
 
     async def _read_catalogue(self) -> None:
         """Read all pages, or as many as the requests suffice for."""
@@ -260,22 +257,64 @@ class Probe(Reader):
         """Read the catalogue's whole span, or the newest part that the service
         accepts.
         """
-        query = self._query()
-        response = await self._fetch(self._request(query))
-        rejection, months = response, self._months
-        while is_rejection(response) and months > 1:
-            months //= 2
-            query = self._query(self._newest(months))
+        months = self._months
+        counts = [months]
+        while counts[-1] > 1:
+            counts.append(counts[-1] // 2)
+
+        def query_of(count: int) -> Query:
+            return self._query(self._newest(count))
+
+        result = await self._read_most("fiscal_range", "months", counts, query_of)
+        if result is None:
+            return None
+        rows, count = result
+        if count < months:
+            self._range = self._newest(count)
+        return rows
+
+    async def _read_exact(self) -> tuple[Rows, Exact] | None:
+        """Read all periods as exact ones, or fewer if so many are rejected: the spec
+        states no cap.
+        """
+        total = len(self._periods)
+        counts = sorted({total, min(total, _FEW_PERIODS), 1}, reverse=True)
+
+        def query_of(count: int) -> Query:
+            return self._query(Exact(self._periods[-count:]))
+
+        result = await self._read_most("exact", "periods", counts, query_of)
+        if result is None:
+            return None
+        return result[0], Exact(self._periods[-result[1] :])
+
+    async def _read_most(
+        self,
+        form: str,
+        noun: str,
+        counts: Sequence[int],
+        query_of: Callable[[int], Query],
+    ) -> tuple[Rows, int] | None:
+        """Read the largest query that the service accepts; smaller ones than the first
+        are a limit.
+        """
+        rejection = None
+        for count in counts:
+            query = query_of(count)
             response = await self._fetch(self._request(query))
-        if is_rejection(response):
-            response = rejection
-        elif not isinstance(response, ServiceError) and is_rejection(rejection):
-            what = f"fiscal_range refuses {self._months} months, and accepts {months}"
-            self._find("limit", "4.3", what, shown_by=rejection)
-            self._range = self._newest(months)
-        what = "fiscal_range over the whole catalogue"
-        page = self._read_rows(response, query, what)
-        return None if page is None else page[0]
+            if is_rejection(response) and count > counts[-1]:
+                rejection = rejection or response
+                continue
+            if is_rejection(response):
+                response = rejection or response
+            page = self._read_rows(response, query, form)
+            if page is None:
+                break
+            if rejection is not None:
+                what = f"{form} refuses {counts[0]} {noun}, and accepts {count}"
+                self._find("limit", "4.3", what, shown_by=rejection)
+            return page[0], count
+        return None
 
     @property
     def _months(self) -> int:
@@ -287,29 +326,6 @@ class Probe(Reader):
         last = self._periods[-1]
         year, index = divmod(last.fiscal_end - months, 12)
         return FiscalRange((year, index + 1), (last.year, last.end_month))
-
-    async def _read_exact(self) -> tuple[Rows, Exact] | None:
-        """Read all periods as exact ones, or fewer if so many are rejected: the spec
-        states no cap.
-        """
-        total = len(self._periods)
-        rejections = list[tuple[int, ServiceError]]()
-        for count in sorted({total, min(total, _FEW_PERIODS), 1}, reverse=True):
-            periods = Exact(self._periods[-count:])
-            query = self._query(periods)
-            response = await self._fetch(self._request(query))
-            if count > 1 and is_rejection(response):
-                rejections.append((count, response))
-                continue
-            page = self._read_rows(response, query, "exact")
-            if page is None:
-                return None
-            if rejections:
-                most, error = rejections[-1]
-                what = f"exact refuses {most} periods, and accepts {count}"
-                self._find("limit", "4.3", what, shown_by=error)
-            return page[0], periods
-        return None
 
     def _compare_forms(self, whole: Rows, exact: Rows, periods: Exact) -> None:
         """Compare the cells of a range and of exact periods, in series that both pages
@@ -475,13 +491,8 @@ class Probe(Reader):
         query = self._query()
         unknown = f"unknown-{uuid4().hex}"
         stale = evolve(query, expected_dataset_id=str(uuid4()))
-        await self._expect_rejection(
-            self._request(stale),
-            409,
-            "dataset_changed",
-            "4.3 rule 6",
-            "another expected_dataset_id",
-        )
+        what = "another expected_dataset_id"
+        await self._expect_rejection(self._request(stale), "4.3 rule 6", what, 409)
         for what, wrong in {
             "an unknown metric": evolve(query, metric_ids=(unknown,)),
             "an unknown scope path": evolve(
@@ -489,9 +500,7 @@ class Probe(Reader):
             ),
             "an unknown reporting group": evolve(query, reporting_group_ids=(unknown,)),
         }.items():
-            await self._expect_rejection(
-                self._request(wrong), 400, "validation_failed", "4.3 rule 5", what
-            )
+            await self._expect_rejection(self._request(wrong), "4.3 rule 5", what, 400)
         stale_and_wrong = evolve(stale, metric_ids=(unknown,))
         response = await self._fetch(self._request(stale_and_wrong))
         first = ""
@@ -503,23 +512,7 @@ class Probe(Reader):
             self._find("reading", "4.3 rules 5, 6", f"{first} is checked first")
 
     async def _check_empty(self) -> None:
-        """Request a pair that does not exist, and a series in a period in which it has
-        no value.
-        """
-        pairs = {(series.metric_id, series.scopes) for series in self._series.values()}
-        absent = (
-            (metric_id, path)
-            for metric_id, _ in pairs
-            for _, path in pairs
-            if (metric_id, path) not in pairs
-        )
-        pair = next(absent, None) if self._has_all_series else None
-        if pair is not None:
-            query = self._query(metrics=[pair[0]], paths=[pair[1]])
-            page = await self._read(query, "a pair that does not exist")
-            if page is not None and page[0]:
-                what = "series are listed that the catalogue does not have"
-                self._find("break", "4.3 rule 1", what)
+        """Request a series in a period in which it has no value."""
         cell = self._find_empty_cell()
         if cell is None:
             return

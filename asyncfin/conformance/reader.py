@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -371,8 +371,9 @@ class Reader:
                 self._find(kind, "2.4", what, shown_by=response)
 
     async def _expect_rejection(
-        self, request: Request, status: int, code: str, spec: str, what: str
+        self, request: Request, spec: str, what: str, status: Literal[400, 409]
     ) -> None:
+        code = "dataset_changed" if status == 409 else "validation_failed"
         response = await self._fetch(request)
         if isinstance(response, DatasetChangedError) and status != response.status:
             raise self._fail(response, spec)

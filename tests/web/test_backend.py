@@ -32,7 +32,7 @@ SERVICE: dict[str, Any] = {"message": "no"}
         (errors.MalformedAnswerError("no JSON"), 502),
     ],
 )
-def test_each_error_has_the_status_that_tells_a_visitor_what_it_means(error: Exception, status: int) -> None:
+def test_errors_have_statuses(error: Exception, status: int) -> None:
     """A visitor's fault is 4xx, the service's 5xx; only what passes by itself says when to come back."""
     answer = http_error(error)
     assert answer.status == status
@@ -40,7 +40,7 @@ def test_each_error_has_the_status_that_tells_a_visitor_what_it_means(error: Exc
     assert ("Retry-After" in answer.headers) == (status == 503)
 
 
-def test_retry_after_is_what_the_error_says_in_whole_seconds() -> None:
+def test_retry_after_is_in_whole_seconds() -> None:
     """A visitor who comes back after Retry-After does not come too early."""
     resume_at = datetime.now(UTC) + timedelta(seconds=90.5)
     exhausted = errors.AllowanceExhaustedError(status=429, resume_at=resume_at, **SERVICE)
@@ -58,14 +58,14 @@ def test_retry_after_is_what_the_error_says_in_whole_seconds() -> None:
         errors.ConnectionFailedError("no connection", sent=False, attempts=0),
     ],
 )
-def test_a_service_that_fails_as_a_whole_is_a_503_for_half_a_minute(error: errors.AsyncfinError) -> None:
+def test_failing_service_is_a_503(error: errors.AsyncfinError) -> None:
     """Nothing was sent for this visitor, whatever the last failure was."""
     status, text, headers = http_error(error)
     assert (status, headers) == (503, {"Retry-After": "30"})
     assert text == "the data service is not available at the moment; come back in 30 seconds"
 
 
-def test_a_bucket_that_is_away_does_not_claim_too_many_requests() -> None:
+def test_unavailable_bucket_is_a_503() -> None:
     """It is not the visitors' doing."""
     answer = http_error(errors.BucketUnavailableError("the bucket is away"))
     assert answer.text == "the figures can't be requested at the moment; come back in 5 seconds"
@@ -73,7 +73,7 @@ def test_a_bucket_that_is_away_does_not_claim_too_many_requests() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("a defect"), KeyboardInterrupt(), ClientGoneError()])
-def test_what_is_no_error_of_the_library_is_raised_again(error: BaseException) -> None:
+def test_other_errors_are_raised_again(error: BaseException) -> None:
     """A defect of the backend is not hidden behind a status."""
     with pytest.raises(type(error)) as raised:
         http_error(error)
@@ -115,7 +115,7 @@ class Work:
 
 
 @pytest.mark.virtual
-async def test_work_that_ends_in_time_gives_its_result_and_leaves_no_listener() -> None:
+async def test_work_in_time_returns() -> None:
     """The visitor's connection is left as it was found."""
     visitor, work = Visitor(), Work(5)
     assert await unless_gone(visitor, work(), 10) == "answer"
@@ -124,7 +124,7 @@ async def test_work_that_ends_in_time_gives_its_result_and_leaves_no_listener() 
 
 
 @pytest.mark.virtual
-async def test_a_visitor_who_leaves_ends_the_work_and_its_end_is_awaited() -> None:
+async def test_leaving_visitor_ends_the_work() -> None:
     """No task is left behind, and what the work has to clean up is cleaned up."""
     visitor, work = Visitor(), Work(100)
     asyncio.get_running_loop().call_later(3, visitor.left.set)
@@ -135,7 +135,7 @@ async def test_a_visitor_who_leaves_ends_the_work_and_its_end_is_awaited() -> No
 
 
 @pytest.mark.virtual
-async def test_work_that_takes_too_long_is_ended() -> None:
+async def test_slow_work_is_ended() -> None:
     """The bound is the caller's."""
     visitor, work = Visitor(), Work(100)
     with pytest.raises(TimeoutError, match="10 s"):
@@ -161,7 +161,7 @@ async def test_a_cancelled_handler_ends_its_work() -> None:
 @pytest.mark.parametrize(
     "make", [lambda: errors.NotFoundError(status=404, **SERVICE), lambda: ValueError("x")]
 )
-async def test_the_works_own_error_comes_out_as_itself(make: Callable[[], Exception]) -> None:
+async def test_error_of_the_work_is_raised(make: Callable[[], Exception]) -> None:
     """The work's own error comes out neither wrapped nor grouped."""
     error = make()
 
@@ -174,7 +174,7 @@ async def test_the_works_own_error_comes_out_as_itself(make: Callable[[], Except
 
 
 @pytest.mark.virtual
-async def test_what_is_no_work_is_named_and_leaves_no_listener() -> None:
+async def test_wrong_work_is_rejected() -> None:
     """A function that was not called is the usual mistake."""
     visitor: Any = Visitor()
     work: Any = Work(5)

@@ -465,7 +465,7 @@ async def test_wrong_question_is_shown(explored: Any, tab: Any) -> None:
     assert await tab.locator("#answer [role=alert]").count() == 0
 
 
-async def test_without_a_cache_a_view_spends_once(sandbox: Sandbox, chromium: Any) -> None:
+async def test_view_without_a_cache_spends_once(sandbox: Sandbox, chromium: Any) -> None:
     """A cell and a download offer a button: only a click spends."""
     async with Client(sandbox.base_url, sandbox.token) as client, serving(client, sandbox) as base_url:
         tab = await chromium.new_page()

@@ -88,7 +88,7 @@ async def service() -> AsyncIterator[Service]:
             yield made
 
 
-async def test_what_a_foreign_page_embeds_takes_no_client(service: Service) -> None:
+async def test_embedded_page_takes_no_client(service: Service) -> None:
     """Without a client there is no cache to read, no panel to build and no request to send."""
     for destination in DESTINATIONS:
         headers = {"Host": "127.0.0.1", "Sec-Fetch-Dest": destination, "Sec-Fetch-Site": "cross-site"}
@@ -99,7 +99,7 @@ async def test_what_a_foreign_page_embeds_takes_no_client(service: Service) -> N
                 assert (service.taken, service.sent) == (0, 0), (destination, method, target)
 
 
-async def test_what_a_foreign_page_prefetches_takes_no_client(service: Service) -> None:
+async def test_prefetched_page_takes_no_client(service: Service) -> None:
     """Its link looks like a visit otherwise; the visit itself does take one."""
     visit = {"Host": "127.0.0.1", "Sec-Fetch-Dest": "document", "Sec-Fetch-Site": "cross-site"}
     target = f"{service.path}?{urlencode(QUESTION)}"
@@ -116,7 +116,7 @@ async def test_what_a_foreign_page_prefetches_takes_no_client(service: Service) 
     assert service.taken > 0
 
 
-async def test_a_url_of_a_foreign_page_is_bounded_whatever_its_fields(service: Service) -> None:
+async def test_foreign_url_is_bounded(service: Service) -> None:
     """It is refused, or gets the form, whose size that of the URL bounds."""
     headers = {"Host": "127.0.0.1", "Sec-Fetch-Dest": "image", "Sec-Fetch-Site": "cross-site"}
     for name, fields in FORMS.items():
@@ -135,7 +135,7 @@ ORIGINS: tuple[dict[str, str], ...] = (
 )
 
 
-async def test_a_form_of_a_foreign_page_is_refused_before_it_is_read(service: Service) -> None:
+async def test_foreign_form_is_rejected_unread(service: Service) -> None:
     """So its size does not matter; a form of the page itself is read, and refused where it is too large."""
     own = {"Host": "127.0.0.1", "Sec-Fetch-Site": "same-origin"}
     for fragment in ("series", "cost", "answer", "view", "cell", "csv"):
@@ -159,7 +159,7 @@ FOREIGN = """
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_real_page_of_another_site_takes_no_client(chromium: Any) -> None:
+async def test_another_site_takes_no_client(chromium: Any) -> None:
     """All that it embeds, prefetches and posts arrives, from a real browser."""
     async with (
         Sandbox.demo() as sandbox,

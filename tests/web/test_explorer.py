@@ -40,7 +40,7 @@ def texts(html: str) -> list[list[str]]:
     return [[unescape(re.sub(r"<[^>]+>", " ", cell)).strip() for cell in row] for row in cells]
 
 
-async def test_the_page_itself_spends_no_request_and_names_the_companies(page: Page) -> None:
+async def test_start_page_spends_no_request(page: Page) -> None:
     """Looking at the list, or following a link to a company, costs nothing."""
     start = await page.http.get("/")
     assert start.status_code == 200
@@ -49,7 +49,7 @@ async def test_the_page_itself_spends_no_request_and_names_the_companies(page: P
     assert page.spent == 0
 
 
-async def test_the_tree_shows_every_series_and_a_search_those_that_it_finds(page: Page) -> None:
+async def test_tree_and_search_list_series(page: Page) -> None:
     """Best first, each with group and scopes; and what comes close, if no series has all words."""
     everything = await page.post("series")
     assert everything.text.count('name="series"') == 206
@@ -83,7 +83,7 @@ async def test_the_tree_shows_every_series_and_a_search_those_that_it_finds(page
         ("cost", {"series": REVENUE, "rule": "range", "start": "9" * 4000}, "at most nine digits"),
     ],
 )
-async def test_what_is_too_long_to_mean_anything_is_refused(
+async def test_too_long_fields_are_rejected(
     page: Page, fragment: str, fields: dict[str, Any], said: str
 ) -> None:
     """A form can't make the page work for hours, and nothing in it is an unhandled error."""
@@ -92,14 +92,14 @@ async def test_what_is_too_long_to_mean_anything_is_refused(
     assert said in answer.text
 
 
-async def test_chosen_series_stay_chosen_whatever_is_searched_for(page: Page) -> None:
+async def test_selected_series_stay_selected(page: Page) -> None:
     """A search narrows what can be chosen next, not what has been."""
     answer = await page.post("series", search="europe", series=[demo_id("Revenue/annual")])
     assert re.search(r'value="Revenue/annual.consolidated/company=consolidated" checked', answer.text)
     assert answer.text.count("checked") == 1
 
 
-async def test_the_cost_is_known_before_anything_is_spent_on_values(page: Page) -> None:
+async def test_cost_is_shown_before_spending(page: Page) -> None:
     """After the catalogue was read, the plan needs no further request."""
     await page.post("series")
     spent = page.spent
@@ -111,9 +111,7 @@ async def test_the_cost_is_known_before_anything_is_spent_on_values(page: Page) 
 @pytest.mark.parametrize(
     ("fields", "periods"), [({"rule": "annual", "last": "5"}, Annual(last=5)), ({"rule": "all"}, None)]
 )
-async def test_the_table_holds_the_texts_of_the_panel(
-    page: Page, fields: dict, periods: Annual | None
-) -> None:  # type: ignore[type-arg]
+async def test_table_has_the_panels_texts(page: Page, fields: dict, periods: Annual | None) -> None:  # type: ignore[type-arg]
     """The page shows the texts of the panel, and above them what it cost."""
     answer = await page.post("answer", series=REVENUE, **fields)
     panel = await page.client.query(
@@ -127,7 +125,7 @@ async def test_the_table_holds_the_texts_of_the_panel(
     assert "planned" in answer.text
 
 
-async def test_of_many_periods_the_latest_are_shown() -> None:
+async def test_latest_of_many_periods_are_shown() -> None:
     """A table of 130 periods has the last 120 as columns, and a note about the others."""
     labels = [Period(1990 + at // 4, 3 * (at % 4 + 1), 3).label for at in range(130)]
     made = dataset({("Sales", "all"): {label: at for at, label in enumerate(labels)}})
@@ -141,7 +139,7 @@ async def test_of_many_periods_the_latest_are_shown() -> None:
     assert "10 earlier periods are not shown." in answer.text
 
 
-async def test_a_page_has_twelve_charts_of_twelve_lines_and_200_rows_and_a_download_has_all() -> None:
+async def test_page_is_limited_download_is_not() -> None:
     """Notes count the rest; 13 metrics of eight scopes have 208 rows in both value versions."""
     made = dataset({(f"M{one:02}", f"s{other}"): {"FY2024": 1} for one in range(13) for other in range(8)})
     async with (
@@ -163,7 +161,7 @@ async def test_a_page_has_twelve_charts_of_twelve_lines_and_200_rows_and_a_downl
     assert len(download.text.splitlines()) == 1 + 208
 
 
-async def test_each_number_format_has_a_separate_chart(page: Page) -> None:
+async def test_number_formats_have_separate_charts(page: Page) -> None:
     """A tax rate next to billions of revenue would be a flat line."""
     chosen = [demo_id("Revenue/annual"), demo_id("EffectiveTaxRate/annual"), demo_id("Cash/annual")]
     answer = await page.post("answer", series=chosen, rule="annual", last="2")
@@ -172,7 +170,7 @@ async def test_each_number_format_has_a_separate_chart(page: Page) -> None:
     assert sorted(labels) == [["Cash", "Revenue"], ["Effective tax rate"]]
 
 
-async def test_companies_of_the_same_name_keep_their_lines_and_gaps() -> None:
+async def test_companies_of_one_name() -> None:
     """The lines are those of the same companies under different names."""
 
     async def lines(*names: str) -> list[list[float | str | None]]:
@@ -190,7 +188,7 @@ async def test_companies_of_the_same_name_keep_their_lines_and_gaps() -> None:
     assert await lines("Same", "Same", "Same") == await lines("One", "Two", "Three")
 
 
-async def test_a_quarter_without_a_value_is_a_gap_in_the_chart(page: Page) -> None:
+async def test_quarter_without_value_is_a_gap(page: Page) -> None:
     """The panel does not list it, since no chosen series has a value in it; the table names it."""
     answer = await page.post("answer", series=[demo_id("Revenue/quarterly")], rule="trailing", last="24")
     (chart,) = [json.loads(unescape(found)) for found in re.findall(r'data-chart="([^"]*)"', answer.text)]
@@ -213,7 +211,7 @@ async def test_columns_of_several_durations_name_them(page: Page) -> None:
     assert "<br><small>12 months" not in alone.text
 
 
-async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: Page) -> None:
+async def test_python_prints_the_same_texts(page: Page) -> None:
     """It takes service and token from the environment, and names neither."""
     answer = await page.post("answer", series=REVENUE, rule="annual", last="3")
     code = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
@@ -240,7 +238,7 @@ async def test_the_python_shown_runs_as_pasted_and_prints_the_same_texts(page: P
         {"rule": "annual", "last": "2", "value_version": "latest_restated"},
     ],
 )
-async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[str, str]) -> None:
+async def test_python_of_every_rule(page: Page, code: dict[str, str]) -> None:
     """Every rule is written as the library's own name for it."""
     answer = await page.post(
         "answer",
@@ -254,7 +252,7 @@ async def test_the_python_of_every_rule_is_the_question(page: Page, code: dict[s
 
 
 @pytest.mark.parametrize("wrong", [{"rule": "x" * 4_000}, {"series": f"{'x' * 4_000}/annual/a=b"}])
-async def test_a_long_text_is_cut_in_what_the_page_says(page: Page, wrong: dict[str, str]) -> None:
+async def test_long_texts_are_cut_in_errors(page: Page, wrong: dict[str, str]) -> None:
     """A form of 1 MB is no page of 1 MB."""
     answer = await page.post("cost", **{"series": demo_id("Revenue/annual"), **wrong})
     assert answer.status_code == 400
@@ -262,7 +260,7 @@ async def test_a_long_text_is_cut_in_what_the_page_says(page: Page, wrong: dict[
 
 
 @pytest.mark.parametrize("others", [0, 1])
-async def test_the_python_of_both_value_versions_requests_both(page: Page, others: int) -> None:
+async def test_python_of_both_value_versions(page: Page, others: int) -> None:
     """Of one company and of several: the table has the rows of both."""
     fields = {"rule": "annual", "last": "2", "value_version": "both", "with": page.entities[1 : 1 + others]}
     answer = await page.post("answer", series=demo_id("Revenue/annual"), **fields)
@@ -296,7 +294,7 @@ async def caching(max_age: float) -> AsyncIterator[Page]:
 
 
 @pytest.mark.parametrize("companies", [1, 3])
-async def test_a_url_shows_its_values_if_all_of_them_are_cached(companies: int) -> None:
+async def test_url_shows_cached_values(companies: int) -> None:
     """It spends no request in any case: what is not cached has a button that says what it costs."""
     async with caching(max_age=3600) as page:
         entities = page.entities[:companies]
@@ -325,7 +323,7 @@ async def test_a_url_shows_its_values_if_all_of_them_are_cached(companies: int) 
         assert field in warm.text
 
 
-async def test_a_url_does_not_show_values_that_are_too_old() -> None:
+async def test_url_shows_no_old_values() -> None:
     """The client's `max_age` decides; nothing is requested to confirm them."""
     async with caching(max_age=0) as page:
         await page.post("answer", series=ROW, last="3")
@@ -334,7 +332,7 @@ async def test_a_url_does_not_show_values_that_are_too_old() -> None:
         assert page.spent == spent
 
 
-async def test_only_a_link_of_the_page_itself_reads_the_catalogue_at_once(page: Page) -> None:
+async def test_own_link_reads_the_catalogue(page: Page) -> None:
     """A foreign page can open a company's page, which must not request anything by itself."""
     path = f"/company/{page.entities[0]}"
     for site in ({}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}):
@@ -346,7 +344,7 @@ async def test_only_a_link_of_the_page_itself_reads_the_catalogue_at_once(page: 
     assert page.spent == 0
 
 
-async def test_with_an_example_the_page_opens_on_it(page: Page) -> None:
+async def test_page_opens_on_the_example(page: Page) -> None:
     """The list of companies is one link away."""
     example = url(page.entities)
     app = explorer(page.client, page.entities, example=example)
@@ -359,7 +357,7 @@ async def test_with_an_example_the_page_opens_on_it(page: Page) -> None:
     assert "demo companies" not in companies  # a host's example is of its companies
 
 
-async def test_the_demo_opens_on_three_companies_without_a_request() -> None:
+async def test_demo_opens_on_three_companies() -> None:
     """The command reads them before it announces its address."""
     from asyncfin.cli.explorer import worked_example
 
@@ -375,7 +373,7 @@ async def test_the_demo_opens_on_three_companies_without_a_request() -> None:
     assert [row[0].split()[0] for row in texts(answer.text)[1:]] == ["Apple", "NVIDIA", "Alphabet"]
 
 
-async def test_a_company_without_the_series_is_named(page: Page) -> None:
+async def test_company_without_the_series_is_named(page: Page) -> None:
     """The others are shown."""
     row = "Revenue/annual.segment/segment=Americas"
     answer = await page.post("answer", **{"with": page.entities[1], "series": [row, ROW], "last": "2"})
@@ -389,7 +387,7 @@ async def test_a_company_without_the_series_is_named(page: Page) -> None:
     assert note in answer.text
 
 
-async def test_both_versions_are_shown_side_by_side(page: Page) -> None:
+async def test_versions_are_side_by_side(page: Page) -> None:
     """A row for each version, and each has the values of its version."""
     answer = await page.post("answer", series=ROW, rule="annual", last="4", value_version="both")
     _, *rows = texts(answer.text)
@@ -400,14 +398,14 @@ async def test_both_versions_are_shown_side_by_side(page: Page) -> None:
     assert "as last restated" in rows[1][0]
 
 
-async def test_descriptions_are_shown_in_table_and_chart(page: Page) -> None:
+async def test_descriptions_are_shown(page: Page) -> None:
     """Only they state the unit."""
     answer = await page.post("answer", series=ROW, rule="annual", last="2")
     assert "Unit: USD." in answer.text.partition("<table")[0]
     assert "Unit: USD." in texts(answer.text)[1][0]
 
 
-async def test_the_python_selects_by_metric_group_and_path(page: Page) -> None:
+async def test_python_selects_by_triple(page: Page) -> None:
     """Series ids belong to one publication, so they are not in it."""
     answer = await page.post("answer", series=demo_id("Revenue/annual"), rule="annual", last="2")
     code = unescape(re.search(r'<pre id="python"[^>]*><code>(.*?)</code>', answer.text, re.S)[1])  # type: ignore[index]
@@ -441,7 +439,7 @@ async def test_a_wrong_url_is_a_sentence(page: Page, query: str, said: str) -> N
     assert said in unescape(answer.text)
 
 
-async def test_a_url_with_another_company_is_not_found(page: Page) -> None:
+async def test_url_with_another_company(page: Page) -> None:
     """The page offers what its operator lists, in comparisons too."""
     answer = await page.http.get(f"/company/{page.entities[0]}?with=O-{'f' * 32}")
     assert answer.status_code == 404
@@ -467,9 +465,7 @@ FOREIGN: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
 @pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
-async def test_a_foreign_page_cannot_spend_a_request(
-    page: Page, fragment: str, headers: dict[str, str]
-) -> None:
+async def test_foreign_page_spends_no_request(page: Page, fragment: str, headers: dict[str, str]) -> None:
     """Its requests are marked as of another site, or come from another origin or from none."""
     answer = await page.post(fragment, series=demo_id("Revenue/annual"), headers=headers)
     assert answer.status_code == 403
@@ -487,9 +483,7 @@ async def test_a_foreign_page_cannot_spend_a_request(
     ],
     ids=str,
 )
-async def test_the_own_page_is_served_over_http_under_a_host_name_too(
-    page: Page, hosts: list[str], headers: dict[str, str]
-) -> None:
+async def test_own_page_under_a_host_name(page: Page, hosts: list[str], headers: dict[str, str]) -> None:
     """Browsers do not send Sec-Fetch-Site there, but Origin with each POST."""
     named = Page(explorer(page.client, page.entities, hosts=hosts), page.client, page.entities)
     answer = await named.post("cost", series=demo_id("Revenue/annual"), headers=headers)
@@ -509,9 +503,7 @@ async def test_the_own_page_is_served_over_http_under_a_host_name_too(
     ],
     ids=str,
 )
-async def test_wrong_arguments_are_refused_when_the_page_is_made(
-    page: Page, wrong: dict[str, Any], said: str
-) -> None:
+async def test_wrong_arguments_are_rejected(page: Page, wrong: dict[str, Any], said: str) -> None:
     """Not at the first visit, as a 500, a 400 or an empty list."""
     arguments = {"client": page.client, "entities": page.entities, **wrong}
     with pytest.raises(SelectionError, match=said):
@@ -545,7 +537,7 @@ async def test_a_slow_form_has_ten_seconds(page: Page, leaves: bool) -> None:
 
 
 @pytest.mark.parametrize("fragment", ["series", "cost", "answer"])
-async def test_a_picture_or_link_of_a_foreign_page_cannot_spend_a_request(page: Page, fragment: str) -> None:
+async def test_foreign_picture_spends_no_request(page: Page, fragment: str) -> None:
     """What spends is asked for with POST, which no picture sends."""
     answer = await page.http.get(f"/company/{page.entities[0]}/{fragment}", headers=OWN)
     assert (answer.status_code, answer.headers.get("allow")) == (405, "POST")
@@ -571,7 +563,7 @@ async def test_other_companies_are_not_found(page: Page) -> None:
     assert page.spent == 0
 
 
-async def test_every_response_forbids_inline_code_and_styles(page: Page) -> None:
+async def test_responses_forbid_inline_code(page: Page) -> None:
     """The policy has no unsafe word, and the page has no inline script, style or handler."""
     answers = [
         await page.http.get("/"),
@@ -628,7 +620,7 @@ async def test_hostile_names_are_text() -> None:
         ({"series": demo_id("Revenue/annual"), "rule": "annual", "value_version": "newest"}, 400, "newest"),
     ],
 )
-async def test_a_wrong_question_is_a_sentence_with_what_to_do(
+async def test_wrong_question_is_a_sentence(
     page: Page, fields: dict[str, str], status: int, said: str
 ) -> None:
     """A wrong question is answered with what is wrong, in the answer's place, and spends no query."""
@@ -638,7 +630,7 @@ async def test_a_wrong_question_is_a_sentence_with_what_to_do(
     assert "Change the question" in answer.text
 
 
-async def test_failures_of_the_service_are_sentences_too() -> None:
+async def test_service_failures_are_sentences() -> None:
     """A used-up allowance says when to come back; a refused account is the operator's matter."""
     async with Sandbox.demo(faults=[Status(status=429, retry_after=3600, operation="query")]) as sandbox:
         async with Client(sandbox.base_url, sandbox.token) as client:
@@ -654,7 +646,7 @@ async def test_failures_of_the_service_are_sentences_too() -> None:
             assert "another-token" not in answer.text
 
 
-async def test_a_mounted_explorer_takes_the_running_client_of_its_host(page: Page) -> None:
+async def test_mounted_explorer_uses_the_hosts_client(page: Page) -> None:
     """The links hold under whatever path the host has given it, and no client is needed to mount it."""
     from starlette.applications import Starlette
     from starlette.routing import Mount
@@ -684,7 +676,7 @@ async def test_a_form_too_large_is_refused(page: Page) -> None:
     assert answer.status_code == 413
 
 
-def test_the_vendored_files_are_the_published_ones() -> None:
+def test_vendored_files_are_published_ones() -> None:
     """The vendored files have the published hashes, and their licences beside them."""
     for line in (STATIC / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()

@@ -137,7 +137,7 @@ async def test_each_form_holds_the_same_numbers() -> None:
     assert typed["application/json"]["schema"] == {"$ref": "#/components/schemas/Figures"}
 
 
-async def test_health_spends_nothing_and_says_what_was_spent() -> None:
+async def test_health_spends_nothing() -> None:
     """Before the first question, and after it."""
     async with Sandbox.demo() as sandbox, served(sandbox) as http:
         before = (await http.get("/health")).json()
@@ -194,7 +194,7 @@ async def visited(http: Any, path: str, workers: int = 4, **params: str) -> list
     raise AssertionError("not every worker has answered")
 
 
-async def test_four_workers_ask_hardly_more_than_one_client_and_then_nothing(tmp_path: Path) -> None:
+async def test_four_workers_spend_as_one(tmp_path: Path) -> None:
     """Equal visits to cold workers: what one has read the others find, and the next visits spend nothing."""
     async with Sandbox.demo() as sandbox:
         path = f"/entities/{sandbox.entities[0]}/values.json"
@@ -216,7 +216,7 @@ async def test_four_workers_ask_hardly_more_than_one_client_and_then_nothing(tmp
     assert again == 0
 
 
-async def test_one_refusal_of_the_service_answers_all_visitors_of_all_workers(tmp_path: Path) -> None:
+async def test_one_429_serves_all_workers(tmp_path: Path) -> None:
     """A 429 with a long Retry-After: one request, and 503 with the time to come back for everybody."""
     faults = [Status(status=429, retry_after=3600)]
     async with (
@@ -231,7 +231,7 @@ async def test_one_refusal_of_the_service_answers_all_visitors_of_all_workers(tm
     assert asked == 1
 
 
-async def test_a_visitor_who_leaves_ends_the_requests_to_the_service(tmp_path: Path) -> None:
+async def test_leaving_visitor_ends_service_requests(tmp_path: Path) -> None:
     """The next visitor with the same question does not join requests for which no visitor waits."""
     async with (
         Sandbox.demo(faults=[Hang(operation="catalogue", nth=1)]) as sandbox,

@@ -161,9 +161,7 @@ async def served(framework: str, monkeypatch: pytest.MonkeyPatch, *faults: Fault
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_a_visitor_who_leaves_ends_the_requests(
-    framework: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_leaving_visitor_ends_the_requests(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No request follows the visitor's leaving, and the next visitor gets the figures."""
     async with served(framework, monkeypatch, Hang(operation="catalogue", nth=1)) as (
         sandbox,
@@ -215,7 +213,7 @@ FAILURES: dict[str, tuple[list[Fault], str, int, str, int]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_each_failure_is_a_status_with_a_sentence(
+async def test_failures_are_statuses_with_sentences(
     framework: str, failure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Status, text and the requests that were sent are the same in each framework."""
@@ -254,9 +252,7 @@ async def test_invented_ids_cost_no_request(framework: str, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-async def test_a_visitor_who_has_the_figures_gets_304_without_a_request(
-    framework: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_304_costs_no_request(framework: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first visit sends the body and its tag; the second one sends neither body nor requests."""
     async with served(framework, monkeypatch) as (sandbox, visitors, path):
         first = await visitors.visit(path)

@@ -39,7 +39,7 @@ async def panel() -> Panel:
     return found
 
 
-async def test_a_panel_is_json_csv_or_an_arrow_stream_as_the_visitor_accepts(panel: Panel) -> None:
+async def test_panel_is_json_csv_or_arrow(panel: Panel) -> None:
     """Each body is what the panel's own methods give."""
     as_json = await reply(panel, accept=JSON)
     assert (as_json.status, as_json.headers["Content-Type"]) == (200, JSON)
@@ -72,9 +72,7 @@ async def test_a_panel_is_json_csv_or_an_arrow_stream_as_the_visitor_accepts(pan
         ("text/csv;q=0.3, application/vnd.apache.arrow.stream;q=0.7", ARROW),
     ],
 )
-async def test_the_format_is_the_one_that_the_visitor_prefers(
-    panel: Panel, accept: str | None, wanted: str
-) -> None:
+async def test_preferred_format_is_chosen(panel: Panel, accept: str | None, wanted: str) -> None:
     """RFC 9110, section 12.5.1: the most specific range decides, and q=0 excludes."""
     answer = await reply(panel, accept=accept)
     assert answer.headers["Content-Type"].partition(";")[0] == wanted
@@ -82,16 +80,14 @@ async def test_the_format_is_the_one_that_the_visitor_prefers(
 
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "application/json;q=0", "*/*;q=0", "nonsense"])
-async def test_a_visitor_who_accepts_none_of_the_formats_gets_406(panel: Panel, accept: str) -> None:
+async def test_no_accepted_format_is_406(panel: Panel, accept: str) -> None:
     """The body lists what there is."""
     answer = await reply(panel, accept=accept)
     assert answer.status == 406
     assert answer.body.decode().split() == [JSON, CSV, ARROW]
 
 
-async def test_a_visitor_who_has_it_gets_304_and_nothing_is_built(
-    panel: Panel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_304_builds_nothing(panel: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tag is known before anything is built; a list, weak tags and `*` match."""
     whole = await reply(panel, accept=JSON)
     tag = whole.headers["ETag"]
@@ -111,7 +107,7 @@ async def test_a_visitor_who_has_it_gets_304_and_nothing_is_built(
             await reply(evolve(panel), accept=JSON, if_none_match=header)
 
 
-async def test_a_body_is_built_once_for_a_panel_and_a_format(panel: Panel) -> None:
+async def test_body_is_built_once(panel: Panel) -> None:
     """An equal panel has another one; so have its parts, and a copy at other requests."""
     for kind in (JSON, CSV, ARROW):
         first, again = await reply(panel, accept=kind), await reply(panel, accept=kind)
@@ -122,7 +118,7 @@ async def test_a_body_is_built_once_for_a_panel_and_a_format(panel: Panel) -> No
         assert json.loads((await reply(other, accept=JSON)).body) == json.loads(other.to_json())
 
 
-async def test_a_body_above_64_kib_is_built_for_each_visitor() -> None:
+async def test_large_bodies_are_not_stored() -> None:
     """Whatever the format; a smaller one of the same panel is kept."""
     dataset = generate(5, series=300, publications=1)
     async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -136,7 +132,7 @@ async def test_a_body_above_64_kib_is_built_for_each_visitor() -> None:
     )
 
 
-async def test_the_bodies_of_a_process_have_16_mib_and_the_oldest_are_dropped() -> None:
+async def test_oldest_bodies_are_dropped() -> None:
     """Also of panels in use; those of panels that are gone take no room."""
     (panel,) = await panels(FiscalRange())
     size = len((await reply(panel, accept=JSON)).body)
@@ -160,7 +156,7 @@ async def test_the_bodies_of_a_process_have_16_mib_and_the_oldest_are_dropped() 
         )
 
 
-async def test_bodies_are_built_at_once_for_visitors_of_one_panel() -> None:
+async def test_bodies_are_built_concurrently() -> None:
     """In threads, from one panel: all get the same bytes."""
     dataset = generate(5, series=300, publications=1)
     async with Sandbox(dataset) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -169,7 +165,7 @@ async def test_bodies_are_built_at_once_for_visitors_of_one_panel() -> None:
     assert len({each.body for each in bodies}) == 3
 
 
-async def test_the_tag_differs_with_all_that_the_body_depends_on(panel: Panel) -> None:
+async def test_tag_depends_on_the_body(panel: Panel) -> None:
     """Format, publication, version, series, periods and unlisted series."""
     (other,) = await panels(FiscalRange())
     dataset = "00000000-0000-4000-8000-000000000009"
@@ -191,7 +187,7 @@ async def test_the_tag_differs_with_all_that_the_body_depends_on(panel: Panel) -
     ]
 
 
-async def test_a_publication_that_was_changed_in_place_has_another_tag(panel: Panel) -> None:
+async def test_changed_publication_has_another_tag(panel: Panel) -> None:
     """The same dataset_id with a later created_timestamp: the old tag gives no 304."""
     later = panel.catalogue.created_timestamp + timedelta(seconds=1)
     changed = evolve(
@@ -202,7 +198,7 @@ async def test_a_publication_that_was_changed_in_place_has_another_tag(panel: Pa
     assert (await reply(changed, accept=JSON, if_none_match=old)).status == 200
 
 
-async def test_equal_tags_are_weak_since_bodies_state_what_they_cost(panel: Panel) -> None:
+async def test_tags_are_weak(panel: Panel) -> None:
     """A panel from the cache has the tag of the panel that was requested, but not its bytes."""
     cached = evolve(panel, requests=0)
     first, second = await reply(panel, accept=JSON), await reply(cached, accept=JSON)
@@ -211,7 +207,7 @@ async def test_equal_tags_are_weak_since_bodies_state_what_they_cost(panel: Pane
     assert first.headers["ETag"].startswith('W/"')
 
 
-async def test_a_browser_may_show_it_for_what_remains_of_max_age(panel: Panel) -> None:
+async def test_max_age_since_the_confirmation(panel: Panel) -> None:
     """Counted from the confirmation; without `max_age` or a confirmation it asks each time."""
     fresh = evolve(panel, confirmed_at=datetime.now(UTC) - timedelta(seconds=20))
     answer = await reply(fresh, accept=JSON, max_age=60)
@@ -229,7 +225,7 @@ async def test_a_browser_may_show_it_for_what_remains_of_max_age(panel: Panel) -
         await reply(panel, accept=JSON, max_age=-1)
 
 
-async def test_what_is_no_panel_and_no_header_is_named(panel: Panel) -> None:
+async def test_wrong_arguments_of_reply(panel: Panel) -> None:
     """A query that was not awaited, and headers as a server has them."""
     question = panels(Annual())
     wrong: Any = question
@@ -243,7 +239,7 @@ async def test_what_is_no_panel_and_no_header_is_named(panel: Panel) -> None:
         await reply(panel, accept=JSON, if_none_match=wrong)
 
 
-async def test_large_bodies_are_built_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_bodies_build_in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop serves other visitors in between; small ones do not pay for a thread."""
     built: list[bool] = []
     original = Panel.to_json
@@ -273,7 +269,7 @@ def unsafe(text: str) -> bool:
 
 
 @given(st.text("=+-@\t\r\n 1.a'\uff1d\uff0b\uff0d\uff20", max_size=6))
-def test_no_cell_is_a_formula_and_the_text_can_be_recovered(text: str) -> None:
+def test_no_cell_is_a_formula(text: str) -> None:
     """At most an apostrophe is put before each line."""
     cell = csv_cell(text)
     lines = re.split("[\r\n]", cell)
@@ -309,7 +305,7 @@ def test_visitors_see_no_internals() -> None:
     )
 
 
-async def test_a_request_without_receive_is_a_type_error_that_names_the_frameworks() -> None:
+async def test_request_without_receive() -> None:
     """Before the work begins; the work leaves no warning behind."""
 
     async def work() -> None:

@@ -34,7 +34,7 @@ async def served() -> AsyncIterator[tuple[str, Sandbox]]:
         await serving
 
 
-async def test_under_hypercorn_an_answer_spends_what_it_says(served: tuple[str, Sandbox]) -> None:
+async def test_answer_under_hypercorn(served: tuple[str, Sandbox]) -> None:
     """The page and its files spend nothing; the answer spends what the service has counted."""
     base_url, sandbox = served
     path = f"/company/{sandbox.entities[0]}"
@@ -56,7 +56,7 @@ async def test_under_hypercorn_an_answer_spends_what_it_says(served: tuple[str, 
     assert int(spent) == len(sandbox.log) - 3 == 1
 
 
-async def test_under_hypercorn_a_visitor_who_leaves_ends_the_question(served: tuple[str, Sandbox]) -> None:
+async def test_leaving_visitor_under_hypercorn(served: tuple[str, Sandbox]) -> None:
     """Under hypercorn a visitor who leaves ends the request, and the next visitor is answered."""
     base_url, sandbox = served
     path = f"/company/{sandbox.entities[0]}"

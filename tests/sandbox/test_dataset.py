@@ -484,7 +484,7 @@ def test_number_is_shown_by_pattern(number: float, pattern: str, text: str) -> N
 
 
 @pytest.mark.skipif(not REAL_FILES, reason="../shared/data is not there")
-@pytest.mark.parametrize("path", REAL_FILES[::3], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", REAL_FILES[::8], ids=lambda path: path.name)
 def test_a_real_file_loads_whole(path: Path) -> None:
     """Nothing of a real file is lost: every series, row, number and restated number arrives."""
     document = json.loads(gzip.decompress(path.read_bytes()))

@@ -86,8 +86,8 @@ def test_dense_shape_is_filled() -> None:
     assert cells / (100 * 120) == pytest.approx(0.6, abs=0.03)
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
-@pytest.mark.parametrize(("density", "blocks"), [(1.0, 1), (0.5, 1), (1.0, 4), (0.8, 3)])
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(("density", "blocks"), [(0.5, 1), (1.0, 4)])
 def test_table_has_requested_cells(density: float, blocks: int, groups: int) -> None:
     """Dense, half-dense and in blocks, in one to three groups, each with separate cells."""
     dataset = generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)

@@ -28,9 +28,6 @@ from asyncfin import (
     extract,
     read_changes,
 )
-from asyncfin.extraction.feed import Feed
-from asyncfin.extraction.latest import latest_changes
-from asyncfin.extraction.places import place_of
 from asyncfin.model.selection import PeriodSelection
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import clocked
@@ -341,17 +338,6 @@ async def test_an_entity_that_left_the_list_keeps_its_file_until_it_is_pruned(ni
     assert vanished.column("known_from").to_pylist() == [night.now]
     assert len(as_of(night.to, night.now)) == 2
     assert len(as_of(night.to, night.now - timedelta(microseconds=1))) == 3
-
-
-async def test_the_last_changes_are_not_those_of_a_pruned_entity_until_it_returns(night: Nights) -> None:
-    """With the publication that it had, all of its values have appeared."""
-    night.publish(ONE)
-    both, found = (entity(1), entity(2)), []
-    for ids, arguments in ((both, {"history": True}), (both[:1], {"prune": True}), (both, {})):
-        await night.run(ids, **arguments)
-        latest = latest_changes(Feed(place_of(night.to)), {entity(2): {COST.metric_id}})
-        found.append({each: (of.is_first, len(of.rows)) for each, of in latest.items()})
-    assert found == [{entity(2): (True, 0)}, {}, {entity(2): (False, 1)}]
 
 
 async def test_a_missing_or_foreign_file_is_not_what_changes_are_measured_by(night: Nights) -> None:

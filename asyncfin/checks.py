@@ -168,12 +168,12 @@ def texts(name: str, values: str | Iterable[str], of: str) -> tuple[str, ...]:
     if isinstance(values, str):
         return (values,)
     several(name, values, f"{of}s")
-    given = tuple(values)
-    for each in given:  # first of all, since others may not be hashable
-        instance_of(str)(f"each of {name}", each)
-    if not given:
+    entries = tuple(values)
+    for entry in entries:  # first of all, since others may not be hashable
+        instance_of(str)(f"each of {name}", entry)
+    if not entries:
         raise SelectionError(f"{name} must name at least one {of}")
-    return tuple(dict.fromkeys(given))
+    return tuple(dict.fromkeys(entries))
 
 
 def short_repr(value: object) -> str:
@@ -218,13 +218,13 @@ def local_path(name: str, kind: str, path: object, advice: str) -> str:
     The text of a URL is not shown, since it can contain a password; `advice` says what
     takes one.
     """
-    wanted = f"{name} must be the path of a {kind} on this machine, not"
-    given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
-    if not isinstance(given, str) or not given or "\0" in given:
-        raise ArgumentError(f"{wanted} {short_repr(path)}")
-    if ":/" in given[2:]:  # after the drive of a path such as C:/x
-        raise ArgumentError(f"{wanted} a URL; {advice}")
-    return expand_user(given)
+    expected = f"{name} must be the path of a {kind} on this machine, not"
+    place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(place, str) or not place or "\0" in place:
+        raise ArgumentError(f"{expected} {short_repr(path)}")
+    if ":/" in place[2:]:  # after the drive of a path such as C:/x
+        raise ArgumentError(f"{expected} a URL; {advice}")
+    return expand_user(place)
 
 
 def without_password(place: str) -> str:
@@ -236,12 +236,12 @@ def without_password(place: str) -> str:
     """
     if (url := re.match("(.*?:/+)(.*)", place, re.DOTALL)) is None:
         return place
-    scheme, rest = url.groups()
-    *user, rest = re.split("@|%40", rest)
+    scheme, remainder = url.groups()
+    *user, remainder = re.split("@|%40", remainder)
     return (
         scheme
         if re.search("[?#]", "".join(user))
-        else scheme + re.split("[?#]", rest)[0]
+        else scheme + re.split("[?#]", remainder)[0]
     )
 
 

@@ -99,10 +99,10 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(
-        each
-        if each.isprintable() or category(each) == "Zs"
-        else each.encode("unicode_escape").decode()
-        for each in text
+        character
+        if character.isprintable() or category(character) == "Zs"
+        else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
@@ -517,7 +517,7 @@ class ServiceError(AsyncfinError):
         named = f" (request {self.request_id})" if self.request_id else ""
         doing = f" {self._doing()}" if self.operation else ""
         issues = _named_details(self._details)
-        shown = [shorten(each, _NAMED_DETAIL) for each in issues[:_NAMED_DETAILS]]
+        shown = [shorten(issue, _NAMED_DETAIL) for issue in issues[:_NAMED_DETAILS]]
         if more := len(issues) - len(shown):
             shown.append(f"and {more} more")
         details = f" [{'; '.join(shown)}]" if shown else ""
@@ -535,10 +535,10 @@ class _Bounded:
     def __init__(self, room: int) -> None:
         self._room = room
 
-    def mapping(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def mapping(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
             shorten(name): self._copy(value)
-            for name, value in self._entries(given.items())
+            for name, value in self._entries(fields.items())
         }
 
     def _copy(self, value: Any) -> Any:
@@ -549,16 +549,16 @@ class _Bounded:
             case Mapping():
                 return self.mapping(value)
             case list() | tuple():
-                return [self._copy(each) for each in self._entries(value)]
+                return [self._copy(entry) for entry in self._entries(value)]
         return value
 
     def _entries(self, entries: Iterable[V]) -> Iterator[V]:
-        for each in islice(entries, MAX_ITEMS):
+        for entry in islice(entries, MAX_ITEMS):
             if self._room <= 0:
                 return
             # What a number, or the frame of an array, takes about.
             self._room -= 20
-            yield each
+            yield entry
 
 
 def _named_details(details: Mapping[str, Any]) -> list[str]:
@@ -713,7 +713,7 @@ class MalformedAnswerError(AsyncfinError):
         **facts: Unpack[_Facts],
     ) -> None:
         lines = iter((problems,) if isinstance(problems, str) else problems)
-        self.problems = tuple(shorten(each) for each in islice(lines, MAX_ITEMS))
+        self.problems = tuple(shorten(line) for line in islice(lines, MAX_ITEMS))
         self.omitted = omitted + sum(1 for _ in lines)
         self.is_json = is_json
         # Bounded as a whole, but how many more there were stays at its end.

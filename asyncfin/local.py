@@ -86,29 +86,29 @@ def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) 
 
 
 def _check_private(
-    found: os.stat_result, is_kind: Callable[[int], bool], wanted: str, closed: int
+    status: os.stat_result, is_kind: Callable[[int], bool], kind: str, closed: int
 ) -> None:
-    if not is_kind(found.st_mode):
-        raise NotPrivateError(f"must be {wanted}, not {_kind(found)}")
-    if found.st_uid != os.geteuid():
-        raise NotPrivateError(f"must be this user's, not that of user {found.st_uid}")
-    if found.st_mode & closed:
+    if not is_kind(status.st_mode):
+        raise NotPrivateError(f"must be {kind}, not {_kind(status)}")
+    if status.st_uid != os.geteuid():
+        raise NotPrivateError(f"must be this user's, not that of user {status.st_uid}")
+    if status.st_mode & closed:
         rights = "go=" if closed == 0o077 else "go-w"
-        mode = stat.S_IMODE(found.st_mode)
+        mode = stat.S_IMODE(status.st_mode)
         raise NotPrivateError(
             f"must be closed to other users (chmod {rights} on it), not of mode "
             f"{mode:o}"
         )
 
 
-def _kind(found: os.stat_result) -> str:
+def _kind(status: os.stat_result) -> str:
     kinds = {
         stat.S_ISLNK: "a symlink",
         stat.S_ISDIR: "a folder",
         stat.S_ISREG: "a file",
     }
     return next(
-        (kind for is_kind, kind in kinds.items() if is_kind(found.st_mode)),
+        (kind for is_kind, kind in kinds.items() if is_kind(status.st_mode)),
         "a device or pipe",
     )
 

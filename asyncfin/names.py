@@ -76,7 +76,7 @@ class Names(Mapping[str, str]):
                 comes close; or one means several entities.
         """
         checks.several("texts", texts, "names or entity ids")
-        found: list[str] = []
+        entity_ids: list[str] = []
         unknown: list[object] = []
         for text in texts:
             ids = self.matching(text) if isinstance(text, str) else ()
@@ -85,14 +85,14 @@ class Names(Mapping[str, str]):
                     f"{checks.short_repr(text)} means {self._listed(ids)}: give the id"
                 )
             if ids:
-                found.append(ids[0])
+                entity_ids.append(ids[0])
             else:
                 unknown.append(text)
         if unknown:
             raise SelectionError(
                 f"no entity has the name {' or '.join(map(self.near, unknown))}"
             )
-        return tuple(found)
+        return tuple(entity_ids)
 
     def matching(self, text: str) -> tuple[str, ...]:
         """Return the ids of the entities that a text may mean; none: it is unknown."""
@@ -127,9 +127,12 @@ class Names(Mapping[str, str]):
         )
 
     def _listed(self, ids: tuple[str, ...]) -> str:
-        named = [f"{printable(self._names[each])} ({each})" for each in ids[:_NAMED]]
-        more = len(ids) - len(named)
-        return ", ".join(named) + (f" and {more:,} more" if more else "")
+        names = [
+            f"{printable(self._names[entity_id])} ({entity_id})"
+            for entity_id in ids[:_NAMED]
+        ]
+        more = len(ids) - len(names)
+        return ", ".join(names) + (f" and {more:,} more" if more else "")
 
 
 def read_names(path: str | os.PathLike[str] | None = None) -> Names:

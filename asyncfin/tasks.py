@@ -411,11 +411,11 @@ class PerLoop(Generic[T]):
         """Return the value of the running loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._values:
-            for each in list(
+            for loop_of_value in list(
                 self._values
             ):  # a copy made in one step: loops of other threads come and go
-                if each.is_closed():
-                    self._values.pop(each, None)
+                if loop_of_value.is_closed():
+                    self._values.pop(loop_of_value, None)
             self._values[loop] = self._make()
         return self._values[loop]
 

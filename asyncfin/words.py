@@ -19,11 +19,11 @@ _LONGEST_NAME = 200
 _CENTURY = 100 * 365.25 * 86_400
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number of things: ``1 request``, ``2,000 requests``; `many`: the plural,
     if not just an s.
     """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def number_text(number: float) -> str:
@@ -80,7 +80,7 @@ def spanned(ordered: Sequence[object]) -> str:
     none.
     """
     return " to ".join(
-        str(each) for each in dict.fromkeys([*ordered[:1], *ordered[-1:]])
+        str(entry) for entry in dict.fromkeys([*ordered[:1], *ordered[-1:]])
     )
 
 

@@ -42,10 +42,10 @@ def example_rows(
     first: dict[int, int] = {}
     for row, number in enumerate(numbers.to_pylist()):
         first.setdefault(number, row)
-    found = table.select(list(names)).take(
+    examples = table.select(list(names)).take(
         pa.array([first[number] for number in range(len(first))], pa.int64())
     )
-    return [tuple(row.values()) for row in found.to_pylist()]
+    return [tuple(row.values()) for row in examples.to_pylist()]
 
 
 def combined(numbers: Any, others: Any) -> Any:

@@ -107,15 +107,15 @@ def ambiguous_series(panel: Panel) -> frozenset[SeriesKey]:
     ids = frozenset(panel.series_ids)
     return frozenset(
         (
-            each.series_id,
-            each.metric_id,
-            each.reporting_group_id,
-            each.scope_path,
+            series.series_id,
+            series.metric_id,
+            series.reporting_group_id,
+            series.scope_path,
         )
         for same in panel.catalogue.by_triple.values()
         if len(same) > 1
-        for each in same
-        if each.series_id in ids
+        for series in same
+        if series.series_id in ids
     )
 
 
@@ -136,14 +136,14 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     both = stacked([old.table, new.table], PERIOD_FIELDS)
     cells = combined(series, numbered(both, PERIOD_FIELDS))
     before, after = cells[: len(old.table)], cells[len(old.table) :]
-    at = compute.index_in(
+    places = compute.index_in(
         after, value_set=before
     )  # the row of the same cell in the old table
     appeared = compute.indices_nonzero(
-        compute.and_(compute.is_null(at), _covered(new.table, old))
+        compute.and_(compute.is_null(places), _covered(new.table, old))
     )
-    kept = compute.indices_nonzero(compute.is_valid(at))
-    restated, relabelled = _altered(old, new.table, kept, at.take(kept))
+    common = compute.indices_nonzero(compute.is_valid(places))
+    restated, relabelled = _altered(old, new.table, common, places.take(common))
     is_gone = compute.invert(compute.is_in(before, value_set=after))
     covered = compute.and_(_covered(old.table, old), _covered(old.table, new))
     vanished = compute.indices_nonzero(compute.and_(is_gone, covered))
@@ -156,7 +156,7 @@ def compare(old: Snapshot, new: Snapshot) -> Any:
     rows, words = rows.take(order), words.take(order)
     gone = pa.repeat(pa.scalar("vanished"), len(vanished))
     tables = [
-        _with_changes(new.table.take(rows), words, old, at.take(rows)),
+        _with_changes(new.table.take(rows), words, old, places.take(rows)),
         _with_changes(old.table.take(vanished), gone, old, vanished),
     ]
     return pa.concat_tables(tables).unify_dictionaries()
@@ -168,10 +168,10 @@ def _same_series(old: Snapshot, new: Snapshot) -> Any:
     numbers = numbered(rows, SERIES)
     heads = example_rows(rows, numbers, ["asked_version", "series_id", *TRIPLE])
     number_of = {head: number for number, head in enumerate(heads)}
-    at = len(old.table)
+    count = len(old.table)
     of_old, of_new = (
         {heads[number] for number in part.unique().to_pylist()}
-        for part in (numbers[:at], numbers[at:])
+        for part in (numbers[:count], numbers[count:])
     )
     # The same id and triple, which have the same number already, or else a triple that
     # both have once. The feed has the rows of a series under the ids that it had when
@@ -221,12 +221,12 @@ def _covered(table: Any, snapshot: Snapshot) -> Any:
     return pa.array(covered, pa.bool_()).take(numbers)
 
 
-def _with_changes(rows: Any, words: Any, old: Snapshot, at: Any) -> Any:
+def _with_changes(rows: Any, words: Any, old: Snapshot, places: Any) -> Any:
     """Return rows with the columns that say what changed; `at` are the rows of the old
     table, or null.
     """
     before, texts = (
-        plain(old.table.column(name)).take(at) for name in ("number", "text")
+        plain(old.table.column(name)).take(places) for name in ("number", "text")
     )
     dataset_id, none = pa.scalar(old.dataset_id), pa.scalar(None, pa.string())
     datasets = compute.if_else(compute.is_valid(before), dataset_id, none)
@@ -297,10 +297,10 @@ def changes(old: Panel, new: Panel) -> pyarrow.Table:
         ("selection", old.select, new.select),
     )
     before, after = (Snapshot.of([panel], panel.to_arrow()) for panel in (old, new))
-    found = compare(before, after)
+    table = compare(before, after)
     earliest = old.dataset.created_timestamp + timedelta(microseconds=1)
     known_from = max(new.dataset.created_timestamp, earliest)
-    table = found.append_column(KNOWN_FROM, known_from_column(len(found), known_from))
+    table = table.append_column(KNOWN_FROM, known_from_column(len(table), known_from))
     return table.replace_schema_metadata(table_metadata([old, new]))
 
 

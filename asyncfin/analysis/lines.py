@@ -56,12 +56,13 @@ class Line:
     def why(self, period: Period) -> str:
         """Return why none of the series has a value at a period."""
         by_panel: dict[Panel, list[str]] = {}
-        for each in self.series:
-            for panel in self.panels[each.series_id]:
-                by_panel.setdefault(panel, []).append(each.series_id)
+        for series in self.series:
+            for panel in self.panels[series.series_id]:
+                by_panel.setdefault(panel, []).append(series.series_id)
         # A panel that did not ask for the period knows nothing of it.
         panel = next(
-            (each for each in by_panel if each.covers(period)), next(iter(by_panel))
+            (series for series in by_panel if series.covers(period)),
+            next(iter(by_panel)),
         )
         return panel.why(by_panel[panel], period) or "no value"
 
@@ -104,7 +105,7 @@ def lines_of(panels: Sequence[Panel]) -> list[Line]:
             lines.append(Line(tuple(members), having, joined))
         else:
             lines += [
-                Line((each,), having, numbers[each.series_id]) for each in members
+                Line((series,), having, numbers[series.series_id]) for series in members
             ]
     return sorted(lines, key=lambda line: place(line.series[0].series_id))
 

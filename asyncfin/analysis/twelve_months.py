@@ -202,7 +202,7 @@ def _make_rows(
                 "duration_months": 12,
                 "period_label": period.label,
                 "operands": [],
-                "series_ids": [each.series_id for each in line.series],
+                "series_ids": [member.series_id for member in line.series],
                 **sums.add_up(end),
             }
         )
@@ -303,11 +303,11 @@ class _Sums:
     def _find_missing(self, operands: Iterable[_At]) -> list[_At]:
         return [operand for operand in operands if operand not in self.numbers]
 
-    def _why(self, at: _At) -> str:
-        if at not in self._whys:
-            period = _period(at)
-            self._whys[at] = f"{period} has no value: {self._line.why(period)}"
-        return self._whys[at]
+    def _why(self, key: _At) -> str:
+        if key not in self._whys:
+            period = _period(key)
+            self._whys[key] = f"{period} has no value: {self._line.why(period)}"
+        return self._whys[key]
 
 
 def _list_parts(end: int, months: int) -> list[tuple[_At, ...]]:
@@ -328,8 +328,8 @@ def _are_alike(stated: float, added: Decimal) -> bool:
 
 # The same few periods are in the rows of all lines.
 @lru_cache
-def _period(at: _At) -> Period:
-    return Period.ending(*at)
+def _period(key: _At) -> Period:
+    return Period.ending(*key)
 
 
 def _decimal(number: Any) -> Decimal:

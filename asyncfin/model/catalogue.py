@@ -43,9 +43,9 @@ def publication_id(dataset_id: str) -> str:
     return dataset_id.lower()
 
 
-def is_same_publication(one: str, other: str) -> bool:
+def is_same_publication(first: str, second: str) -> bool:
     """Return whether two dataset ids name the same publication."""
-    return publication_id(one) == publication_id(other)
+    return publication_id(first) == publication_id(second)
 
 
 @frozen
@@ -384,7 +384,7 @@ class Catalogue(Dataset, Tabular):
 
         metrics = []
         for metric_id, series in islice(self.by_metric.items(), _SHOWN_METRICS):
-            paths = {each.scopes for each in series}
+            paths = {member.scopes for member in series}
             counts = str(len(paths)), f"{len(series):,}"
             metrics.append((metric_id, series[0].label, *counts))
         groups = [
@@ -465,6 +465,6 @@ def _grouped(
 ) -> Grouped[K]:
     """Return the series under each key, both in order of appearance."""
     grouped: dict[K, list[CatalogueSeries]] = {}
-    for each in series:
-        grouped.setdefault(key(each), []).append(each)
+    for member in series:
+        grouped.setdefault(key(member), []).append(member)
     return {name: tuple(members) for name, members in grouped.items()}

@@ -73,8 +73,8 @@ def _field(name: str) -> SeriesColumn:
 def _group(name: str, attribute: str) -> SeriesColumn:
     def read(catalogue: Any, series: Sequence[CatalogueSeries]) -> list[Any]:
         return [
-            getattr(catalogue.by_group[each.reporting_group_id], attribute)
-            for each in series
+            getattr(catalogue.by_group[member.reporting_group_id], attribute)
+            for member in series
         ]
 
     return SeriesColumn(name, "word", read, _by_group)
@@ -84,7 +84,7 @@ def _path(name: str, kind: str, read: Callable[[Any, ScopePath], Any]) -> Series
     return SeriesColumn(
         name,
         kind,
-        lambda catalogue, series: [read(catalogue, each.scopes) for each in series],
+        lambda catalogue, series: [read(catalogue, member.scopes) for member in series],
         _by_path,
     )
 

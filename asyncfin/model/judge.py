@@ -254,7 +254,11 @@ def judge(catalogue: Any, select: Select) -> Judged:
     each series.
     """
     conditions = [*_list_conditions(catalogue, select)]
-    missing = {each.field: each.unknown for each in conditions if each.unknown}
+    missing = {
+        condition.field: condition.unknown
+        for condition in conditions
+        if condition.unknown
+    }
     series: Iterable[CatalogueSeries] = _list_candidates(catalogue, select)
     for condition in conditions:
         series = filter(condition.meets, series)
@@ -279,7 +283,7 @@ def judge(catalogue: Any, select: Select) -> Judged:
                 conflict = f"{written} leave nothing: no series of {entity} matches all"
                 missing["select"] = (checks.short_repr(select),)
         # Unknown names explain more.
-        if any(each.unknown for each in conditions):
+        if any(condition.unknown for condition in conditions):
             conflict = ""
     return Judged(chosen, missing, catalogue, select, conflict)
 
@@ -291,7 +295,9 @@ def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries
     series: Sequence[CatalogueSeries] = catalogue.series
     if select.metric_ids is None:
         return series
-    by_metric = (catalogue.by_metric.get(each, ()) for each in select.metric_ids)
+    by_metric = (
+        catalogue.by_metric.get(metric_id, ()) for metric_id in select.metric_ids
+    )
     places = catalogue.places
     return sorted(
         chain.from_iterable(by_metric), key=lambda series: places[series.series_id]
@@ -305,7 +311,7 @@ def _find_conflict(
     all.
     """
     ids = [
-        {each.series_id for each in series if condition.meets(each)}
+        {member.series_id for member in series if condition.meets(member)}
         for condition in conditions
     ]
     for condition, members in zip(conditions, ids, strict=True):
@@ -328,8 +334,11 @@ def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
     words = [condition for condition in conditions if condition.read_word]
     ids: dict[str, list[str]] = {condition.field: [] for condition in words}
     for series in _list_candidates(catalogue, select) if words else ():
-        failed = [each for each in conditions if not each.meets(series)]
-        if all(each.read_word and not each.read_word(series) for each in failed):
+        failed = [condition for condition in conditions if not condition.meets(series)]
+        if all(
+            condition.read_word and not condition.read_word(series)
+            for condition in failed
+        ):
             for condition in failed:
                 ids[condition.field].append(series.series_id)
     for name, series_ids in ids.items():

@@ -56,10 +56,10 @@ def _check_ids(name: str, ids: object, cap: int) -> None:
             f"{name} must be a collection of str, not {checks.short_repr(ids)}"
         )
     _check_count(name, ids, cap)
-    for each in ids:
-        if not isinstance(each, str):
+    for entry in ids:
+        if not isinstance(entry, str):
             raise SelectionError(
-                f"{name} must contain str, not {checks.short_repr(each)}"
+                f"{name} must contain str, not {checks.short_repr(entry)}"
             )
     _check_distinct(name, ids)
 
@@ -73,7 +73,7 @@ def _check_count(name: str, items: Sized, cap: int) -> None:
 
 def _check_distinct(name: str, items: tuple[str | ScopePath, ...]) -> None:
     if len(set(items)) < len(items):
-        twice = next(each for each in items if items.count(each) > 1)
+        twice = next(item for item in items if items.count(item) > 1)
         shown = twice if isinstance(twice, str) else format_path(twice)
         raise SelectionError(f"{name} must be distinct: {shown!r} is named twice")
 

@@ -106,7 +106,7 @@ def _is_ref(value: object) -> bool:
     return (
         isinstance(value, (tuple, list))
         and len(value) == 2
-        and all(isinstance(each, str) for each in value)
+        and all(isinstance(part, str) for part in value)
     )
 
 
@@ -119,14 +119,15 @@ def as_path(value: object) -> ScopePath:
             f"scope path must be a sequence of ScopeRef, not {short_repr(value)}"
         )
     references = tuple(value)
-    for each in references:
-        if not _is_ref(each):
+    for reference in references:
+        if not _is_ref(reference):
             raise SelectionError(
                 "scope path must be of ScopeRef or pairs (scope_group_id, scope_id), "
-                f"not {short_repr(each)}"
+                f"not {short_repr(reference)}"
             )
     return tuple(
-        each if isinstance(each, ScopeRef) else ScopeRef(*each) for each in references
+        reference if isinstance(reference, ScopeRef) else ScopeRef(*reference)
+        for reference in references
     )
 
 
@@ -134,19 +135,19 @@ def as_paths(value: AnyPaths) -> tuple[ScopePath, ...]:
     """Return scope paths from a collection of them, or a single one, in any form that
     `as_path` accepts.
     """
-    given: object = value
-    if isinstance(given, (str, ScopeRef)):
-        return (as_path(given if isinstance(given, str) else (given,)),)
-    if not isinstance(given, Iterable):
+    entries: object = value
+    if isinstance(entries, (str, ScopeRef)):
+        return (as_path(entries if isinstance(entries, str) else (entries,)),)
+    if not isinstance(entries, Iterable):
         raise SelectionError(
-            f"scope_combinations must be scope paths, not {short_repr(given)}"
+            f"scope_combinations must be scope paths, not {short_repr(entries)}"
         )
-    items = tuple(given)
+    items = tuple(entries)
     # Several references are one path: a collection of paths contains tuples of them.
-    if items and all(_is_ref(each) for each in items):
+    if items and all(_is_ref(item) for item in items):
         return (as_path(items),)
     # Two texts are the ids of one reference, or the text forms of two paths, which
     # contain "=".
     if _is_ref(items) and "=" not in "".join(items):
         return (as_path((items,)),)
-    return tuple(as_path(each) for each in items)
+    return tuple(as_path(item) for item in items)

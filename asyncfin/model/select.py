@@ -34,7 +34,7 @@ def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
         return None if value is None else (value,)
     ids = tuple(value) if isinstance(value, Iterable) else (value,)
     # Others than str may not be hashable; `_check_ids` names them.
-    are_texts = all(isinstance(each, str) for each in ids)
+    are_texts = all(isinstance(entry, str) for entry in ids)
     return tuple(dict.fromkeys(ids)) if are_texts else ids
 
 
@@ -53,11 +53,11 @@ def _check_ids(
     attribute: Attribute[tuple[str, ...] | None],
     value: Iterable[object] | None,
 ) -> None:
-    for each in value or ():
-        if not isinstance(each, str):
+    for entry in value or ():
+        if not isinstance(entry, str):
             raise SelectionError(
                 f"{attribute.name} must be a str or a collection of str, not "
-                f"{checks.short_repr(each)}"
+                f"{checks.short_repr(entry)}"
             )
 
 
@@ -240,14 +240,21 @@ class Select:
                 f"where must be a predicate; a written Select has only its name, {name}"
             )
         picked = _read_rows(written.pop("series", None))
-        names = [each.name for each in fields(cls) if not each.name.startswith("_")]
+        names = [
+            attribute.name
+            for attribute in fields(cls)
+            if not attribute.name.startswith("_")
+        ]
         unknown = [checks.short_repr(name) for name in written if name not in names]
         if unknown:
             raise SelectionError(f"a Select has no field {listed(sorted(unknown))}")
         return cls(**written, _picked=picked)
 
     def _list_given(self) -> dict[str, Any]:
-        values = {each.name: getattr(self, each.name) for each in fields(type(self))}
+        values = {
+            attribute.name: getattr(self, attribute.name)
+            for attribute in fields(type(self))
+        }
         return {name: value for name, value in values.items() if value is not None}
 
     def __repr__(self) -> str:

@@ -481,10 +481,10 @@ def check_period_selection(selection: object) -> None:
     instead = _read_selection(selection)
     # Only the words of the class list go if there is something to write.
     kinds = class_names(Exact, FiscalRange, Trailing)
-    wanted = kinds if instead is None else "a period selection"
+    expected = kinds if instead is None else "a period selection"
     is_class = isinstance(selection, type) and instead is not None
     shown = "a class" if is_class else checks.short_repr(selection)
-    raise SelectionError(f"periods must be {wanted}, not {shown}", instead=instead)
+    raise SelectionError(f"periods must be {expected}, not {shown}", instead=instead)
 
 
 # What people call the periods of a rule, in the singular.
@@ -622,7 +622,9 @@ def _find_other_kind(
         return "", None
     if not any(period.duration_months for period in periods):
         return "; all of them have duration 0 (points in time)", FiscalRange()
-    others = [each for each in periods if each.duration_months == selection.months]
+    others = [
+        period for period in periods if period.duration_months == selection.months
+    ]
     if not others:
         return f"; none of them has {selection.months} months", None
     months = sorted({period.end_month for period in others})

@@ -117,8 +117,8 @@ def cell_of(series: "CatalogueSeries | Series", name: str) -> str | None:
     """Return a field of a series as the text of a cell, a scope path in its text form;
     None without one.
     """
-    found = getattr(series, name)
-    return format_path(found) if name == "scopes" else found
+    value = getattr(series, name)
+    return format_path(value) if name == "scopes" else value
 
 
 def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
@@ -127,11 +127,11 @@ def no_series(key: object, series: Collection[CatalogueSeries]) -> KeyError:
     """
     if not isinstance(key, str):
         return KeyError(f"no series {short_repr(key)}: the key is a series_id")
-    if of_metric := [each.series_id for each in series if each.metric_id == key]:
+    if of_metric := [member.series_id for member in series if member.metric_id == key]:
         return KeyError(
             f"no series {key!r}; of that metric there are {listed(of_metric, 5)}"
         )
-    ids = [each.series_id for each in series]
+    ids = [member.series_id for member in series]
     named = suggest.quoted(key, ids)
     return KeyError(
         f"no series {named}{suggest.all_of(ids) if named == short_repr(key) else ''}"
@@ -192,9 +192,9 @@ class Series:
     def values(self) -> tuple[Value | None, ...]:
         # By hand: cached_property takes a lock in Python 3.11, a microsecond for each
         # of thousands of series.
-        if (kept := self.__dict__.get("_values")) is None:
-            kept = self.__dict__["_values"] = self._decode()
-        return kept
+        if (values := self.__dict__.get("_values")) is None:
+            values = self.__dict__["_values"] = self._decode()
+        return values
 
     def __getitem__(self, period: Period | str) -> Value | None:
         """Return the value at a period, given as a `Period` or its label; None where
@@ -204,28 +204,28 @@ class Series:
             SelectionError: the panel does not have this period, or it is neither.
             MalformedAnswerError: the values, which are decoded now, break the spec.
         """
-        wanted = Period.parse(period) if isinstance(period, str) else period
+        searched = Period.parse(period) if isinstance(period, str) else period
         # None would claim that the service has no observation there, which was not
         # requested.
-        if wanted not in self.periods:
+        if searched not in self.periods:
             have = f"it has {spanned(self.periods)}" if self.periods else "it has none"
-            hint = "" if isinstance(wanted, Period) else period_hint(wanted)
+            hint = "" if isinstance(searched, Period) else period_hint(searched)
             raise SelectionError(
                 f"period must be one of the panel's, not {short_repr(period)}: "
                 f"{have}{hint}"
             )
-        return self.values[self.periods.index(wanted)]
+        return self.values[self.periods.index(searched)]
 
     def __str__(self) -> str:
-        found = list(self.observations())
+        pairs = list(self.observations())
         head = (
             f"{self.label} ({self.series_id}): "
-            f"{counted(len(found), f'{self._version} value'.lstrip())}"
+            f"{counted(len(pairs), f'{self._version} value'.lstrip())}"
         )
-        if not found:
+        if not pairs:
             return printable(head)
-        period, latest = found[-1]
-        span = spanned([period for period, _ in found])
+        period, latest = pairs[-1]
+        span = spanned([period for period, _ in pairs])
         return printable(f"{head}, {span}; in {period} {shown_text(latest)}")
 
     def _repr_html_(self) -> str:

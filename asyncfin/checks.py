@@ -97,7 +97,7 @@ def above(least: float, unit: str = "") -> Check:
     counts.
     """
     return Check(
-        f"{_finite(unit)} above {least:g}",
+        f"{_write_number(unit)} above {least:g}",
         lambda value: is_finite(value) and value > least,
     )
 
@@ -107,12 +107,12 @@ def at_least(least: float, unit: str = "") -> Check:
     counts.
     """
     return Check(
-        f"{_finite(unit)}, at least {least:g}",
+        f"{_write_number(unit)}, at least {least:g}",
         lambda value: is_finite(value) and value >= least,
     )
 
 
-def _finite(unit: str) -> str:
+def _write_number(unit: str) -> str:
     return f"a finite number of {unit}" if unit else "a finite number"
 
 

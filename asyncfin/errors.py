@@ -202,8 +202,8 @@ class AsyncfinError(Exception):
         return "local"
 
     def __str__(self) -> str:
-        doing = f" ({self._doing()})" if self.operation else ""
-        return printable(f"{super().__str__()}{doing}{self._not_sent()}")
+        doing = f" ({self._write_operation()})" if self.operation else ""
+        return printable(f"{super().__str__()}{doing}{self._write_outage()}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), self.args, self.__dict__.copy())
@@ -228,7 +228,7 @@ class AsyncfinError(Exception):
             "status": getattr(self, "status", None) if answered else None,
             "code": getattr(self, "code", None),
             "request id": self.request_id,
-            "details": len(_named_details(getattr(self, "details", {}))) or None,
+            "details": len(_list_details(getattr(self, "details", {}))) or None,
             "attempts": self.attempts,
             "versions": f"asyncfin {own_version()}, Python {platform.python_version()}",
         }
@@ -238,7 +238,7 @@ class AsyncfinError(Exception):
             if fact is not None
         )
 
-    def _not_sent(self) -> str:
+    def _write_outage(self) -> str:
         """Return since when the service fails, for the text; nothing unless that is why
         it was not sent.
         """
@@ -264,7 +264,7 @@ class AsyncfinError(Exception):
                 return [f"line {frame.lineno}: {frame.line}", *lines]
         return lines
 
-    def _doing(self) -> str:
+    def _write_operation(self) -> str:
         """Return the operation and the entity, for the text; nothing if they are not
         known.
         """
@@ -515,15 +515,15 @@ class ServiceError(AsyncfinError):
     def __str__(self) -> str:
         head = f"{self.status} {self.code}" if self.code else str(self.status)
         named = f" (request {self.request_id})" if self.request_id else ""
-        doing = f" {self._doing()}" if self.operation else ""
-        issues = _named_details(self._details)
+        doing = f" {self._write_operation()}" if self.operation else ""
+        issues = _list_details(self._details)
         shown = [shorten(issue, _NAMED_DETAIL) for issue in issues[:_NAMED_DETAILS]]
         if more := len(issues) - len(shown):
             shown.append(f"and {more} more")
         details = f" [{'; '.join(shown)}]" if shown else ""
         return printable(
             f"{head}{doing}{named}: "
-            f"{self.message or 'no message'}{details}{self._not_sent()}"
+            f"{self.message or 'no message'}{details}{self._write_outage()}"
         )
 
 
@@ -538,7 +538,7 @@ class _Bounded:
     def mapping(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {
             shorten(name): self._copy(value)
-            for name, value in self._entries(fields.items())
+            for name, value in self._take_entries(fields.items())
         }
 
     def _copy(self, value: Any) -> Any:
@@ -549,10 +549,10 @@ class _Bounded:
             case Mapping():
                 return self.mapping(value)
             case list() | tuple():
-                return [self._copy(entry) for entry in self._entries(value)]
+                return [self._copy(entry) for entry in self._take_entries(value)]
         return value
 
-    def _entries(self, entries: Iterable[V]) -> Iterator[V]:
+    def _take_entries(self, entries: Iterable[V]) -> Iterator[V]:
         for entry in islice(entries, MAX_ITEMS):
             if self._room <= 0:
                 return
@@ -561,7 +561,7 @@ class _Bounded:
             yield entry
 
 
-def _named_details(details: Mapping[str, Any]) -> list[str]:
+def _list_details(details: Mapping[str, Any]) -> list[str]:
     """Return a line for each detail; an array, as of field issues, has one for each
     entry.
     """
@@ -669,7 +669,7 @@ class AllowanceExhaustedError(RateLimitedError):
         self.resume_at = resume_at
 
     def __str__(self) -> str:
-        again = f"requests are possible again at {_rounded_up(self.resume_at)}"
+        again = f"requests are possible again at {_round_up(self.resume_at)}"
         return (
             f"{super().__str__()} ({again})"
             if self.answered
@@ -677,7 +677,7 @@ class AllowanceExhaustedError(RateLimitedError):
         )
 
 
-def _rounded_up(moment: datetime) -> str:
+def _round_up(moment: datetime) -> str:
     """Return a moment in whole seconds, not before it."""
     # Rounded down, it would be a moment at which the request is still refused.
     if moment.microsecond and moment < datetime.max.replace(

@@ -35,31 +35,37 @@ def document(
     Nor is one a formula: notebooks would have MathJax typeset what is between two
     dollar signs.
     """
-    parts = [_paragraph(lines), *map(_table, tables), _paragraph(notes)]
+    parts = [
+        _write_paragraph(lines),
+        *map(_write_table, tables),
+        _write_paragraph(notes),
+    ]
     return f'<div class="tex2jax_ignore mathjax_ignore">{"".join(parts)}</div>'
 
 
-def _paragraph(lines: Iterable[str]) -> str:
+def _write_paragraph(lines: Iterable[str]) -> str:
     text = "<br>".join(_text(shorten(line, 10 * _LONGEST)) for line in lines)
     return f"<p>{text}</p>" if text else ""
 
 
-def _table(table: Table) -> str:
+def _write_table(table: Table) -> str:
     """Return a table that scrolls where it is wider than the page."""
     caption = (
         f'<caption style="text-align: left">{_text(table.caption)}</caption>'
         if table.caption
         else ""
     )
-    heads = _cells(table.heads, table.names, "th")
-    rows = "".join(f"<tr>{_cells(row, table.names, 'td')}</tr>" for row in table.rows)
+    heads = _write_cells(table.heads, table.names, "th")
+    rows = "".join(
+        f"<tr>{_write_cells(row, table.names, 'td')}</tr>" for row in table.rows
+    )
     table_html = (
         f"<table>{caption}<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>"
     )
     return f'<div style="overflow-x: auto">{table_html}</div>'
 
 
-def _cells(texts: Sequence[str], names: int, element: str) -> str:
+def _write_cells(texts: Sequence[str], names: int, element: str) -> str:
     """Return the cells of a row: names left-aligned in wide columns, figures as
     notebooks align them.
     """

@@ -71,7 +71,7 @@ def open_private(path: str | Path, *, closed: int = 0o077, create: bool = True) 
     except OSError as error:
         if error.errno in (ELOOP, EISDIR, ENXIO):
             raise NotPrivateError(
-                f"must be a file, not {_kind(os.lstat(path))}"
+                f"must be a file, not {_name_kind(os.lstat(path))}"
             ) from None
         if error.errno == EACCES:  # such as a file of another user
             with suppress(FileNotFoundError):
@@ -89,7 +89,7 @@ def _check_private(
     status: os.stat_result, is_kind: Callable[[int], bool], kind: str, closed: int
 ) -> None:
     if not is_kind(status.st_mode):
-        raise NotPrivateError(f"must be {kind}, not {_kind(status)}")
+        raise NotPrivateError(f"must be {kind}, not {_name_kind(status)}")
     if status.st_uid != os.geteuid():
         raise NotPrivateError(f"must be this user's, not that of user {status.st_uid}")
     if status.st_mode & closed:
@@ -101,7 +101,7 @@ def _check_private(
         )
 
 
-def _kind(status: os.stat_result) -> str:
+def _name_kind(status: os.stat_result) -> str:
     kinds = {
         stat.S_ISLNK: "a symlink",
         stat.S_ISDIR: "a folder",

@@ -81,8 +81,9 @@ class Names(Mapping[str, str]):
         for text in texts:
             ids = self.matching(text) if isinstance(text, str) else ()
             if len(ids) > 1:
+                entities = self._write_ids(ids)
                 raise SelectionError(
-                    f"{checks.short_repr(text)} means {self._listed(ids)}: give the id"
+                    f"{checks.short_repr(text)} means {entities}: give the id"
                 )
             if ids:
                 entity_ids.append(ids[0])
@@ -126,7 +127,7 @@ class Names(Mapping[str, str]):
             f" (close: {', '.join(dict.fromkeys(close))})" if close else ""
         )
 
-    def _listed(self, ids: tuple[str, ...]) -> str:
+    def _write_ids(self, ids: tuple[str, ...]) -> str:
         names = [
             f"{printable(self._names[entity_id])} ({entity_id})"
             for entity_id in ids[:_NAMED]
@@ -184,10 +185,10 @@ def read_rows(lines: Iterable[str]) -> tuple[list[str], Iterator[dict[str, str]]
         return [], iter(())
     if not {"id", "name"} <= set(heads):
         raise KeyError("id, name")
-    return heads, _rows(reader)
+    return heads, _read_rows(reader)
 
 
-def _rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
+def _read_rows(reader: csv.DictReader[str]) -> Iterator[dict[str, str]]:
     for row in reader:
         row.pop(None, None)  # more fields than columns
         yield row | {"id": row["id"].strip()}

@@ -55,7 +55,7 @@ def suggest(name: str, names: Iterable[str]) -> list[str]:
     # Only the last part of a qualified name counts: "Revenue" means "us-gaap:Revenues".
     by_last: dict[str, list[str]] = {}
     for folded in by_folded:
-        by_last.setdefault(_last(folded), []).append(folded)
+        by_last.setdefault(_cut_prefix(folded), []).append(folded)
     for last in alike(folded_name, by_last, 3, SAME):
         close += by_last[last]
     close += alike(folded_name, by_folded, 3, _ALIKE)
@@ -65,7 +65,7 @@ def suggest(name: str, names: Iterable[str]) -> list[str]:
     return [by_folded[folded] for folded in dict.fromkeys(close)][:3]
 
 
-def _last(name: str) -> str:
+def _cut_prefix(name: str) -> str:
     return name.replace("/", ":").rpartition(":")[2]
 
 
@@ -81,18 +81,18 @@ def quoted(
         return f"{short_repr(name)} (these are {len(parts)}: give each by itself)"
     matches = suggest(name, names) if close is None else close
     return short_repr(name) + (
-        f" (close: {', '.join(map(_shown, matches))})" if matches else ""
+        f" (close: {', '.join(map(_show, matches))})" if matches else ""
     )
 
 
-def _shown(name: str) -> str:
+def _show(name: str) -> str:
     return printable(shorten(name, LONGEST))
 
 
 def all_of(names: Collection[str]) -> str:
     """Return the names as the end of a complaint, or nothing where they are many."""
     return (
-        f"; it has: {', '.join(map(_shown, sorted(names)))}"
+        f"; it has: {', '.join(map(_show, sorted(names)))}"
         if 0 < len(names) <= _FEW
         else ""
     )

@@ -385,14 +385,14 @@ class _Resumable(Generic[T]):
             if not self.pending:
                 loop = asyncio.get_running_loop()
                 self.pending.append(
-                    loop.create_task(self._next(), context=self._context)
+                    loop.create_task(self._take_next(), context=self._context)
                 )
             await asyncio.wait(
                 self.pending
             )  # unlike awaiting the task, this does not pass a cancellation on
             return self.pending.pop().result()
 
-    async def _next(
+    async def _take_next(
         self,
     ) -> T:  # a task needs a coroutine, and anext() gives only an awaitable
         return await anext(self._generator)

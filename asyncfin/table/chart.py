@@ -7,7 +7,7 @@ format is what differs between amounts, ratios and percentages. Nor do percentag
 are numbers such as 0.12 and such as 12.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from math import ceil
@@ -25,7 +25,7 @@ from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.notes import describe_rows
-from asyncfin.table.rows import Line, Row, rows_of, tick_text
+from asyncfin.table.rows import Row, rows_of, tick_text
 from asyncfin.words import VERSION_WORDS, listed, spanned
 
 if TYPE_CHECKING:
@@ -43,9 +43,6 @@ _MOST_EMPTY = 6
 _WIDTH = 9.0
 _HEIGHT = 5.5
 _STACKED_HEIGHT = 4.0
-# Between axes one below the other, for labels of one and the title of the next, as a
-# share of their height.
-_STACKED_GAP = 0.8
 # From the axes down to the legend, for the labels of the ticks.
 _LEGEND_GAP = 0.35
 # The label of the y axis: how many descriptions, characters of each, and characters of
@@ -94,23 +91,16 @@ class _Line:
         return ends, numbers
 
 
-# What was drawn by which artist: titles, legends and ticks hold for all panels on the
+# What was drawn by which artist: title, legend and ticks hold for all panels on the
 # same axes.
 _LINES: "WeakKeyDictionary[Line2D, _Line]" = WeakKeyDictionary()
-# The series without a value that belong to the same axes, and companies without a
-# series.
-_EMPTY: "WeakKeyDictionary[Axes, list[Row | Grid]]" = WeakKeyDictionary()
-# The labels of x axes that were written here: another one is the user's.
-_DATES: "WeakKeyDictionary[Axes, str]" = WeakKeyDictionary()
 
 
 def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     """Draw the numbers of each series, with separate axes for each number format.
 
     Args:
-        ax: the axes to add to. Number formats that they do not have go to others that
-            share their x axis, or to new ones below, in the same place. None: a new
-            figure.
+        ax: the axes to add to. None: a new figure.
 
     Returns:
         The given axes, or the first ones of the new figure.
@@ -121,152 +111,120 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     pyplot = library("matplotlib.pyplot", "plot")
     if ax is not None:
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
-    lines = [line for grid in grids for line in _lines(grid)]
+    lines = [line for grid in grids for line in _read_lines(grid)]
+    earlier = [] if ax is None else list(_find_lines(ax).values())
+    charts: dict[tuple[str, int], list[_Line]] = {}
+    for line in [*earlier, *lines]:
+        charts.setdefault(line.scale, []).append(line)
+    _check_lines(grids, lines, len(earlier), len(charts) > 1 and ax is not None)
+    if ax is not None:
+        all_axes = [ax]
+    else:
+        height = _HEIGHT if len(charts) == 1 else _STACKED_HEIGHT * len(charts)
+        _, stack = pyplot.subplots(
+            len(charts),
+            sharex=True,
+            squeeze=False,
+            figsize=(_WIDTH, height),
+            layout="constrained",
+        )
+        all_axes = list(stack[:, 0])
+    empty = _assign_empty(grids, charts)
+    colours = Row.colours(
+        [
+            [
+                *((line.row, line.duration) for line in chart),
+                *((row, 0) for row in rows),
+            ]
+            for chart, rows in zip(charts.values(), empty, strict=True)
+        ],
+        [
+            *(line.row.entity_id for line in earlier),
+            *(grid.catalogue.entity_id for grid in grids),
+        ],
+    )
+    without_series = [grid.catalogue.name for grid in grids if not grid.series]
+    for axes, chart, rows in zip(all_axes, charts.values(), empty, strict=True):
+        for line in chart[len(earlier) :]:
+            number = colours[line.row, line.duration]
+            (artist,) = axes.plot(
+                *line.coordinates(),
+                color=f"C{number % _COLOURS}",
+                linestyle=_DASHES[number // _COLOURS % len(_DASHES)],
+                marker="o",
+                markersize=3,
+            )
+            _LINES[artist] = line
+        others = without_series if axes is all_axes[0] else []
+        _describe(axes, _find_lines(axes), rows, others)
+        _label_ends(axes, [*earlier, *lines])
+        axes.tick_params(labelbottom=True)
+        percent = max(line.row.percent for line in chart)
+        axes.yaxis.set_major_formatter(partial(_tick, axes, percent))
+        axes.grid(alpha=0.3)
+    catalogues = [line.row.grid.catalogue for line in [*earlier, *lines]]
+    dates = sorted(
+        {f"{catalogue.created_timestamp:%Y-%m-%d}" for catalogue in catalogues}
+    )
+    plural = "s" if len(dates) > 1 else ""
+    text = f"fiscal periods; publication{plural} of {spanned(dates)}"
+    all_axes[-1].set_xlabel(text, fontsize="small")
+    return all_axes[0]
+
+
+def _check_lines(
+    grids: Sequence[Grid],
+    lines: Sequence[_Line],
+    earlier: int,
+    has_other_formats: bool,
+) -> None:
+    """Reject what cannot be drawn, before the user's axes change."""
     if not lines:
         entities = " or ".join(dict.fromkeys(grid.catalogue.name for grid in grids))
         raise SelectionError(
             f"there is nothing to draw: no series of {entities} has a value here"
         )
-    formats = dict.fromkeys(line.scale for line in lines)
-    places = {} if ax is None else _places(ax)
-    new = [each for each in formats if each not in places]
-    count = len(lines) + sum(
-        len(_drawn(places[each])) for each in formats if each in places
-    )
+    count = earlier + len(lines)
     if count > MOST_LINES:
         raise SelectionError(
             f"a plot must have at most {MOST_LINES} lines, one for each series and "
-            f"duration, not {count}: select fewer series, or periods of one duration"
+            f"duration, not {count}: select fewer series, or periods of one "
+            "duration"
         )
-    if ax is None:
-        height = _HEIGHT if len(new) == 1 else _STACKED_HEIGHT * len(new)
-        _, ax = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
-    free = _split(ax, len(new) + bool(places))
-    places |= zip(new, free[bool(places) :], strict=True)
-    # Everything has been checked: axes of the user's own are never left with half of
-    # the lines.
-    for empty in _without_line(grids, lines):
-        _EMPTY.setdefault(_axes_of(empty, places, ax), []).append(empty)
-    colours = _colours(ax, lines, places)
-    for line in lines:
-        number = colours[line.row, line.duration]
-        dash, colour = (
-            _DASHES[number // _COLOURS % len(_DASHES)],
-            f"C{number % _COLOURS}",
-        )
-        (artist,) = places[line.scale].plot(
-            *line.coordinates(), color=colour, linestyle=dash, marker="o", markersize=3
-        )
-        _LINES[artist] = line
-    drawn = {each: _drawn(each) for each in _stack(ax)}
-    # They share the x axis, and so its ticks.
-    every = [line for lines in drawn.values() for line in lines.values()]
-    for each in filter(drawn.get, drawn):
-        inches = each.get_window_extent().width / each.figure.dpi
-        _name(each, drawn[each], inches)
-        _label_ends(each, every, inches)
-        percent = max(line.row.percent for line in drawn[each].values())
-        each.yaxis.set_major_formatter(partial(_tick, each, percent))
-        each.grid(alpha=0.3)
-    _date(drawn)
-    return ax
-
-
-def _without_line(
-    grids: Iterable[Grid], lines: Iterable[_Line]
-) -> Iterator[Row | Grid]:
-    """Yield the series that have no line, and the panels that have no series."""
-    drawn = {(line.row.grid, line.row.series.series_id) for line in lines}
-    for grid in grids:
-        if not grid.series:
-            yield grid
-        yield from (
-            row for row in rows_of([grid]) if (grid, row.series.series_id) not in drawn
-        )
-
-
-def _axes_of(
-    empty: Row | Grid, places: "Mapping[tuple[str, int], Axes]", ax: "Axes"
-) -> "Axes":
-    """Return the axes to whose lines a series without a value belongs."""
-    if isinstance(empty, Grid):
-        return ax
-    number_format = empty.series.number_format
-    return next(
-        (axes for scale, axes in places.items() if scale[0] == number_format), ax
-    )
-
-
-def _colours(
-    ax: "Axes", lines: Iterable[_Line], places: "Mapping[tuple[str, int], Axes]"
-) -> Mapping[Line, int]:
-    """Return the numbers of the colours of lines, which those that are drawn already
-    keep.
-    """
-    charts: dict[Axes, list[Line]] = {}
-    for axes in {**dict.fromkeys(_stack(ax)), **dict.fromkeys(places.values())}:
-        charts[axes] = [(line.row, line.duration) for line in _drawn(axes).values()]
-    for line in lines:
-        charts[places[line.scale]].append((line.row, line.duration))
-    for axes, chart in charts.items():
-        chart += [(row, 0) for row in _EMPTY.get(axes, ()) if isinstance(row, Row)]
-    entity_ids = dict.fromkeys(
-        row.entity_id for chart in charts.values() for row, _ in chart
-    )
-    return Row.colours([*charts.values()], entity_ids)
-
-
-def _places(ax: "Axes") -> "dict[tuple[str, int], Axes]":
-    """Return the axes that have lines of each number format: these, or others with the
-    same x axis.
-    """
-    if not _drawn(ax):
-        return {}
-    # The given ones last: they are preferred to others of the same format.
-    return {
-        line.scale: each for each in [*_stack(ax), ax] for line in _drawn(each).values()
-    }
-
-
-def _split(ax: "Axes", count: int) -> "list[Axes]":
-    """Return the axes and new ones below them, which have their place together.
-
-    Raises:
-        SelectionError: they have no subplot to split, as those of `Figure.add_axes`
-            have none.
-    """
-    if count == 1:
-        return [ax]
-    if (place := ax.get_subplotspec()) is None:
+    if has_other_formats:
         raise SelectionError(
-            "ax must be a subplot, or the panel must have a single number format: draw"
-            " panel.where(lambda series: series.number_format == ...) into axes for "
-            "each"
+            "ax takes series of a single number format: leave it out, or draw "
+            "panel.where(lambda series: series.number_format == ...) into axes for each"
         )
-    # A layout engine keeps texts apart, and would add this to it.
-    rows = place.subgridspec(
-        count, 1, hspace=None if ax.figure.get_layout_engine() else _STACKED_GAP
-    )
-    ax.set_subplotspec(rows[0])
-    return [
-        ax,
-        *(ax.figure.add_subplot(rows[row], sharex=ax) for row in range(1, count)),
-    ]
 
 
-def _stack(ax: "Axes") -> "list[Axes]":
-    """Return the axes that share the x axis of these, and themselves."""
-    return list(ax.get_shared_x_axes().get_siblings(ax))
-
-
-def _drawn(ax: "Axes") -> "dict[Line2D, _Line]":
+def _find_lines(ax: "Axes") -> "dict[Line2D, _Line]":
     """Return the lines of panels on the axes, without those that the user has
     removed.
     """
     return {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
 
 
-def _lines(grid: Grid) -> Iterator[_Line]:
+def _assign_empty(
+    grids: Sequence[Grid], charts: Mapping[tuple[str, int], Sequence[_Line]]
+) -> list[list[Row]]:
+    """Return the rows without a line for each chart: that of their number format, else
+    the first.
+    """
+    drawn = {
+        (line.row.grid, line.row.series) for chart in charts.values() for line in chart
+    }
+    formats = [number_format for number_format, _ in charts]
+    empty: list[list[Row]] = [[] for _ in charts]
+    for row in rows_of(grids):
+        if (row.grid, row.series) not in drawn:
+            number_format = row.series.number_format
+            place = formats.index(number_format) if number_format in formats else 0
+            empty[place].append(row)
+    return empty
+
+
+def _read_lines(grid: Grid) -> Iterator[_Line]:
     step_of = steps([*grid.catalogue.periods, *grid.periods])
     for row in rows_of([grid]):
         by_duration: dict[int, list[tuple[Period, float]]] = {}
@@ -277,20 +235,27 @@ def _lines(grid: Grid) -> Iterator[_Line]:
             yield _Line(row, duration, tuple(points), step_of.get(duration, duration))
 
 
-def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
-    """Write what the lines share into the title, and the rest into the legend of
-    several lines.
+def _describe(
+    ax: "Axes",
+    lines: "Mapping[Line2D, _Line]",
+    empty: Sequence[Row],
+    entities: Sequence[str],
+) -> None:
+    """Write what the lines share into the title, and the others into the legend.
+
+    Args:
+        empty: the rows without a line.
+        entities: the names of companies without a series.
     """
-    rows = list(dict.fromkeys(line.row for line in drawn.values()))
+    rows = list(dict.fromkeys(line.row for line in lines.values()))
     names = name_rows(rows, group_names=True)
-    mixed = len({line.duration for line in drawn.values()}) > 1
-    for artist, line in drawn.items():
-        own = zip(names.heads, names.texts[line.row], strict=True)
+    has_durations = len({line.duration for line in lines.values()}) > 1
+    for artist, line in lines.items():
         texts = [
             VERSION_WORDS[text] if head == "values" else _cut(text)
-            for head, text in own
+            for head, text in zip(names.heads, names.texts[line.row], strict=True)
         ]
-        texts += [f"{line.duration} months"] if mixed else []
+        texts += [f"{line.duration} months"] if has_durations else []
         artist.set_label(_plain(join_texts(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
     shared = [
@@ -298,20 +263,24 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
         for head, text in names.shared.items()
         if head not in ("values", "group")
     ]
-    title = fill(
-        join_texts([*shared, " and ".join(versions)]), max(1, int(inches * _CHARACTERS))
-    )
-    ax.set_title("\n".join(map(_plain, title.splitlines())), loc="left")
-    ax.set_ylabel(_units(list(drawn.values())), fontsize="small")
-    handles: list[Any] = list(drawn)
-    if without := _names_without(ax, rows):
+    inches = ax.get_window_extent().width / ax.figure.dpi
+    title = join_texts([*shared, " and ".join(versions)])
+    lines_of_title = fill(title, max(1, int(inches * _CHARACTERS))).splitlines()
+    ax.set_title("\n".join(map(_plain, lines_of_title)), loc="left")
+    ax.set_ylabel(_units(rows), fontsize="small")
+    all_names = name_rows([*rows, *empty], group_names=True)
+    without = [_cut(join_texts(all_names.texts[row])) for row in empty]
+    without += map(_cut, entities)
+    handles: list[Any] = list(lines)
+    if without:
+        text = listed(list(dict.fromkeys(without)), _MOST_EMPTY)
         line = library("matplotlib.lines", "plot").Line2D
         handles.append(
-            line([], [], linestyle="none", label=_plain(f"no value: {without}"))
+            line([], [], linestyle="none", label=_plain(f"no value: {text}"))
         )
+    if (legend := ax.get_legend()) is not None:
+        legend.remove()
     if len(handles) == 1:
-        if (legend := ax.get_legend()) is not None:
-            legend.remove()
         return
     # Without a layout engine the figure has no room for a legend below the axes.
     below: dict[str, Any] = {}
@@ -327,56 +296,51 @@ def _name(ax: "Axes", drawn: "Mapping[Line2D, _Line]", inches: float) -> None:
     ax.legend(handles=handles, fontsize="small", frameon=False, **below)
 
 
-def _names_without(ax: "Axes", rows: Sequence[Row]) -> str:
-    """Return the names of what belongs to axes and has no line there."""
-    empty = _EMPTY.get(ax, [])
-    series = [row for row in empty if isinstance(row, Row)]
-    names = name_rows([*rows, *series], group_names=True)
-    texts = [_cut(join_texts(names.texts[row])) for row in series]
-    texts += [_cut(grid.catalogue.name) for grid in empty if isinstance(grid, Grid)]
-    return listed(list(dict.fromkeys(texts)), _MOST_EMPTY)
-
-
-def _units(lines: Sequence[_Line]) -> str:
-    """Return the descriptions of the lines, which state their units, as the label of an
+def _units(rows: Sequence[Row]) -> str:
+    """Return the descriptions of the rows, which state their units, as the label of an
     axis.
     """
-    rows = {
-        line.row: line.row.grid.catalogue.by_group[
-            line.row.series.reporting_group_id
-        ].name
-        for line in lines
-    }
     # With one description the title or the legend names what it is of.
-    alone = {row.series.description.strip() for row in rows}
-    found = list(alone if len(alone) == 1 else describe_rows(rows))
-    label = "\n".join(
-        fill(shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH)
-        for text in found[:_MOST_LABELS]
-    )
-    return "\n".join(map(_plain, label.splitlines()))
+    descriptions = list({row.series.description.strip() for row in rows})
+    if len(descriptions) > 1:
+        descriptions = list(
+            describe_rows(
+                {
+                    row: row.grid.catalogue.by_group[row.series.reporting_group_id].name
+                    for row in rows
+                }
+            )
+        )
+    lines = [
+        line
+        for text in descriptions[:_MOST_LABELS]
+        for line in fill(
+            shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH
+        ).splitlines()
+    ]
+    return "\n".join(map(_plain, lines))
 
 
-def _label_ends(ax: "Axes", lines: Collection[_Line], inches: float) -> None:
+def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
     """Put the ticks at year ends, with period labels; of few periods of one duration,
     at each of them.
     """
-    periods = sorted({period for line in lines for period, _ in line.points})
     durations = {line.duration for line in lines}
-    labels = {period.fiscal_end: period.label for period in periods}
-    first, last = min(labels), max(labels)
+    labels = {
+        period.fiscal_end: period.label for line in lines for period, _ in line.points
+    }
+    first, last = (round(end) for end in ax.dataLim.intervalx)
     # Ticks at every period would be uneven where quarters are missing, and be too many
     # over years.
     if len(durations) > 1 or last - first >= _SHORT_SPAN:
         duration = 3 if durations == {3} else 12
-        ends = (
-            Period(year, 12, duration)
-            for year in range(-(-first // 12) - 1, last // 12)
-        )
+        years = range(-(-first // 12) - 1, last // 12)
+        ends = [Period(year, 12, duration) for year in years]
         labels = {period.fiscal_end: period.label for period in ends} or labels
     # Thinned out from the latest tick, which readers look for.
-    every = ceil(len(labels) / max(1, inches * _TICKS))
-    shown = sorted(labels)[::-every][::-1]
+    inches = ax.get_window_extent().width / ax.figure.dpi
+    step = ceil(len(labels) / max(1, inches * _TICKS))
+    shown = sorted(labels)[::-step][::-1]
     ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")
 
 
@@ -390,30 +354,6 @@ def _plain(text: str) -> str:
     formula, and a leading underscore does not keep a line out of the legend."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
-
-
-def _date(drawn: "Mapping[Axes, Mapping[Line2D, _Line]]") -> None:
-    """Write the dates of the publications below the lowest axes, unless the user has
-    written a label.
-    """
-    rows = [line.row for lines in drawn.values() for line in lines.values()]
-    dates = sorted({f"{row.grid.catalogue.created_timestamp:%Y-%m-%d}" for row in rows})
-    several = "s" if len(dates) > 1 else ""
-    text = f"fiscal periods; publication{several} of {spanned(dates)}"
-    with_lines = [ax for ax in drawn if drawn[ax]]
-    lowest = min(with_lines, key=lambda ax: _place(ax).y0)
-    for ax in with_lines:
-        if ax.get_xlabel() in ("", _DATES.get(ax)):
-            _DATES[ax] = text if ax is lowest else ""
-            ax.set_xlabel(_DATES[ax], fontsize="small")
-
-
-def _place(ax: "Axes") -> Any:
-    """Return where the axes are in their figure, before a layout engine has moved
-    them.
-    """
-    place = ax.get_subplotspec()
-    return ax.get_position() if place is None else place.get_position(ax.figure)  # type: ignore[arg-type]
 
 
 def _tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:

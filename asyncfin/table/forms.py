@@ -243,9 +243,7 @@ class Forms(ABC):
         Args:
             ax: the Axes of matplotlib to draw on. The lines are added to those of other
                 panels there, and title, legend and ticks are made to hold for all of
-                them. Number formats that they do not have yet go to Axes that share
-                their x axis, or to new ones, which take a part of their place. None: a
-                new figure.
+                them. They take series of one number format. None: a new figure.
 
         Returns:
             The given Axes, or the first of the new figure, whose `figure.axes` are all
@@ -254,7 +252,7 @@ class Forms(ABC):
 
         Raises:
             SelectionError: no value can be drawn, there are more than 10 lines in all,
-                or several number formats would share Axes that are not a subplot.
+                or series of different number formats would share the given Axes.
             ImportError: matplotlib is not installed.
         """
         from asyncfin.table.chart import draw

@@ -14,6 +14,7 @@ from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Annual, Exact
 from asyncfin.model.series import CatalogueSeries
+from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
 from tests.table.test_show import panel_with
@@ -68,14 +69,16 @@ async def test_what_all_lines_share_is_in_the_title() -> None:
     assert axes.yaxis.get_major_formatter()(2.5e9, 0) == "2.5 B"
 
 
+def compared(*panels: Panel) -> Comparison:
+    by_place = {str(place): panel for place, panel in enumerate(panels)}
+    return Comparison(by_place, {}, {}, {}, panels[0].select, "original", 0)
+
+
 async def test_a_company_has_one_colour(pyplot: Any) -> None:
     """On all axes, also where one before it has no value; the legend names that one."""
     first, second, third = [await amounts_and_rates(name) for name in ("First", "Second", "Third")]
     second = second.where(lambda series: series.metric_id == "rate")
-    _, axes = pyplot.subplots()
-    for panel in (first, second, third):
-        panel.plot(axes)
-    amounts, rates = axes.figure.axes
+    amounts, rates = compared(first, second, third).plot().figure.axes
     colours = [{line.get_label(): line.get_color() for line in each.lines} for each in (amounts, rates)]
     assert colours == [{"First": "C0", "Third": "C2"}, {"First": "C0", "Second": "C1", "Third": "C2"}]
 
@@ -240,30 +243,6 @@ async def test_number_formats_do_not_share_a_scale(pyplot: Any) -> None:
     assert len(pyplot.get_fignums()) == 1
 
 
-async def test_a_second_panel_is_added_to_the_axes_of_each_format() -> None:
-    """Another company's amounts join the amounts, and its ratios the ratios, wherever it is asked for."""
-    axes = (await amounts_and_rates()).plot()
-    other = await amounts_and_rates("Other")
-    assert other.plot(axes.figure.axes[1]) is axes.figure.axes[1]
-    assert [sorted(drawn(each)) for each in axes.figure.axes] == [["Example Company", "Other"]] * 2
-
-
-async def test_other_formats_share_the_place_of_the_given_axes(pyplot: Any) -> None:
-    """They are below, within the cell of a larger picture, also if they are added later."""
-    figure, (left, right) = pyplot.subplots(1, 2)
-    room = left.get_position()
-    panel = await amounts_and_rates()
-    assert panel.plot(left) is left
-    panel.where(lambda series: series.number_format == "#,##0").plot(right)
-    panel.where(lambda series: series.number_format == "0.0%").plot(right)
-    _, _, *below = figure.axes
-    for above, other in zip((left, right), below, strict=True):
-        assert [list(each.lines[0].get_ydata()) for each in (above, other)] == [[2e9, 3e9], [0.2, 0.3]]
-        assert other.get_position().y1 < above.get_position().y0
-    assert room.y0 <= below[0].get_position().y0 < left.get_position().y1 <= room.y1
-    assert (left.get_position().x0, left.get_position().x1) == (room.x0, room.x1)
-
-
 async def test_a_scale_of_the_users_own_is_used(pyplot: Any) -> None:
     """Twin axes, or rows with a common x axis: empty axes get what is drawn on them."""
     panel = await amounts_and_rates()
@@ -277,11 +256,11 @@ async def test_a_scale_of_the_users_own_is_used(pyplot: Any) -> None:
     assert [len(row.lines) for row in rows] == [1, 1]
 
 
-async def test_axes_without_a_place_in_a_grid_refuse_several_formats(pyplot: Any) -> None:
-    """There is no place to share; the axes keep what they had."""
-    axes = pyplot.figure().add_axes((0.1, 0.1, 0.8, 0.8))
+async def test_axes_take_one_number_format(pyplot: Any) -> None:
+    """The axes keep what they had."""
+    _, axes = pyplot.subplots()
     panel = await amounts_and_rates()
-    with pytest.raises(SelectionError, match="ax must be a subplot, or the panel must have a single number"):
+    with pytest.raises(SelectionError, match="ax takes series of a single number format"):
         panel.plot(axes)
     assert not axes.lines
     panel.where(lambda series: series.number_format == "#,##0").plot(axes)
@@ -370,8 +349,7 @@ async def test_percentages_of_two_scales_have_own_axes() -> None:
     """0.119 and 11.9 are both 11.9 %: on one axis, one of them would be wrong."""
     share = renamed(await panel_with((0.119, "11.9%")), "Share")
     percent = renamed(await panel_with((11.9, "11.9%")), "Percent")
-    axes = share.plot()
-    percent.plot(axes)
+    axes = compared(share, percent).plot()
     assert [[*each.lines[0].get_ydata()] for each in axes.figure.axes] == [[0.119], [11.9]]
 
 
@@ -395,21 +373,13 @@ async def test_the_labels_of_ticks_are_distinct(numbers: tuple[float, float], fo
 
 
 async def test_the_lowest_axes_say_which_publications_are_drawn(pyplot: Any) -> None:
-    """A label that the user has written stays."""
+    """One date, or the first and the last."""
     axes = (await amounts_and_rates()).plot()
     text = "fiscal periods; publication of 2026-02-03"
     assert [each.get_xlabel() for each in axes.figure.axes] == ["", text]
     other = await amounts_and_rates("Other")
     later = evolve(other.catalogue, created_timestamp=datetime(2026, 5, 21, tzinfo=UTC))
-    evolve(other, grid=evolve(other._grid, catalogue=later)).plot(axes)
+    other = evolve(other, grid=evolve(other._grid, catalogue=later))
     both = "fiscal periods; publications of 2026-02-03 to 2026-05-21"
-    assert [each.get_xlabel() for each in axes.figure.axes] == ["", both]
-    _, mine = pyplot.subplots()
-    amounts = other.where(lambda series: series.number_format == "#,##0")
-    amounts.plot(mine)
-    assert mine.get_xlabel() == text
-    other.plot(mine)
-    assert [each.get_xlabel() for each in mine.figure.axes] == ["", text]
-    mine.figure.axes[1].set_xlabel("years")
-    other.plot(mine)
-    assert [each.get_xlabel() for each in mine.figure.axes] == ["", "years"]
+    stack = compared(await amounts_and_rates(), other).plot().figure.axes
+    assert [each.get_xlabel() for each in stack] == ["", both]

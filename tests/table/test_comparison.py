@@ -11,8 +11,8 @@ from attrs import evolve
 from asyncfin import SelectionError, concat
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.period import Period
-from asyncfin.model.scope import ScopeRef, parse_path
-from asyncfin.model.selection import Exact, FiscalRange
+from asyncfin.model.scope import parse_path
+from asyncfin.model.selection import Exact
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
 from tests.answers import panel_of
@@ -131,12 +131,6 @@ async def test_a_company_without_any_of_the_periods_is_named() -> None:
     assert "none of these periods" not in printed([gone])
 
 
-async def test_equal_questions_need_no_explanation() -> None:
-    """Nothing is said where nothing can be mistaken."""
-    panels = [await company(name, {2024: 5}, (2023, 2024)) for name in ("Apple", "NVIDIA")]
-    assert "?" not in printed(panels)
-
-
 async def test_descriptions_are_below_the_table() -> None:
     """They state the units: one line for a metric, and one that names who differs."""
     dollars = await company("Apple", {2024: 5}, (2024,), Revenue="Net sales. Unit: USD.")
@@ -171,18 +165,6 @@ async def test_metrics_of_one_description_share_a_line() -> None:
     assert "Label of b: " not in str(panel)
 
 
-async def test_without_descriptions_nothing_is_said() -> None:
-    """An empty description is not one."""
-    assert descriptions([await company("Apple", {2024: 5}, (2024,), Revenue="")]) == []
-    panels = [
-        await company("Apple", {2024: 5}, (2024,), Revenue=""),
-        await company("Toyota", {2024: 5}, (2024,), Revenue="Unit: JPY."),
-    ]
-    assert descriptions(panels) == [
-        "Label of Revenue, different descriptions: Apple: none; Toyota: Unit: JPY."
-    ]
-
-
 @pytest.mark.parametrize(
     ("paths", "line"),
     [
@@ -210,26 +192,6 @@ async def test_paths_that_contain_others_are_named(paths: list[str], line: str |
     shown = (str(panel).replace("\n  ", " "), panel._repr_html_())
     for each in shown:
         assert (line in each) if line else ("adding them up" not in each)
-
-
-async def test_many_paths_are_compared_quickly_and_deep_ones_too() -> None:
-    """A path of many scopes has too many parts to look each of them up."""
-    panel = await panel_of({f"m{at}.annual": {FY[2024]: 1} for at in range(3)}, [FY[2024]])
-    deep = tuple(ScopeRef("group", str(at)) for at in range(40))
-    paths = (deep, deep[:20], deep[5:6])
-    series = tuple(
-        msgspec.structs.replace(each, scopes=path)
-        for each, path in zip(panel.catalogue.series, paths, strict=True)
-    )
-    panel = evolve(panel, grid=evolve(panel._grid, series=series))
-    assert "2 scope paths contain others; adding them up counts twice (group=5 contains 2)" in str(panel)
-
-
-async def test_a_panel_cut_in_two_says_what_a_half_does_not_have() -> None:
-    """The halves of a panel are two questions."""
-    whole = await company("Apple", {2024: 5, 2025: 6}, (2024, 2025))
-    halves = [whole.during("FY2024"), whole.during(FiscalRange(2025, 2025))]
-    assert "Apple (FY2025), Apple (FY2024)" in printed(halves)
 
 
 async def test_a_value_that_was_cut_away_gives_no_row() -> None:

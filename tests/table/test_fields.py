@@ -3,21 +3,14 @@
 import csv
 import io
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
-from msgspec.structs import replace
 
 import asyncfin
 from asyncfin.model.period import Period
 from asyncfin.table.panel import Panel
-from tests.answers import ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
+from tests.answers import ENTITY_ID, panel_of
 
 pytest.importorskip("pyarrow")
 
@@ -109,83 +102,3 @@ def test_a_series_can_be_made_of_the_fields_of_a_page() -> None:
     fields = [name for name in asyncfin.Series.__annotations__ if not name.startswith("_")]
     assert fields == [*(name for name in STATED if name != "description"), "periods"]
     assert list(asyncfin.CatalogueSeries.__struct_fields__) == list(STATED)
-
-
-# What a further field of a service's series takes: a line in each class of one module.
-TRIAL = {
-    "asyncfin/model/series.py": (
-        ('period_meaning: str = ""\n', 'period_meaning: str = ""\n    currency: str | None = None\n'),
-        (
-            "period_meaning: str | None = None\n",
-            "period_meaning: str | None = None\n    currency: str | None = None\n",
-        ),
-        ("    periods: tuple", "    currency: str | None\n    periods: tuple"),
-    )
-}
-PROGRAM = """
-import asyncio, csv, io, json
-from asyncfin.wire.values import read_query_page
-from tests.table.test_fields import trial_panel
-
-panel, page = asyncio.run(trial_panel())
-wide = panel.to_arrow("wide").schema
-print(json.dumps({
-    "series": [each.currency for each in panel],
-    "page": [each.currency for each in read_query_page(page).series],
-    "long": [*dict.fromkeys(panel.to_arrow()["currency"].to_pylist())],
-    "catalogue": panel.catalogue.to_arrow()["currency"].to_pylist(),
-    "wide": [(wide.field(each).metadata or {}).get(b"currency", b"-").decode() for each in panel.series_ids],
-    "json": [each["currency"] for each in json.loads(panel.to_json())["series"]],
-    "csv": [each["currency"] for each in csv.DictReader(io.StringIO(panel.to_csv()))],
-    "rows": [list(row.values())[-1] for row in panel.catalogue.rows()],
-}))
-"""
-
-
-async def trial_panel() -> tuple[Panel, bytes]:
-    """Return a panel of two series, of which one has the field of the trial, and its page."""
-    document = page_json([FY24], {"Sales.annual": {FY24: 1}, "Ratio.annual": {FY24: 2}})
-    document["series"][0]["currency"] = "EUR"
-    found = catalogue_of(["Sales.annual", "Ratio.annual"], [FY24])
-    (group,) = found.groups
-    series = tuple(
-        replace(each, **{"currency": "EUR"}) if each.metric_id == "Sales" else each for each in group.series
-    )
-    catalogue = evolve(found, groups=(evolve(group, series=series),))
-    stitched = Stitched(catalogue, catalogue.series, EVER)
-    body = encoded(document)
-    await stitched.add(body, home=frozenset(["Sales.annual", "Ratio.annual"]), asked=EVER)
-    return stitched.panel(), body
-
-
-def test_a_further_field_is_in_all_forms_after_a_change_of_one_module(tmp_path: Path) -> None:
-    """A copy of the package with an optional field: None is an empty cell, null, and not in the metadata."""
-    root = Path(asyncfin.__file__).parents[1]
-    shutil.copytree(root / "asyncfin", tmp_path / "asyncfin", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tests").symlink_to(root / "tests")
-    for name, changes in TRIAL.items():
-        text = (tmp_path / name).read_text()
-        for old, new in changes:
-            assert text.count(old) == 1, old
-            text = text.replace(old, new)
-        (tmp_path / name).write_text(text)
-    assert len(TRIAL) <= 3
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
-        "series": ["EUR", None],
-        "page": ["EUR", None],
-        "long": ["EUR", None],
-        "catalogue": ["EUR", None],
-        "wide": ["EUR", "-"],
-        "json": ["EUR", None],
-        "csv": ["EUR", ""],
-        "rows": ["EUR", None],
-    }

@@ -10,10 +10,8 @@ import pytest
 import asyncfin
 from asyncfin.errors import ArgumentError, MalformedAnswerError, SelectionError
 from asyncfin.model.period import Period
-from asyncfin.model.selection import FiscalRange
-from asyncfin.optional import library
 from asyncfin.table.columns import COLUMNS
-from asyncfin.table.panel import Panel, concat
+from asyncfin.table.panel import Panel
 from tests.answers import DATASET_ID, ENTITY_ID, EVER, Stitched, catalogue_of, encoded, page_json, panel_of
 
 pa = pytest.importorskip("pyarrow")
@@ -75,20 +73,6 @@ def test_a_row_is_an_observation_with_all_that_is_known_of_it(panel: Panel) -> N
         "report_duration_months": 0,
         "sources": [],
     }
-
-
-def test_the_schema_is_the_same_when_empty(panel: Panel) -> None:
-    """Without rows, series, periods or panels, the columns keep their names and types."""
-    schema = panel.to_arrow().schema
-    for empty in (
-        panel.during(FiscalRange(1900, 1901)),
-        panel.where(lambda series: False),
-        panel.where(lambda series: series.metric_id == "empty"),
-    ):
-        table = empty.to_arrow()
-        assert table.schema.equals(schema)
-        assert table.num_rows == 0
-    assert concat([]).schema.equals(schema)
 
 
 def test_the_documented_schema_is_the_real_one(panel: Panel) -> None:
@@ -209,13 +193,6 @@ async def test_wide_refuses_a_series_named_like_a_period_column() -> None:
     assert panel.to_arrow(columns=["number"]).to_pylist() == [{"number": 7}]
 
 
-def test_wide_columns_can_be_chosen(panel: Panel) -> None:
-    """Wide columns can be chosen by period field or series id."""
-    assert panel.to_arrow("wide", columns=["sales.annual", "year"]).column_names == ["sales.annual", "year"]
-    with pytest.raises(SelectionError, match="not 'sales'"):
-        panel.to_arrow("wide", columns=["sales"])
-
-
 async def test_an_index_that_no_column_can_hold_is_refused_by_its_series() -> None:
     """The spec bounds no index, so the panel itself takes it."""
     panel = await broken_panel("sources", [{"item_id": "a", "row_index": 2**63, "column_index": 0}])
@@ -225,14 +202,6 @@ async def test_an_index_that_no_column_can_hold_is_refused_by_its_series() -> No
     ) as caught:
         panel.to_arrow()
     assert caught.value.entity_id == ENTITY_ID
-
-
-def test_a_single_column_may_be_given_as_a_text(panel: Panel) -> None:
-    """It is one name in every layout, not a list of letters."""
-    assert panel.to_arrow(columns="year").column_names == ["year"]
-    assert panel.to_arrow("wide", columns="year").column_names == ["year"]
-    assert concat([panel], columns="year").column_names == ["year"]
-    assert concat([], columns="year").column_names == ["year"]
 
 
 def test_a_column_that_is_not_named_by_a_text_is_refused(panel: Panel) -> None:
@@ -246,27 +215,6 @@ def test_numpy_is_series_by_periods(panel: Panel) -> None:
     """A gap is NaN, and zero is zero."""
     expected = [[100, np.nan, np.nan, 0], [np.nan] * 4, [np.nan, 1.5, -2.5, np.nan]]
     np.testing.assert_array_equal(panel.to_numpy(), np.array(expected))
-
-
-def test_pandas_wide_is_indexed_by_period(panel: Panel) -> None:
-    """The index sorts as periods do."""
-    pytest.importorskip("pandas")
-    frame = panel.to_pandas("wide")
-    assert frame.index.names == ["year", "end_month", "duration_months"]
-    assert frame.index.is_monotonic_increasing
-    assert frame.loc[(2024, 12, 12), "sales.annual"] == 0
-    assert frame["sales.quarterly"].isna().tolist() == [True, False, False, True]
-
-
-def test_panels_of_several_questions_become_one_table(panel: Panel) -> None:
-    """Rows follow one another, with the schema of one, and the metadata names both."""
-    joined = concat([panel.during([FY23, Q1]), panel.during([FY24, Q2])])
-    assert joined.num_rows == 4
-    assert joined.schema.equals(panel.to_arrow().schema)
-    assert len(json.loads(joined.schema.metadata[b"asyncfin"])["panels"]) == 2
-    annual = panel.where(lambda series: series.reporting_group_id == "annual")
-    quarterly = panel.where(lambda series: series.reporting_group_id == "quarterly")
-    assert concat([annual, quarterly], columns=iter(["number"])).column_names == ["number"]
 
 
 def test_whatever_reads_arrow_reads_a_panel(panel: Panel) -> None:
@@ -291,16 +239,6 @@ def test_a_missing_library_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=rf"{module}.*pip install 'asyncfin\[{extra}\]'"):
         getattr(panel, call)()
-
-
-def test_a_library_that_is_there_but_broken_says_so_itself(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Installing the package again would not help."""
-    (tmp_path / "broken_library.py").write_text("import what_it_needs")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="what_it_needs"):
-        library("broken_library", "arrow")
 
 
 async def test_series_cut_from_a_panel_of_several_pages_are_written_as_they_are() -> None:

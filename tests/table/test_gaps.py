@@ -44,12 +44,6 @@ async def test_the_periods_of_the_question(asked: Resolved, expected: tuple[Peri
     assert (await at(observed, QUARTERS, asked)).periods_asked == expected
 
 
-async def test_a_window_without_an_anchor_asked_for_no_period() -> None:
-    """Without a value there is nothing at which a window could end."""
-    panel = await at([], QUARTERS, Trailing(12))
-    assert (panel.anchor, panel.periods_asked) == (None, ())
-
-
 async def test_a_cut_narrows_the_periods_asked() -> None:
     """What a panel no longer has must not look like what the service does not have."""
     panel = await at(of("FY2023-Q1", "FY2023-Q2", "FY2023-Q4", "FY2025-Q1"), QUARTERS)
@@ -99,65 +93,6 @@ async def test_a_panel_without_gaps_has_the_rows_of_its_periods() -> None:
     assert "100% of the cells" in str(panel)
 
 
-@pytest.mark.parametrize(
-    ("observed", "listed", "asked", "gaps"),
-    [
-        (("FY2024-Q1", "FY2024-Q3"), QUARTERS, EVER, ("FY2024-Q2",)),  # listed, and asked for
-        (
-            ("FY2024-Q1", "FY2024-Q3"),
-            QUARTERS,
-            Exact(["FY2024-Q1", "FY2024-Q3"]),
-            (),
-        ),  # listed, not asked for
-        (
-            ("FY2024-Q1", "FY2024-Q3"),
-            WITHOUT_Q2,
-            Exact(["FY2024-Q1", "FY2024-Q3"]),
-            ("FY2024-Q2",),
-        ),  # not listed
-        (("FY2024-Q1", "FY2024-Q3"), WITHOUT_Q2, Trailing(12), ("FY2024-Q2",)),
-        (("FY2024-Q1", "FY2024"), [*QUARTERS, *YEARS], EVER, ()),  # of two durations
-        (("FY2015", "FY2018"), YEARS, EVER, ("FY2016", "FY2017")),
-        (("FY2024-Q2",), QUARTERS, EVER, ()),  # none before the first and after the last
-        (
-            ("FY2024-Q1", "FY2024-Q3"),
-            of("FY2024-Q1", "FY2024-Q3"),
-            EVER,
-            ("FY2024-Q2",),
-        ),  # quarters, however rare
-    ],
-)
-async def test_which_missing_periods_are_gaps(
-    observed: Sequence[str], listed: Sequence[Period], asked: Resolved, gaps: Sequence[str]
-) -> None:
-    """Those between two neighbours that were asked for, or that the catalogue does not have."""
-    assert (await at(of(*observed), listed, asked)).gaps == of(*gaps)
-
-
-async def test_half_years_follow_at_the_most_frequent_distance_and_the_larger_of_two() -> None:
-    """Distances of 12, 12, 6 and 6 months: a year. Without one of them, six months."""
-    halves = [
-        Period(2020, 6, 6),
-        Period(2021, 6, 6),
-        Period(2022, 6, 6),
-        Period(2022, 12, 6),
-        Period(2023, 6, 6),
-    ]
-    assert (await at([halves[0], halves[2]], halves)).gaps == (halves[1],)
-    assert (await at(halves[1:], halves[1:])).gaps == (Period(2021, 12, 6),)
-
-
-async def test_quarters_are_three_months_apart_where_most_are_not() -> None:
-    """Q2 and Q4 until 2022, then all four: a sum of four rows is right, or empty."""
-    rare = [Period(year, month, 3) for year in (2018, 2019, 2020, 2021, 2022) for month in (6, 12)]
-    listed = [*rare, *QUARTERS[:4]]
-    panel = await at(listed, listed)
-    expected = [Period(year, month, 3) for year in range(2018, 2023) for month in (3, 9)][1:]
-    assert panel.gaps == tuple(expected)
-    numbers = panel.to_pandas("wide")["sales.quarterly"]
-    assert list(numbers.rolling(4).sum().dropna()) == [10 + 11 + 12 + 13, 11 + 12 + 13 + 14]
-
-
 async def test_uneven_distances_are_named() -> None:
     """A fiscal year that was shortened moves all quarters after it; the gap lies a step after the earlier."""
     moved = [*of("FY2023-Q1", "FY2023-Q2", "FY2023-Q3"), Period(2024, 2, 3), Period(2024, 3, 3)]
@@ -181,13 +116,6 @@ async def test_more_than_forty_in_a_row_are_only_named() -> None:
     panel = await at(shorter, shorter)
     assert len(panel.gaps) == 40
     assert panel.to_arrow("wide").num_rows == 53
-
-
-async def test_dropping_an_empty_period_leaves_a_gap() -> None:
-    """It is as missing as in the panel of a range, which never has it."""
-    panel = await at(of("FY2024-Q1", "FY2024-Q3"), QUARTERS, Exact(of("FY2024-Q1", "FY2024-Q2", "FY2024-Q3")))
-    assert panel.gaps == ()
-    assert panel.drop_empty().gaps == (Q2,)
 
 
 async def test_a_piece_of_a_stream_has_no_gaps() -> None:

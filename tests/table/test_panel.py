@@ -37,14 +37,6 @@ def test_series_are_in_catalogue_order(panel: Panel) -> None:
     assert len(panel) == 4
 
 
-def test_values_are_at_their_periods_oldest_first(panel: Panel) -> None:
-    """The page listed its periods in another order; each value is where it belongs."""
-    assert panel.periods == (FY23, Q1, Q2, FY24)
-    sales = panel["sales.annual"]
-    assert [value and value.number for value in sales.values] == [100, None, None, 0]
-    assert [value.text for _, value in panel["sales.quarterly"].observations()] == ["1.5", "2.5"]
-
-
 def test_a_series_is_found_by_its_id(panel: Panel) -> None:
     """`in` and [] go by series id, or by the id of a metric that one series alone has."""
     assert "costs.annual" in panel
@@ -63,14 +55,6 @@ def test_a_series_is_found_by_its_id(panel: Panel) -> None:
         panel["sales"]
     with pytest.raises(KeyError, match=r"no series 'cost\.annual' \(close: costs\.annual"):
         panel["cost.annual"]
-
-
-def test_a_reported_zero_is_no_gap(panel: Panel) -> None:
-    """Zero counts as a value; a null does not."""
-    assert panel.value_count == 5
-    zero = panel["sales.annual"].values[-1]
-    assert zero is not None
-    assert zero.number == 0
 
 
 async def test_a_range_has_only_the_periods_with_a_value() -> None:
@@ -161,19 +145,6 @@ async def test_a_trailing_panel_names_the_series_that_anchor_it() -> None:
     assert "the window ends at FY2024" in panel._repr_html_()
 
 
-async def test_a_cut_panel_names_only_the_anchoring_series_that_it_has() -> None:
-    """The window is that of the question, even where what set it is cut away."""
-    panel = await panel_of(NUMBERS, PERIODS, asked=Trailing(24))
-    assert str(panel.during("FY2023")).endswith("the window ends at FY2024")
-    assert str(panel.where(lambda series: series.metric_id == "costs")).endswith("set by costs.annual")
-
-
-def test_other_panels_have_no_anchor(panel: Panel) -> None:
-    """A range ends where it was asked to."""
-    assert panel.anchor is None
-    assert panel.anchored_by == ()
-
-
 def test_a_panel_says_what_it_is(panel: Panel) -> None:
     """Company, publication, size and how full it is, for people."""
     text = str(panel)
@@ -183,28 +154,6 @@ def test_a_panel_says_what_it_is(panel: Panel) -> None:
     assert repr(panel) == (
         "<Panel of Example Company (O-0123456789abcdef0123456789abcdef): 4 series by 4 periods>"
     )
-
-
-async def test_a_notebook_shows_numbers_and_escapes_names() -> None:
-    """Zero is shown, a gap is empty, and no text of the service becomes markup."""
-    html = (await panel_of({"<b>.annual": {FY24: 0, FY23: 1234.5}}, [FY23, FY24]))._repr_html_()
-    assert "<td>1,234.5</td><td>0</td>" in html
-    assert "<b>" not in html
-    assert "&lt;b&gt;" in html
-
-
-def test_an_empty_panel_can_be_shown(panel: Panel) -> None:
-    """Without series or periods, nothing divides by zero."""
-    empty = panel.where(lambda series: False).during(FiscalRange(1900, 1901))
-    assert "0 series by 0 periods\n" in str(empty)
-    assert empty._repr_html_()
-
-
-def test_one_of_a_kind_is_counted_as_one(panel: Panel) -> None:
-    """Neither "1 periods" nor a span from a period to itself."""
-    one = panel.where(lambda series: series.series_id == "costs.annual").during("FY2024")
-    assert "1 series by 1 period, FY2024\n1 value, 100% of the cells" in str(one)
-    assert repr(one).endswith("1 series by 1 period>")
 
 
 def test_a_series_keeps_its_values_and_a_panel_keeps_no_series(panel: Panel) -> None:

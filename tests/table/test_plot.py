@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from attrs import evolve
 
 from asyncfin.errors import SelectionError
 from asyncfin.model.period import Period
-from asyncfin.model.selection import Annual, Exact
+from asyncfin.model.selection import Annual
 from asyncfin.model.series import CatalogueSeries
 from asyncfin.table.comparison import Comparison
 from asyncfin.table.panel import Panel
@@ -90,21 +89,6 @@ async def test_the_legend_names_what_has_no_value() -> None:
     assert texts[-1] == "no value: Label of empty, Group annual"
 
 
-async def test_a_duration_without_a_line_sets_nothing_apart() -> None:
-    """Lines that are all of years are not called so because a quarter was asked for."""
-    periods, asked = [FY23, FY24, Q1], Exact([FY23, FY24, Q1])
-    panel = await panel_of({"sales.annual": NUMBERS["sales.annual"]}, periods, asked=asked)
-    assert len(panel.periods) == 3
-    assert [line.get_label() for line in panel.plot().lines] == ["Label of sales"]
-
-
-async def test_it_draws_on_the_axes_it_is_given(pyplot: object) -> None:
-    """A panel can be a part of a larger picture."""
-    figure, axes = pyplot.subplots()  # type: ignore[attr-defined]
-    assert (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot(axes) is axes
-    figure.savefig("/dev/null", format="png")
-
-
 async def test_nothing_to_draw_is_an_error(pyplot: Any) -> None:
     """An empty picture would look like an answer; no figure is left open."""
     with pytest.raises(SelectionError, match="there is nothing to draw: no series of Example Company has"):
@@ -177,12 +161,6 @@ async def test_ticks_are_at_year_ends() -> None:
     assert ticks(mixed.plot()) == [f"FY{year}" for year in range(2019, 2025)]
 
 
-async def test_few_periods_are_labelled_one_by_one() -> None:
-    """Two quarters that end no year still have their labels."""
-    panel = await panel_of({"a.annual": {Q1: 1, Q2: 2}}, [Q1, Q2])
-    assert ticks(panel.plot()) == ["FY2024-Q1", "FY2024-Q2"]
-
-
 @pytest.mark.parametrize("label", ["$\\frac{1}$", "$x$ and $y$", "_private", "US$", "\x1b[31mred"])
 async def test_a_label_is_drawn_as_text(label: str, tmp_path: Path) -> None:
     """Dollar signs begin no formula, an underscore hides no line, and controls are escaped."""
@@ -243,19 +221,6 @@ async def test_number_formats_do_not_share_a_scale(pyplot: Any) -> None:
     assert len(pyplot.get_fignums()) == 1
 
 
-async def test_a_scale_of_the_users_own_is_used(pyplot: Any) -> None:
-    """Twin axes, or rows with a common x axis: empty axes get what is drawn on them."""
-    panel = await amounts_and_rates()
-    amounts, rates = (panel.where(lambda series, f=f: series.number_format == f) for f in ("#,##0", "0.0%"))
-    axes = amounts.plot()
-    twin = axes.twinx()
-    assert rates.plot(twin) is twin
-    assert [len(each.lines) for each in axes.figure.axes] == [1, 1]
-    _, rows = pyplot.subplots(2, sharex=True)
-    assert [amounts.plot(row) for row in rows] == list(rows)
-    assert [len(row.lines) for row in rows] == [1, 1]
-
-
 async def test_axes_take_one_number_format(pyplot: Any) -> None:
     """The axes keep what they had."""
     _, axes = pyplot.subplots()
@@ -265,22 +230,6 @@ async def test_axes_take_one_number_format(pyplot: Any) -> None:
     assert not axes.lines
     panel.where(lambda series: series.number_format == "#,##0").plot(axes)
     assert len(axes.lines) == 1
-
-
-async def test_on_small_axes_title_legend_and_ticks_have_room(pyplot: Any) -> None:
-    """Three panels side by side, without a layout engine: nothing covers anything else or is cut off."""
-    years = [Period(year, 12, 12) for year in range(2005, 2025)]
-    panel = await panel_of({"sales.annual": dict.fromkeys(years, 1e9), "costs.annual": {FY24: 1e9}}, years)
-    figure, (axes, *_) = pyplot.subplots(1, 3)
-    panel.plot(axes)
-    figure.canvas.draw()
-    labels = [tick.get_window_extent() for tick in axes.get_xticklabels()]
-    assert len(labels) > 1
-    assert not any(one.overlaps(other) for one, other in pairwise(labels))
-    room, legend = axes.get_window_extent(), axes.get_legend().get_window_extent()
-    assert room.x0 <= legend.x0 <= legend.x1 <= room.x1
-    assert room.y0 <= legend.y0 <= legend.y1 <= room.y1
-    assert axes._left_title.get_window_extent().width <= 1.1 * room.width
 
 
 async def test_the_axis_says_what_the_descriptions_say() -> None:
@@ -296,16 +245,6 @@ async def test_the_axis_says_what_the_descriptions_say() -> None:
         "Label of sales, different descriptions: Example Company: About sales.annual. Unit: USD.; Other: In"
         r" \$ or _yen_. Unit: JPY."
     )
-
-
-async def test_a_quarter_that_no_series_has_breaks_the_line() -> None:
-    """The catalogue does not list it: the step between quarters shows that it is missing."""
-    ends = (2024, 3), (2024, 6), (2024, 9), (2024, 12), (2025, 6), (2025, 9)
-    quarters = [Period(year, month, 3) for year, month in ends]
-    panel = await panel_of({"a.quarterly": dict.fromkeys(quarters, 1)}, quarters)
-    ((months, numbers),) = drawn(panel.plot()).values()
-    assert months[4] == Period(2025, 3, 3).fiscal_end
-    assert [number == 1 for number in numbers] == [True] * 4 + [False] + [True] * 2
 
 
 async def test_the_title_says_which_version_and_the_legend_if_there_are_both() -> None:

@@ -1,6 +1,5 @@
 """How panels show themselves: as text, in notebooks, as JSON, as arrays and labelled frames."""
 
-import json
 import re
 from typing import Any, cast
 
@@ -167,11 +166,6 @@ async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leave
     assert panel._repr_html_().count('<div style="overflow-x: auto"><table>') == 2
 
 
-def test_a_notebook_completes_series_ids(panel: Panel) -> None:
-    """IPython asks for the keys that `panel["` may go on with."""
-    assert panel._ipython_key_completions_() == list(panel.series_ids)
-
-
 def test_drop_empty_leaves_series_and_periods_with_a_value(panel: Panel) -> None:
     """Nothing else changes, and dropping again changes nothing."""
     annual = panel.during([FY23, FY24, Q1]).where(lambda series: series.reporting_group_id == "annual")
@@ -182,28 +176,6 @@ def test_drop_empty_leaves_series_and_periods_with_a_value(panel: Panel) -> None
     assert dropped.drop_empty().series_ids == dropped.series_ids
     nothing = panel.where(lambda series: series.metric_id == "empty").drop_empty()
     assert (len(nothing), nothing.periods) == (0, ())
-
-
-def test_the_json_is_the_response_of_the_service_in_whole(panel: Panel) -> None:
-    """Its fields have the names of spec 2.4; null is a gap, and UTC is written Z."""
-    document = json.loads(panel.to_json())
-    assert document["created_timestamp"] == "2026-02-03T04:05:06Z"
-    assert document["periods"][0] == {"year": 2023, "end_month": 12, "duration_months": 12}
-    first = document["series"][0]
-    assert first["scopes"] == [{"scope_group_id": "company", "scope_id": "all"}]
-    assert [value and value["number"] for value in first["values"]] == [1234, None, None, None, 0]
-    assert first["values"][0]["report_period"] == {"year": 2023, "end_month": 12, "duration_months": 0}
-    assert (document["value_version"], document["unlisted"], document["requests"]) == ("original", [], 1)
-    assert "\n" not in panel.to_json()
-    assert json.loads(panel.to_json(indent=2)) == document
-    with pytest.raises(ArgumentError, match=r"^indent must be a whole number, at least 0 or None, not '2'$"):
-        panel.to_json(indent="2")  # type: ignore[arg-type]
-
-
-async def test_the_json_keeps_whole_numbers_exact() -> None:
-    """Numbers beyond those that a float or 64 bits hold keep all their digits."""
-    panel = await panel_of({"a.annual": {FY24: 2**70}}, [FY24])
-    assert f'"number":{2**70},' in panel.to_json()
 
 
 def test_numpy_makes_an_array_of_the_numbers(panel: Panel) -> None:
@@ -248,16 +220,6 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
         concat(panel, cast("Any", panel))
 
 
-async def test_a_series_and_a_value_are_a_line_each(panel: Panel) -> None:
-    """Label, id, how many values, their span and the latest; a value is its text."""
-    sales = panel["sales.annual"]
-    assert str(sales) == "Label of sales (sales.annual): 2 original values, FY2023 to FY2024; in FY2024 0"
-    assert str(panel["empty.annual"]) == "Label of empty (empty.annual): 0 original values"
-    assert str(sales["FY2023"]) == "1,234"
-    evil = relabelled(panel, sales="Sales\n\x1b[31m")
-    assert "Sales\\n\\x1b[31m (sales.annual)" in str(evil["sales.annual"])
-
-
 async def test_series_plans_and_stats_show_themselves_in_notebooks() -> None:
     """Each is a table whose texts are escaped, below the lines of its `str`."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -283,13 +245,6 @@ def test_a_predicate_that_is_none_is_refused(panel: Panel, wrong: Any) -> None:
     for predicate in (always, wrong):
         with pytest.raises(ArgumentError, match="predicate must be a function that is not async"):
             panel.where(predicate)
-
-
-def test_pandas_takes_a_panel_for_its_numbers(panel: Panel) -> None:
-    """Not for a column of series."""
-    pandas = pytest.importorskip("pandas")
-    assert pandas.DataFrame(panel).to_numpy().tolist()[0][0] == 1234
-    assert pandas.DataFrame(panel).shape == (4, 5)
 
 
 def test_a_series_without_a_label_goes_by_its_metric(panel: Panel) -> None:

@@ -1,6 +1,5 @@
 """Why a cell is empty, and what is said about a mistaken key."""
 
-import linecache
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +7,7 @@ import msgspec
 import pytest
 from attrs import evolve
 
-from asyncfin.errors import ArgumentError, SelectionError
+from asyncfin.errors import SelectionError
 from asyncfin.model.catalogue import ScopeGroup
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, Resolved
@@ -96,29 +95,6 @@ async def test_a_scope_that_was_not_active() -> None:
     assert panel.why("sales.annual", "FY2024") == "after the last value of the series: FY2023"
 
 
-async def test_nothing_is_claimed_about_periods_that_were_not_requested() -> None:
-    """The series may have values there: neither a first nor a last value is known."""
-    panel = await panel_with(asked=Exact(["FY2019", "FY2021", "FY2022", "FY2024-Q2"]))
-    assert panel.why("sales.annual", "FY2020") == "not requested: the question does not include FY2020"
-    assert panel.why("sales.annual", "FY2021") == "no value"
-    assert panel.why("sales.annual", "FY2019") == "no value in any series of the panel in FY2019"
-    assert panel.why("sales.annual", "FY2024-Q2") == (
-        "values for other durations only: 12 months, as far as the question includes them"
-    )
-    assert panel.why("costs.annual", "FY2010") == "outside the catalogue's span: FY2018 to FY2024"
-    assert panel.covers("FY2019")
-    assert not panel.covers("FY2020")
-    assert panel.covers("FY2010")
-
-
-async def test_a_value_that_was_cut_away_is_still_one() -> None:
-    """The panel knows it, so no reason may be given."""
-    panel = (await panel_with()).during("FY2021")
-    assert panel.why("sales.annual", "FY2022") is None
-    assert panel.why("sales.annual", "FY2018") == "before the first value of the series: FY2020"
-    assert not panel.covers("FY2022")
-
-
 async def test_why_refuses_what_it_does_not_have() -> None:
     """Unknown series and mistaken periods are errors, not reasons."""
     panel = await panel_with()
@@ -180,24 +156,4 @@ async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
     assert "duration 0" not in explain_empty(whole._grid)
 
 
-async def test_an_empty_panel_names_every_cadence() -> None:
-    """However many there are: they are few words, and one of them may be the one that is missing."""
-    cadences = ("annual", "half-yearly", "monthly", "quarterly")
-    panel = await panel_of({f"sales.{each}": {} for each in cadences}, YEARS)
-    assert f"reporting groups is {', '.join(cadences)}, and" in explain_empty(panel._grid)
-
-
 CELL = "async def cell(panel):\n    series = panel['sales.annual']\n    return series['FY23']\n"
-
-
-async def test_a_notebook_shows_the_line_and_the_sentence() -> None:
-    """IPython prints these lines in place of sixty of traceback."""
-    linecache.cache["<cell>"] = (len(CELL), None, CELL.splitlines(keepends=True), "<cell>")
-    names: dict[str, Any] = {}
-    exec(compile(CELL, "<cell>", "exec"), names)
-    with pytest.raises(SelectionError) as caught:
-        await names["cell"](await panel_with())
-    line, sentence = caught.value._render_traceback_()
-    assert line == "line 3: return series['FY23']"
-    assert sentence == f"SelectionError: {caught.value}"
-    assert ArgumentError("no")._render_traceback_() == ["ArgumentError: no"]

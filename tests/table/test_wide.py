@@ -91,16 +91,6 @@ def test_companies_have_a_column_each(apple: Panel, nvidia: Panel) -> None:
     assert (about[b"entity_name"], about[b"series_id"]) == (b"NVIDIA", b"Revenue.annual")
 
 
-async def test_companies_of_one_name_are_distinguished_by_their_ids() -> None:
-    """Two columns named Holding could not be distinguished."""
-    panels = [
-        await company("Holding", {"Revenue.annual": {FY[2024]: 1}}, entity_id=f"O-{each * 32}")
-        for each in "12"
-    ]
-    names = concat(panels, "wide", labels=True).column_names
-    assert names[1:] == [f"Holding (O-{each * 32})" for each in "12"]
-
-
 async def test_a_null_does_not_mean_that_nothing_was_asked(apple: Panel) -> None:
     """NVIDIA has FY2024 and was not asked for it: the error says how to ask all for the same periods."""
     nvidia = await company(
@@ -118,15 +108,6 @@ async def test_a_null_does_not_mean_that_nothing_was_asked(apple: Panel) -> None
         "Young", {"Revenue.annual": {FY[2025]: 7}}, asked=Exact(["FY2025"]), listed=[FY[2025]]
     )
     assert concat([apple, young], "wide").num_rows == 2
-
-
-async def test_the_gap_of_one_company_is_a_row_for_all(apple: Panel) -> None:
-    """Rows are the periods and gaps of all panels, oldest first."""
-    years = [FY[2020], FY[2021], FY[2022], FY[2024]]
-    with_gap = await company("Gap", {"Revenue.annual": dict.fromkeys(years, 1)})
-    assert concat([with_gap, apple], "wide", labels=True)["period"].to_pylist() == [
-        f"FY{year}" for year in range(2020, 2026)
-    ]
 
 
 def test_the_same_series_twice_is_refused(apple: Panel, nvidia: Panel) -> None:
@@ -179,39 +160,11 @@ def test_labels_are_for_all_libraries(apple: Panel, layout: Any) -> None:
         assert list(frame.columns) == expected[1:]
 
 
-def test_labelled_columns_can_be_chosen(apple: Panel) -> None:
-    """By series id in the wide table, or by name."""
-    assert apple.to_arrow("wide", labels=True, columns=["Costs.annual", "period"]).column_names == [
-        "Label of Costs",
-        "period",
-    ]
-    assert apple.to_arrow(labels=True, columns=["series", "text", "basis"]).column_names == [
-        "series",
-        "text",
-        "basis",
-    ]
-    with pytest.raises(SelectionError, match="no column 'series'"):
-        apple.to_arrow(columns=["series"])
-    assert concat([apple], "wide", labels=True, columns=["Apple, Label of Costs"]).num_columns == 1
-    assert concat([apple], labels=True, columns=["series"]).to_pydict() == {
-        "series": ["Apple, Label of Revenue", "Apple, Label of Revenue", "Apple, Label of Costs"]
-    }
-
-
 def test_no_panels_are_an_empty_table() -> None:
     """The columns that do not depend on series are there."""
     assert concat([], "wide").column_names == FIELDS
     assert concat([], "wide", labels=True).column_names == ["period"]
     assert concat([], labels=True).column_names[-4:] == ["series", "number", "text", "description"]
-
-
-async def test_rows_can_be_sorted_where_labels_cannot() -> None:
-    """By year, end month and duration, which can be chosen for every table."""
-    panel = await company("Apple", {"Revenue.quarterly": {Q1: 1, M9: 3, FY[2023]: 2, FY[2024]: 4}})
-    for layout in ("long", "wide"):
-        column = "period" if layout == "wide" else "period_label"
-        frame = panel.to_polars(layout, labels=True, columns=[*FIELDS, column])  # type: ignore[arg-type]
-        assert frame.sort(FIELDS)[column].to_list() == ["FY2023", "FY2024-Q1", "FY2024-9M", "FY2024"]
 
 
 def scoped(panel: Panel, names: Iterable[str]) -> Panel:
@@ -225,17 +178,6 @@ def scoped(panel: Panel, names: Iterable[str]) -> Panel:
         for at, each in enumerate(panel._grid.series)
     )
     return evolve(panel, grid=evolve(panel._grid, catalogue=catalogue, series=series))
-
-
-async def test_names_that_are_alike_once_joined_get_their_ids() -> None:
-    """ "Revenue, net" of Europe, and "Revenue" of "net, Europe"."""
-    numbers = {"a.annual": {FY[2024]: 1}, "b.annual": {FY[2024]: 2}}
-    panel = scoped(
-        await company("Apple", numbers, labels={"a": "Revenue, net", "b": "Revenue"}),
-        ["Europe", "net, Europe"],
-    )
-    names = panel.to_pandas("wide", labels=True).columns.tolist()
-    assert names == ["Revenue, net, Europe, a", "Revenue, net, Europe, b"]
 
 
 async def test_names_are_never_alike() -> None:
@@ -261,17 +203,6 @@ async def test_nul_in_an_id_is_refused_where_it_would_cut_a_name() -> None:
     assert panel.to_pandas("wide").columns.tolist() == ["a\0b.annual", "c.annual"]
 
 
-async def test_a_frame_has_one_short_text_about_its_panel(apple: Panel) -> None:
-    """With the description, which states the unit, if all series have the same."""
-    one = apple.where(lambda series: series.metric_id == "Costs")
-    text = "Apple, original values: About Costs.annual. Unit: USD."
-    for layout in ("long", "wide"):
-        assert one.to_pandas(layout).attrs == {"asyncfin": text}  # type: ignore[arg-type]
-        assert one.to_pandas(layout, labels=True).attrs == {"asyncfin": text}  # type: ignore[arg-type]
-    assert apple.to_pandas().attrs == {"asyncfin": "Apple, original values: 2 descriptions"}
-    assert apple.to_arrow("wide").schema.field("Costs.annual").metadata[b"description"].startswith(b"About")
-
-
 def test_the_columns_of_the_period_are_the_index_in_pandas(
     apple: Panel, nvidia: Panel, tmp_path: Path
 ) -> None:
@@ -295,42 +226,6 @@ def test_the_columns_of_the_period_are_the_index_in_pandas(
         )
         long = apple.to_arrow(labels=labels)
         assert list(long.to_pandas().index) == list(range(len(long)))
-
-
-def test_the_metadata_of_pandas_are_those_that_pyarrow_writes(apple: Panel) -> None:
-    """A reader of Parquet that knows pandas finds what it knows."""
-    for labels in (False, True):
-        table = apple.to_arrow("wide", labels=labels)
-        ours, theirs = (
-            json.loads(each.schema.metadata[b"pandas"])
-            for each in (table, pa.Table.from_pandas(table.to_pandas()))
-        )
-        for each in (ours, theirs):
-            each["columns"] = {column.pop("name"): column for column in each["columns"]}
-            if labels:  # pyarrow calls texts in an index objects
-                assert each["columns"]["period"].pop("pandas_type") in ("unicode", "object")
-        theirs.setdefault("attributes", {})
-        assert ours == theirs
-
-
-def test_the_fields_and_the_label_of_a_period_can_be_chosen_together(apple: Panel) -> None:
-    """With labels and without; whatever is named of them is the index."""
-    for labels in (False, True):
-        table = apple.to_arrow("wide", labels=labels, columns=["period", "year", "Costs.annual"])
-        assert table.column_names[:2] == ["period", "year"]
-        assert table.to_pandas().index.tolist() == [("FY2024", 2024), ("FY2025", 2025)]
-        numbers = apple.to_arrow("wide", labels=labels, columns=["Costs.annual"])
-        assert numbers.num_columns == 1
-        assert numbers.to_pandas().index.tolist() == [0, 1]
-    with pytest.raises(SelectionError, match="columns must be year, end_month, duration_months, period or"):
-        apple.to_arrow("wide", columns=["Revenue"])
-
-
-async def test_a_metric_id_is_no_column() -> None:
-    """Of series, columns takes ids: one that is a metric id of another series means itself."""
-    panel = await company("Apple", {"a.annual": {FY[2024]: 1}, "a": {FY[2024]: 2}})
-    assert panel["a"].series_id == "a"
-    assert panel.to_arrow("wide", columns=["a"]).to_pydict() == {"a": [2.0]}
 
 
 async def test_a_company_without_series_has_a_column_of_nulls(apple: Panel) -> None:
@@ -400,10 +295,3 @@ async def test_a_complete_long_table_has_a_row_for_each_series_and_period() -> N
     for call in (panel.to_arrow, panel.to_pandas, panel.to_polars, lambda *a, **k: concat([panel], *a, **k)):
         with pytest.raises(ArgumentError, match="the wide layout has all rows"):
             call("wide", complete=True)
-
-
-def test_a_panel_is_true_without_series_too(apple: Panel) -> None:
-    """len counts them."""
-    none = apple.where(lambda series: False)
-    assert bool(none) is True
-    assert len(none) == 0

@@ -1,22 +1,19 @@
-"""Query pages (spec 2.4), read in one of two ways, both equally strict.
+"""Query pages (spec 2.4).
 
 Of a page of `query_pages` only the heads are read: each `values` array stays bytes and
 is decoded on access. Of a page of a planned query heads and numbers are read in one
-scan of its body, because every number is wanted. A page that this scan refuses is read
-in the first way, which names the problem, and ignores problems in the values of foreign
-series.
+scan of its body, because every number is wanted.
 """
 
 import asyncio
-import re
 from array import array
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence, Sized
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property, lru_cache, partial
-from itertools import accumulate, chain, compress, filterfalse
-from math import isfinite
+from itertools import accumulate, chain, compress
 from operator import attrgetter, eq
+from sys import float_info
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -39,15 +36,9 @@ from asyncfin.wire.codec import (
 T = TypeVar("T")
 _ORIGINAL, _RESTATED = VALUE_VERSIONS
 
-# Bodies and slices of bodies that are read in one call: the first takes about 8 ms, the
-# second 0.5 ms. Up to the third, a body is scanned and its numbers are taken without a
-# stop in between, in a millisecond.
-_MAX_SCAN_BYTES = 4 * 1024 * 1024
-_SLICE_BYTES = 128 * 1024
+# Up to so many bytes, a body is scanned and its numbers are taken without a stop in
+# between, in a millisecond.
 _INLINE_BYTES = 256 * 1024
-# What pages repeat is decoded once. Pages where it is larger go the slower way, so the
-# caches stay small.
-_MAX_PERIODS_BYTES = 64 * 1024
 
 
 class RawSeries(SeriesHead, frozen=True, gc=False):
@@ -100,7 +91,11 @@ class QueryPage(Dataset):
 
     def _values(self, index: int, raw: RawSeries) -> tuple[Value | None, ...]:
         with error_context("query", self.entity_id, self):
-            return _decode_values(raw.values, len(self.periods), index, raw.series_id)
+            decoder, count = values_decoder.one, len(self.periods)
+            values: list[Value | None] = decode_entries(
+                decoder, raw.values, count, index, raw.series_id
+            )
+            return tuple(values)
 
 
 def series_of(
@@ -234,44 +229,44 @@ async def read_planned_page(
     *,
     keep_foreign: bool = False,
 ) -> PlannedPage:
-    """Return the page of a planned query in a body. The loop is stopped for a few
-    milliseconds at most.
+    """Return the page of a planned query in a body, after one scan of it.
 
-    With `keep_foreign` the numbers of series that are not wanted are read too, if they
-    are valid. The page is malformed as for `read_query_page`, and if an array of a
-    wanted series is of another length, or one of its numbers is beyond a float.
+    With `keep_foreign` the numbers of series that are not wanted are read too. The page
+    is malformed as for `read_query_page`, and if an array is of another length, or a
+    number is beyond a float.
     """
     body = json_text(body)
-    # A scan can't be interrupted, so a larger body would stop the loop for longer.
-    if len(body) <= _MAX_SCAN_BYTES:
-        scanned = await _scanned(body, wanted, value_version, keep_foreign=keep_foreign)
-        if scanned is not None:
-            return scanned
-    page = read_query_page(body, value_version)
-    indices, others = _split(list(map(_series_id, page.raw_series)), wanted)
-    slices = []
-    for each in _sliced([(index, page.raw_series[index]) for index in indices]):
+    response: _ScannedResponse[Any]
+    try:
+        scan = _scan_original if value_version == _ORIGINAL else _scan_any
+        response = decode(body, scan)
+    except MalformedAnswerError:
+        if value_version != _ORIGINAL:
+            raise
+        # A label may be an unknown word, but not that of restated values.
+        read_query_page(body, value_version)
+        response = decode(body, _scan_any)
+    if len(body) > _INLINE_BYTES:
         await asyncio.sleep(0)
-        slices.append(decode_numbers(each, len(page.periods)))
-    foreign: dict[int, Numbers] = {}
-    # One by one, so that an invalid series is the only one dropped.
-    for index in others if keep_foreign else ():
-        await asyncio.sleep(0)
-        with suppress(MalformedAnswerError):
-            foreign[index] = decode_numbers(
-                [(index, page.raw_series[index])], len(page.periods)
-            )
+    periods = _read_periods(bytes(response.periods))
+    series_ids = list(map(_series_id, response.series))
+    refuse_repeated("series", series_ids)
+    indices, others = _split(series_ids, wanted)
+    if not keep_foreign:
+        others = []
+    numbers = _read_numbers(response.series, indices, len(periods))
+    foreign = _read_numbers(response.series, others, len(periods))
+    # The heads are kept while the page waits to be compressed; the objects need not be.
+    for series in response.series:
+        series.values.clear()
     return PlannedPage(
-        page.entity_id,
-        page.name,
-        page.dataset_id,
-        page.created_timestamp,
-        page.periods,
-        page.raw_series,
-        PageRows(indices, _concatenated(slices)),
-        PageRows([*foreign], _concatenated(foreign.values())),
+        *response.fields(),
+        periods,
+        response.series,
+        PageRows(indices, numbers),
+        PageRows(others, foreign),
         body,
-        page.next_cursor,
+        response.cursor,
     )
 
 
@@ -309,76 +304,22 @@ def _split(
     series_ids: Sequence[str], wanted: Container[str]
 ) -> tuple[list[int], list[int]]:
     """Return the indices of the wanted series, and of the others."""
-    # In C: a loop of Python takes four times as long, a hundredth of a small page's
-    # time.
-    indices = list(
-        compress(range(len(series_ids)), map(wanted.__contains__, series_ids))
-    )
-    return indices, sorted({*range(len(series_ids))} - {*indices}) if len(
-        indices
-    ) < len(series_ids) else []
-
-
-async def _scanned(
-    body: bytes, wanted: Container[str], value_version: str, *, keep_foreign: bool
-) -> PlannedPage | None:
-    """Return a page read in one scan; None if the scan refuses it: the slower way names
-    the problem.
-
-    That way accepts unknown words, and invalid values of foreign series.
-    """
-    with suppress(MalformedAnswerError):
-        scan = _scan_original if value_version == _ORIGINAL else _scan_any
-        found: _ScannedResponse[Any] = decode(body, scan)
-        if len(body) > _INLINE_BYTES:
-            await asyncio.sleep(0)
-        periods = _periods(bytes(found.periods))
-        series_ids = list(map(_series_id, found.series))
-        refuse_repeated("series", series_ids)
-        indices, others = _split(series_ids, wanted)
-        others = others if keep_foreign else []
-        numbers, foreign = (
-            _numbers_of(
-                [found.series[index].values for index in rows],
-                len(periods),
-                body,
-                partial(_arrays_at, body, rows),
-            )
-            for rows in (indices, others)
-        )
-        # A number too large for a float, or an array of another length: the slower way
-        # says which.
-        if numbers is None or foreign is None:
-            return None
-        # The heads are kept while the page waits to be compressed; the objects need not
-        # be.
-        for each in found.series:
-            each.values.clear()
-        return PlannedPage(
-            *found.fields(),
-            periods,
-            found.series,
-            PageRows(indices, numbers),
-            PageRows(others, foreign),
-            body,
-            found.cursor,
-        )
-    return None
+    indices: list[int] = []
+    others: list[int] = []
+    for index, series_id in enumerate(series_ids):
+        (indices if series_id in wanted else others).append(index)
+    return indices, others
 
 
 _periods_decoder = msgspec.json.Decoder(tuple[Period, ...])
 
 
 @lru_cache(maxsize=64)
-def _periods(raw: bytes) -> tuple[Period, ...]:
+def _read_periods(raw: bytes) -> tuple[Period, ...]:
     """Return the periods of a page, the same object for the same bytes: most pages
     repeat them.
     """
-    if len(raw) > _MAX_PERIODS_BYTES:
-        raise MalformedAnswerError(
-            f"larger than {_MAX_PERIODS_BYTES} bytes @ $.periods"
-        )
-    periods = decode(raw, _periods_decoder)
+    periods = decode(raw, _periods_decoder, "$.periods")
     refuse_repeated("periods", periods)
     return periods
 
@@ -401,10 +342,6 @@ def arrays_of(body: bytes) -> list[msgspec.Raw]:
     return [each.values for each in decode(body, _arrays_decoder).series]
 
 
-def _arrays_at(body: bytes, indices: Iterable[int]) -> Iterable[msgspec.Raw]:
-    return map(arrays_of(body).__getitem__, indices)
-
-
 class _ReadValues(msgspec.Struct, Generic[T], gc=False):
     values: list[T | None]
 
@@ -424,136 +361,40 @@ class ArraysDecoder(Generic[T]):
         self.page = msgspec.json.Decoder(_ReadSeries[kind])  # type: ignore[valid-type]
 
 
-_observations = ArraysDecoder(_Number)
 values_decoder: ArraysDecoder[Value] = ArraysDecoder(Value)
 
 
-def decode_numbers(series: Sequence[tuple[int, RawSeries]], count: int) -> Numbers:
-    """Return the numbers of some series of a page of `count` periods, each given with
-    its index there.
-    """
-    # One call of the decoder for many series: a call for each takes longer than reading
-    # them.
-    text = b"[" + b",".join([raw.values for _, raw in series]) + b"]"
-    single = ((raw.values, index, raw.series_id) for index, raw in series)
-    arrays = decode_arrays(_observations, text, count, single)
-    numbers = _numbers_of(
-        arrays, count, text, lambda: (raw.values for _, raw in series)
-    )
-    if numbers is None:
-        _refuse_unfit(
-            (raw.values, series_path(index, raw.series_id)) for index, raw in series
-        )
-        numbers = _numbers_of(arrays, count)
-    assert numbers is not None
-    return numbers
-
-
-def _numbers_of(
-    arrays: Sequence[list[Any]],
-    count: int,
-    text: bytes = b"",
-    single: Callable[[], Iterable[JsonBytes]] = tuple,
-) -> Numbers | None:
-    """Return the numbers of arrays; None where one has not `count` entries, or a number
-    may not fit a float.
-
-    `text` contains the arrays and `single` returns each, to distinguish 0 from what is
-    too small for a float.
-    """
-    if not all(map(partial(eq, count), map(len, arrays))):
-        return None
-    present = [list(filter(None, each)) for each in arrays]
-    found: list[int | float] = [entry.number for each in present for entry in each]
+def _read_numbers(
+    series: "Sequence[_ScannedSeries[Any]]", rows: Sequence[int], count: int
+) -> Numbers:
+    """Return the numbers of some series of a page of `count` periods."""
+    present: list[list[_Number]] = []
+    for row in rows:
+        check_length(series[row].values, count, row, series[row].series_id)
+        present.append(list(filter(None, series[row].values)))
     try:
-        numbers = array("d", found)
+        numbers = array("d", [entry.number for run in present for entry in run])
     except OverflowError:
-        return None
-    # What is too small is read as 0.0; the int 0 is exact, and frequent. Marks in
-    # labels and other texts are frequent too, so the arrays that have a float zero are
-    # searched if the text has a mark.
-    if float in map(type, filterfalse(None, found)) and _is_marked_tiny(text):
-        zeros = (
-            any(type(entry.number) is float and not entry.number for entry in each)
-            for each in present
-        )
-        if any(map(_is_marked_tiny, map(bytes, compress(single(), zeros)))):
-            return None
+        raise _out_of_range(series, rows) from None
     starts = accumulate(map(len, present), initial=0)
     # In C, as far as it goes: a loop of Python over millions of values takes longer
     # than decoding them.
-    positions = compress([*range(count)] * len(arrays), chain.from_iterable(arrays))
+    values = chain.from_iterable(series[row].values for row in rows)
+    positions = compress([*range(count)] * len(rows), values)
     return Numbers(array("I", list(starts)), array("i", list(positions)), numbers)
 
 
-def _sliced(
-    series: Iterable[tuple[int, RawSeries]],
-) -> Iterator[list[tuple[int, RawSeries]]]:
-    """Yield the series in runs whose arrays have about 128 KiB together."""
-    some: list[tuple[int, RawSeries]] = []
-    size = 0
-    for index, raw in series:
-        some.append((index, raw))
-        size += len(raw.values)
-        if size >= _SLICE_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
-
-
-def _concatenated(slices: Iterable[Numbers]) -> Numbers:
-    whole = Numbers(array("I", [0]), array("i"), array("d"))
-    for each in slices:
-        before = whole.starts[-1]
-        whole.starts.extend([before + start for start in each.starts[1:]])
-        whole.positions.extend(each.positions)
-        whole.numbers.extend(each.numbers)
-    return whole
-
-
-# After a digit, so that it is not the end of a word as in "share-based". One pattern
-# that begins with "-" takes half as long as searches for "e-" and "E": 1.2 instead of
-# 2.2 ms for a page of 2.2 MB, 0.1 instead of 0.27 ms for a real one of 200 kB.
-_EXPONENT = re.compile(rb"-(?<=[0-9][eE]-)[0-9]")
-
-
-def _is_marked_tiny(text: bytes) -> bool:
-    """Return whether a text may contain a number below the least float.
-
-    Such a number has a negative exponent, or that many zeros after its point.
-    """
-    return b"0" * 200 in text or _EXPONENT.search(text) is not None
-
-
-class _NumberText(msgspec.Struct, gc=False):
-    number: msgspec.Raw
-
-
-_number_texts: Any = msgspec.json.Decoder(list[_NumberText | None])
-
-
-def _refuse_unfit(arrays: Iterable[tuple[JsonBytes, str]]) -> None:
-    """Refuse numbers that a float cannot represent, of `values` arrays with the paths
-    of their series.
-    """
-    problems = [
-        f"number is out of range @ {path}.values[{index}].number"
-        for values, path in arrays
-        for index, entry in enumerate(decode(values, _number_texts))
-        if entry is not None and not _fits(entry.number)
-    ]
-    if problems:
-        raise MalformedAnswerError(problems)
-
-
-def _fits(number: msgspec.Raw) -> bool:
-    """Return whether a float can represent a number: 0 only if its digits are all 0,
-    and never infinity.
-    """
-    text = bytes(number).lower()
-    digits, _, _ = text.partition(b"e")
-    return isfinite(float(text)) and (float(text) != 0 or not digits.strip(b"-0."))
+def _out_of_range(series: Sequence[Any], rows: Iterable[int]) -> MalformedAnswerError:
+    """Return the error for integers that a float cannot represent."""
+    problems: list[str] = []
+    for row in rows:
+        path = series_path(row, series[row].series_id)
+        for index, value in enumerate(series[row].values):
+            if value is not None and abs(value.number) > float_info.max:
+                problems.append(
+                    f"number is out of range @ {path}.values[{index}].number"
+                )
+    return MalformedAnswerError(problems)
 
 
 def decode_arrays(
@@ -579,15 +420,6 @@ def decode_arrays(
     ]
 
 
-def _decode_values(
-    raw: JsonBytes, count: int, index: int, series_id: str
-) -> tuple[Value | None, ...]:
-    values = decode_entries(values_decoder.one, raw, count, index, series_id)
-    if _numbers_of([values], count, bytes(raw), lambda: [raw]) is None:
-        _refuse_unfit([(raw, series_path(index, series_id))])
-    return tuple(values)
-
-
 def decode_entries(
     decoder: "msgspec.json.Decoder[T]",
     raw: JsonBytes,
@@ -600,12 +432,17 @@ def decode_entries(
     """
     path = f"{series_path(index, series_id)}.values"
     entries: Any = decode(raw, decoder, path)
+    check_length(entries, count, index, series_id)
+    return entries  # type: ignore[no-any-return]
+
+
+def check_length(entries: Sized, count: int, index: int, series_id: str) -> None:
+    """Reject a `values` array that has not an entry for each period."""
     if len(entries) != count:
         raise MalformedAnswerError(
             f"expected an entry for each of the {count} periods, got {len(entries)} @ "
-            f"{path}"
+            f"{series_path(index, series_id)}.values"
         )
-    return entries  # type: ignore[no-any-return]
 
 
 def series_path(index: int, series_id: str) -> str:

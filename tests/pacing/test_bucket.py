@@ -112,21 +112,6 @@ async def test_refuses_impossible_settings(field: str, value: float) -> None:
     assert (bucket.rate, bucket.burst) == (5, 2)
 
 
-@pytest.mark.parametrize("loop_time", [float("nan"), float("inf"), None])
-async def test_refuses_a_pause_without_an_end(loop_time: float) -> None:
-    """The bucket goes on as before."""
-    bucket = TokenBucket(5, 2)
-    with pytest.raises(SelectionError, match=f"loop_time must be a finite number, not {loop_time!r}"):
-        bucket.pause_until(loop_time)
-    await bucket.acquire()
-
-
-def test_refuses_an_impossible_daily_budget() -> None:
-    """A budget of nothing could never grant anything."""
-    with pytest.raises(SelectionError, match=r"daily_budget must be .*, not 0"):
-        TokenBucket(daily_budget=0)
-
-
 async def test_interactive_goes_before_bulk_which_gets_every_tenth_grant() -> None:
     """Bulk that waited first is overtaken, but only nine times in a row."""
     log = Log(TokenBucket(10))
@@ -136,13 +121,6 @@ async def test_interactive_goes_before_bulk_which_gets_every_tenth_grant() -> No
     order = [name[0] for name in log.names]
     assert "".join(order) == "iiiiiiiiibiiiiiiiiibii"
     assert [name for name in log.names if name[0] == "i"] == [f"i{n}" for n in range(20)]
-
-
-async def test_bulk_alone_has_the_whole_rate() -> None:
-    """Without interactive waiters, bulk requests are granted as they come."""
-    log = Log(TokenBucket(10))
-    await asyncio.gather(*await log.start(4, lane="bulk"))
-    assert log.times == near(0, 0.1, 0.2, 0.3)
 
 
 async def test_a_pause_holds_back_all_and_is_followed_by_no_burst() -> None:
@@ -204,40 +182,6 @@ async def test_a_new_rate_reaches_those_who_wait() -> None:
     log.bucket.rate = 10
     await asyncio.gather(*tasks)
     assert log.times == near(5.05, 5.15)
-
-
-async def test_a_new_burst_is_filled_not_given() -> None:
-    """A raised burst grants nothing at once; a lowered one cuts what is held."""
-    log = Log(TokenBucket(10, 2))
-    await log.bucket.acquire()
-    await asyncio.sleep(1)
-    log.bucket.burst = 5
-    await asyncio.gather(*await log.start(4))
-    assert log.times == near(1, 1, 1.1, 1.2)
-    await asyncio.sleep(1)
-    log.bucket.burst = 1
-    assert log.bucket.stats().level == pytest.approx(1)
-
-
-async def test_a_waiter_heavier_than_a_lowered_burst_goes_when_the_bucket_is_full() -> None:
-    """A waiter heavier than the burst is charged whole, so that the next one waits for its debt."""
-    log = Log(TokenBucket(10, 5))
-    await log.bucket.acquire(5)
-    tasks = [*await log.start(1, "heavy", 5), *await log.start(1, "light")]
-    log.bucket.burst = 2
-    await asyncio.gather(*tasks)
-    assert log.times == near(0.2, 0.6)
-
-
-async def test_a_setting_made_before_the_first_use_is_the_one_in_force() -> None:
-    """An unused bucket is full, whatever its burst was."""
-    bucket = TokenBucket(10)
-    bucket.burst = 3
-    bucket.rate = 5
-    assert bucket.stats().level == 3
-    log = Log(bucket)
-    await asyncio.gather(*await log.start(4))
-    assert log.times == near(0, 0, 0, 0.2)
 
 
 async def test_a_cancelled_waiter_spends_nothing_and_delays_no_other() -> None:
@@ -312,32 +256,6 @@ async def test_grants_given_back_in_a_pause_do_not_go_at_once_after_it(rate: flo
     assert times[0] == near(*times[1])
 
 
-async def test_a_grant_given_back_after_the_rate_was_lowered_empties_nothing() -> None:
-    """A grant that is returned after the rate was lowered, or after a pause long over, empties nothing."""
-    bucket = TokenBucket(1000, 100)
-    bucket.pause_until(asyncio.get_running_loop().time() + 1)
-    await asyncio.sleep(50)
-    bucket.rate = 1
-    await bucket.acquire()
-    await bucket.give_back()
-    assert bucket.stats().level == pytest.approx(100)
-
-
-async def test_a_restart_is_no_faster_for_grants_given_back_in_it() -> None:
-    """Each one leaves the pace as it was."""
-    times = []
-    for returned in (0, 40):
-        bucket = TokenBucket()
-        log = Log(bucket)
-        bucket.pause_until(asyncio.get_running_loop().time() + 5)
-        for _ in range(returned):
-            await bucket.acquire()
-            await bucket.give_back()
-        await asyncio.gather(*await log.start(10))
-        times.append([at - log.times[0] for at in log.times])
-    assert times[1] == near(*times[0])
-
-
 async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_granted_on() -> None:
     """What never reached the service is taken off the day of its grant, not off the next."""
     wall = Wall(MIDNIGHT - timedelta(seconds=10))
@@ -352,31 +270,6 @@ async def test_what_never_reached_the_service_is_taken_off_the_day_it_was_grante
     assert bucket.stats().spent_today == 5
     await bucket.unspend(sent_at=after[0])
     assert bucket.stats().spent_today == 4
-
-
-async def test_an_exhaustion_cancelled_in_the_same_turn_gives_nothing_back() -> None:
-    """There was no grant to undo, and no task gets the error."""
-    log = Log(TokenBucket(10, clock=Wall(MIDNIGHT)))
-    await log.bucket.acquire()
-    (task,) = await log.start(1)
-    await log.bucket.exhaust(3600)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-    assert task.cancelled()
-    assert log.bucket.stats().granted == 1
-
-
-async def test_those_cancelled_in_the_turn_of_a_grant_do_not_break_it() -> None:
-    """Waiters whose tasks are cancelled but have not run yet are passed over."""
-    log = Log(TokenBucket(10))
-    await log.bucket.acquire()
-    tasks = await log.start(3)
-    tasks[0].cancel()
-    tasks[1].cancel()
-    asyncio.get_running_loop().now += 1  # type: ignore[attr-defined]
-    log.bucket.rate = 10  # serves whom it finds
-    await asyncio.gather(*tasks, return_exceptions=True)
-    assert log.names == ["2"]
 
 
 async def test_exhaustion_reaches_all_who_wait_and_all_who_come_until_it_ends() -> None:
@@ -413,63 +306,6 @@ async def test_a_request_that_does_not_count_passes_an_exhausted_allowance_but_n
         await log.bucket.acquire()
 
 
-async def test_a_waiter_that_does_not_count_is_not_turned_away_by_an_exhaustion() -> None:
-    """Those beside it are."""
-    log = Log(TokenBucket(1, clock=Wall(MIDNIGHT)))
-    await log.bucket.acquire()
-    uncounted = asyncio.create_task(log.bucket.acquire(counts=False))
-    counted = asyncio.create_task(log.bucket.acquire())
-    await asyncio.sleep(0.5)
-    await log.bucket.exhaust(3600)
-    assert await uncounted == pytest.approx(1)
-    with pytest.raises(AllowanceExhaustedError):
-        await counted
-
-
-async def test_a_cancelled_grant_that_does_not_count_leaves_the_day_alone() -> None:
-    """A cancelled grant that does not count gives its place back, and leaves the day's spending alone."""
-    log = Log(TokenBucket(1, daily_budget=5, clock=Wall(MIDNIGHT)))
-    await log.bucket.acquire()
-    leaving = asyncio.create_task(log.bucket.acquire(counts=False))
-    await asyncio.sleep(0)
-    asyncio.get_running_loop().now += 1  # type: ignore[attr-defined]
-    log.bucket.rate = 1  # grants it
-    leaving.cancel()
-    await asyncio.gather(leaving, return_exceptions=True)
-    assert (log.bucket.stats().granted, log.bucket.stats().spent_today) == (1, 1)
-
-
-async def test_a_wall_clock_set_back_over_midnight_brings_no_new_budget() -> None:
-    """A day is only ever a later one: back and forth, three are granted and not six."""
-    wall = [MIDNIGHT + timedelta(seconds=5)]
-    bucket = TokenBucket(daily_budget=3, clock=lambda: wall[0])
-    await bucket.acquire()
-    for step in (-10, 10, -10, 10):
-        wall[0] += timedelta(seconds=step)
-        assert bucket.stats().spent_today == 1
-    await bucket.acquire()
-    wall[0] -= timedelta(seconds=10)
-    at = await bucket.acquire()
-    with pytest.raises(AllowanceExhaustedError) as caught:
-        await bucket.acquire()
-    assert caught.value.resume_at == MIDNIGHT + timedelta(days=1)
-    await bucket.unspend(sent_at=at)
-    assert bucket.stats().spent_today == 2
-    wall[0] = MIDNIGHT + timedelta(days=1)
-    assert bucket.stats().spent_today == 0
-
-
-async def test_a_repr_shows_the_settings() -> None:
-    """None means a rate that is learned, also once it is."""
-    bucket = TokenBucket(daily_budget=9)
-    assert (repr(bucket), repr(TokenBucket(2.5, 3))) == (
-        "TokenBucket(rate=None, burst=1, daily_budget=9)",
-        "TokenBucket(rate=2.5, burst=3)",
-    )
-    await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
-    assert repr(bucket) == "TokenBucket(rate=None, burst=1, daily_budget=9)"
-
-
 async def test_the_daily_budget_refuses_before_the_service_does() -> None:
     """Waiters without a place in the budget fail when it is used up; at midnight UTC it starts again."""
     log = Log(TokenBucket(10, daily_budget=3, clock=Wall(MIDNIGHT - timedelta(seconds=100))))
@@ -482,22 +318,6 @@ async def test_the_daily_budget_refuses_before_the_service_does() -> None:
     await asyncio.sleep(101)
     await log.bucket.acquire()
     assert log.bucket.stats().spent_today == 1
-
-
-async def test_the_daily_budget_counts_weight_and_turns_away_what_does_not_fit() -> None:
-    """A heavy request is refused while a light one still has room."""
-    log = Log(TokenBucket(10, 3, daily_budget=4, clock=Wall(MIDNIGHT - timedelta(hours=9))))
-    await asyncio.gather(*await log.start(2, "heavy", 3), *await log.start(1, "light"))
-    assert (log.names, len(log.errors)) == (["heavy0", "light0"], 1)
-
-
-async def test_the_later_of_both_ends_counts() -> None:
-    """The service's own end may lie behind midnight."""
-    log = Log(TokenBucket(daily_budget=1, clock=Wall(MIDNIGHT - timedelta(hours=1))))
-    await log.bucket.acquire()
-    await log.bucket.exhaust(6 * 3600)
-    await log.start(1)
-    assert abs(log.errors[0].resume_at - MIDNIGHT - timedelta(hours=5)) < timedelta(milliseconds=1)
 
 
 async def test_stats_tell_what_the_bucket_is_doing() -> None:
@@ -558,20 +378,3 @@ def test_is_a_clear_error_in_a_second_loop_while_the_first_is_open() -> None:
         ):
             second.run(bucket.acquire())
         first.run(bucket.acquire())
-
-
-def test_belongs_to_no_loop_when_it_is_made() -> None:
-    """Made, set and looked at outside of any loop."""
-    bucket = TokenBucket(5, 2)
-    bucket.rate = None
-    assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
-
-
-def test_can_be_set_while_its_loop_is_closed() -> None:
-    """Nothing is left to be woken there, and the new rate counts in the next loop."""
-    bucket = TokenBucket(1)
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(bucket.acquire())
-    bucket.rate = 10
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        assert runner.run(bucket.acquire()) == pytest.approx(0.1, abs=1e-5)

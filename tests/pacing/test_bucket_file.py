@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin import ArgumentError, BucketUnavailableError, FileBucket, local
-from tests.shared_buckets import excess, file_bucket, loop_time
+from tests.shared_buckets import file_bucket, loop_time
 
 pytestmark = pytest.mark.virtual
 
@@ -43,15 +43,6 @@ async def test_short_write_is_an_error(size: int, tmp_path: Path, caplog: pytest
         assert (await bucket.inspect()).spent_today == 4
 
 
-async def test_short_first_write_is_an_error(tmp_path: Path) -> None:
-    """What was written then is no bucket of another kind."""
-    for size in (3, 50):
-        async with aclosing(file_bucket(tmp_path / f"bucket{size}", 1000, 9)) as bucket:
-            with limited(size), pytest.raises(BucketUnavailableError, match=f"only {size} of 76 bytes"):
-                await bucket.acquire()
-            await bucket.acquire()
-
-
 async def test_damage_is_survived_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the file contains, a process that used it continues from what it stored."""
     chance, path = random.Random(3), tmp_path / "bucket"
@@ -77,23 +68,6 @@ async def test_file_of_something_else_is_kept(tmp_path: Path, text: str) -> None
     with pytest.raises(BucketUnavailableError, match="can't be used: it is not a bucket's file"):
         await FileBucket(path, 5).acquire()
     assert path.read_text() == text
-
-
-async def test_renamed_file_is_no_second_bucket(tmp_path: Path) -> None:
-    """Processes that used it continue with the file at the path, like those that start later."""
-    path = tmp_path / "bucket"
-    grants: list[float] = []
-    async with aclosing(file_bucket(path, 20)) as first, aclosing(file_bucket(path, 20)) as second:
-        await first.acquire()
-        path.rename(tmp_path / "renamed")
-
-        async def work(bucket: FileBucket) -> None:
-            while loop_time() < 5:
-                grants.append(await bucket.acquire())
-
-        await asyncio.gather(work(first), work(second))
-    assert excess(grants, 20, 1) < 0.1
-    assert path.stat().st_mode & 0o777 == 0o600
 
 
 async def test_unusable_file_is_an_error(tmp_path: Path) -> None:
@@ -164,21 +138,6 @@ async def test_cancelled_return_awaits_lock(tmp_path: Path, steps: int) -> None:
         os.close(descriptor)
         await asyncio.sleep(0.1)
         assert (await bucket.inspect()).spent_today == 2
-
-
-async def test_grant_returns_after_long_lock(tmp_path: Path) -> None:
-    """Where its return has failed, the next request returns it first."""
-    path = tmp_path / "bucket"
-    async with aclosing(file_bucket(path, 1000, 9, daily_budget=3)) as bucket:
-        for _ in range(3):
-            await bucket.acquire()
-        descriptor = local.open_private(path)
-        assert local.try_lock(descriptor)
-        await bucket.give_back()
-        await asyncio.sleep(6)
-        os.close(descriptor)
-        await bucket.acquire()
-        assert bucket.stats().spent_today == 3
 
 
 def test_file_bucket_is_rejected_on_windows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

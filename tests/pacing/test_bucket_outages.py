@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin import AllowanceExhaustedError, ArgumentError, BucketUnavailableError, RedisBucket, TokenBucket
+from asyncfin import AllowanceExhaustedError, BucketUnavailableError, RedisBucket, TokenBucket
 from tests.shared_buckets import RedisLine, RedisServer, distant, loop_time, redis_server, wall_clock
 
 virtual = pytest.mark.virtual
@@ -285,30 +285,9 @@ async def test_distant_server_grants_all_requests(delay: float, server: RedisSer
         assert len([await bucket.acquire() for _ in range(5)]) == 5
 
 
-@virtual
-async def test_patient_bucket_waits_longer(server: RedisServer) -> None:
-    """For each command, as `silent` says."""
-    async with distant(server.url, 0.8) as url:
-        for silent in (0.5, 1.0):
-            async with aclosing(RedisBucket(url, account=f"patient {silent}", silent=silent)) as bucket:
-                await bucket.acquire()
-                if silent == 0.5:
-                    with pytest.raises(BucketUnavailableError, match=r"no response within 0\.5 s"):
-                        await bucket.acquire()
-                else:
-                    await bucket.acquire()
-
-
 def test_redis_bucket_is_not_pickled() -> None:
     """Its URL may contain a password."""
     bucket = RedisBucket("redis://user:s3cr3t@localhost", account="desk")
     with pytest.raises(TypeError, match="RedisBucket cannot be pickled"):
         pickle.dumps(bucket)
     assert "s3cr3t" not in repr(bucket)
-
-
-@pytest.mark.parametrize("silent", [0, -1, "1", None, float("nan")])
-def test_impossible_silence_is_rejected(silent: Any) -> None:
-    """It is a number of seconds above 0."""
-    with pytest.raises(ArgumentError, match="silent must be a finite number of seconds above 0"):
-        RedisBucket("redis://localhost", account="desk", silent=silent)

@@ -9,14 +9,13 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import asyncfin
 from asyncfin import AllowanceExhaustedError, FileBucket, RedisBucket
 from tests.shared_buckets import excess, grants_of_processes, make_bucket
 
@@ -91,40 +90,6 @@ def test_bucket_survives_fork(make: Callable[..., Any]) -> None:
         asyncio.run(bucket.acquire())
 
 
-def test_fork_shares_one_budget(make: Callable[..., Any]) -> None:
-    """Parent and child of a fork share one budget, and no lock or connection."""
-    # Paced, so that neither can spend it all before the other has begun.
-    bucket = make(rate=2000, burst=1, daily_budget=800)
-    asyncio.run(bucket.acquire())
-    (reader, writer), (ready, go) = os.pipe(), os.pipe()
-    if not (child := os.fork()):
-        try:
-            os.write(go, b"!")
-            os.write(writer, str(asyncio.run(_spend(bucket))).encode())
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    os.read(ready, 1)
-    mine = asyncio.run(_spend(bucket))
-    _, status = os.waitpid(child, 0)
-    theirs = int(os.read(reader, 99))
-    for end in (reader, writer, ready, go):
-        os.close(end)
-    assert status == 0
-    assert min(mine, theirs) > 10, "both were at it"
-    assert 1 + mine + theirs == 800
-
-
-async def _spend(bucket: Any) -> int:
-    """Acquire until the day's budget is spent, and return how often."""
-    count = 0
-    with suppress(AllowanceExhaustedError):
-        while True:
-            await bucket.acquire()
-            count += 1
-    return count
-
-
 @asynccontextmanager
 async def holders(
     kind: str, place: str, account: str, rate: float, count: int = 1
@@ -179,10 +144,3 @@ def test_bucket_moves_to_next_loop(make: Callable[..., Any]) -> None:
     for _ in range(2):
         asyncio.run(bucket.acquire())
     assert bucket.stats().granted == 2
-
-
-def test_importing_needs_no_redis() -> None:
-    """The package is imported when a RedisBucket is made."""
-    code = "import sys, asyncfin; asyncfin.FileBucket; asyncfin.RedisBucket; sys.exit('redis' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert {"Bucket", "FileBucket", "RedisBucket"} <= set(asyncfin.__all__)

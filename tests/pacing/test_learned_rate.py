@@ -11,7 +11,6 @@ from collections.abc import Callable
 import pytest
 
 from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.pacing.learned import AdaptiveRate, Tuning
 from tests.conftest import VirtualTimeLoop
 from tests.services.limits import (
     Broken,
@@ -109,17 +108,6 @@ def test_two_learners_share_a_limit(kind: str) -> None:
     assert max(outcome.refused for outcome in outcomes) < 0.05
 
 
-@pytest.mark.parametrize("kind", sorted(STRICT))
-def test_others_on_a_service_without_burst_slow_it_down_no_further_than_its_waits(kind: str) -> None:
-    """It refuses a request that comes just after another, at any rate; when the others leave, that ends."""
-    service = SERVICES[kind](5)
-    client = Client(service, 8, 0.1, 0.1)
-    chance = random.Random(1)
-    simulate(client.run(4500), use_by_others(service, lambda: chance.expovariate(1.5), 1800))
-    assert client.record.between(900, 1800).rate > 0.15
-    assert client.record.between(3600, 4500).rate > 0.85 * 5
-
-
 @pytest.mark.parametrize("in_flight", [8, 64])
 @pytest.mark.parametrize("limit", [5, 20])
 @pytest.mark.parametrize("kind", SERVICES)
@@ -146,45 +134,12 @@ def test_refusals_that_do_not_depend_on_the_rate_leave_it_at_more_than_half(
     assert rates[1] > 0.5 * rates[0]
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.4, 1.4, 3.3, 20.0])
-@pytest.mark.parametrize("kind", sorted(STRICT))
-def test_two_learners_at_a_limit_without_a_burst_use_it(kind: str, offset: float) -> None:
-    """Together above 70 % of 10/s, with below 5 % refused, though each may refuse the other at any rate."""
-    service = SERVICES[kind](10)
-    clients = [Client(service, 8, 0.1, 0.1, begin=begin) for begin in (0.0, offset)]
-    simulate(*(client.run(400) for client in clients))
-    arrivals = [served for client in clients for at, served in client.record.arrivals if at >= 100]
-    assert sum(arrivals) > 0.7 * 10 * 300
-    assert arrivals.count(False) < 0.05 * len(arrivals)
-
-
-@pytest.mark.parametrize("offset", [0.4, 3.3])
-def test_two_learners_at_one_request_a_second_are_seldom_refused(offset: float) -> None:
-    """Below one in five, where both together could hardly be slower."""
-    service = Refilling(1, 1)
-    clients = [Client(service, 8, 0.1, 0.1, begin=begin) for begin in (0.0, offset)]
-    simulate(*(client.run(1500) for client in clients))
-    arrivals = [served for client in clients for at, served in client.record.arrivals if at >= 200]
-    assert arrivals.count(False) < 0.2 * len(arrivals)
-
-
 @pytest.mark.parametrize("kind", SERVICES)
 def test_a_limit_that_rises_tenfold_is_followed_within_two_minutes(kind: str) -> None:
     """From 2 to 20 requests a second: half of it by then."""
     client = Client(Changing(SERVICES[kind](2), SERVICES[kind](20), 333), 8, 0.1)
     simulate(client.run(333 + 130))
     assert max(client.record.between(333 + at, 333 + at + 10).rate for at in range(0, 110, 5)) > 10
-
-
-@pytest.mark.parametrize("limit", [0.2, 0.5])
-@pytest.mark.parametrize("burst", [1, 5])
-def test_a_sole_user_learns_a_very_low_limit(limit: float, burst: int) -> None:
-    """The bounds hold where the service allows one request in several seconds."""
-    client = Client(Refilling(limit, burst), 8, 0.1)
-    simulate(client.run(3000 + 3000 / limit))
-    outcome = client.record.between(3000, 3000 + 3000 / limit)
-    assert outcome.rate > 0.85 * limit
-    assert outcome.refused < 0.02
 
 
 @pytest.mark.parametrize("limit", [10, 50])
@@ -194,13 +149,6 @@ def test_a_long_outage_of_refusals_is_left_behind(limit: int) -> None:
     simulate(client.run(1200))
     assert len([at for at, _ in client.record.arrivals if 200 <= at < 700]) < 500
     assert client.record.between(940, 1200).rate > 0.85 * limit
-
-
-def test_an_outage_of_a_service_whose_waits_are_long_is_left_behind_too() -> None:
-    """What such a wait says of the pace it allows does not hold while everything is refused."""
-    client = Client(Broken(FixedWindow(600, 60.0), 600, 1200), 8, 0.05, 0.1)
-    simulate(client.run(1800))
-    assert client.record.between(1440, 1800).rate > 0.85 * 10
 
 
 @pytest.mark.parametrize("wait", [5, 40, 60])
@@ -222,66 +170,12 @@ def test_limit_that_serves_one_request_is_learned() -> None:
     assert client.record.between(40, 60).refused < 0.1
 
 
-@pytest.mark.virtual
-async def test_two_distant_refusals_measure_nothing() -> None:
-    """One request served before each of them is no rate of two in an hour."""
-    bucket = TokenBucket()
-    for _ in range(2):
-        await learn(bucket, served=1, wait=5)
-        await asyncio.sleep(3600)
-    assert bucket.rate is None
-
-
 async def learn(bucket: TokenBucket, *, served: int = 2, wait: float = 1) -> float | None:
     """Let a request be refused after so many were served, and return the rate."""
     for _ in range(served):
         await bucket.acquire()
     await bucket.refused(sent_at=await bucket.acquire(), retry_after=wait)
     return bucket.rate
-
-
-@pytest.mark.virtual
-async def test_a_rate_that_is_far_too_low_rises_within_half_an_hour() -> None:
-    """Though it makes few of the grants that a climb takes otherwise."""
-    bucket = TokenBucket()
-    for _ in range(2):
-        await learn(bucket, wait=60)
-    low, clock = bucket.rate, asyncio.get_running_loop().time
-    assert low is not None
-    end = clock() + 1800
-    while clock() < end:
-        await bucket.acquire()
-    assert bucket.rate is not None
-    assert bucket.rate > 2 * low
-
-
-@pytest.mark.virtual
-async def test_the_rate_of_a_client_that_gets_nothing_rises() -> None:
-    """Beside others who take the whole limit, but not without bound while a service is out for a day."""
-    bucket = TokenBucket()
-    rates = [await learn(bucket) or 0.0]
-    for _ in range(300):
-        await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
-        rates.append(bucket.rate or 0.0)
-    assert rates[30] > 2 * rates[2]
-    assert rates[-1] == rates[100] < 15 * rates[2]
-
-
-@pytest.mark.virtual
-async def test_a_simulation_can_vary_the_tuning() -> None:
-    """A slow start that is twice as fast learns twice as much from each grant."""
-    climbs = []
-    for start in (0.2, 0.4):
-        bucket = TokenBucket()
-        bucket._pace.adaptive = AdaptiveRate(Tuning(start=start, step=9))
-        for _ in range(50):
-            await bucket.acquire()
-        await bucket.refused(sent_at=await bucket.acquire(), retry_after=1)
-        await bucket.acquire()
-        low = bucket.rate or 0.0
-        await bucket.acquire()
-        climbs.append((bucket.rate or 0.0) - low)
-    assert climbs[1] == pytest.approx(2 * climbs[0])
 
 
 @pytest.mark.virtual
@@ -294,23 +188,6 @@ async def test_the_first_refusal_sets_the_rate_from_what_got_through() -> None:
         await bucket.refused(sent_at=at, retry_after=2)
     assert bucket.rate == pytest.approx(3 / 2.5, rel=1e-3)
     assert bucket.stats().learned
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize(("second", "first"), [(1.2, 10), (2.5, 0)])
-async def test_what_got_through_in_the_second_before_counts_for_the_first_rate(
-    second: float, first: int
-) -> None:
-    """Ten at once and ten later, of which one is refused; what is older than that second does not count."""
-    bucket = TokenBucket()
-    for _ in range(10):
-        await bucket.acquire()
-    await asyncio.sleep(second)
-    sent = [await bucket.acquire() for _ in range(10)]
-    await asyncio.sleep(0.3)
-    await bucket.refused(sent_at=sent[-1], retry_after=1)
-    seconds = 0.3 + (second if first else 0) + 1
-    assert bucket.rate == pytest.approx((first + 9) / seconds, rel=1e-3)
 
 
 @pytest.mark.virtual

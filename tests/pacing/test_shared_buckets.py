@@ -223,19 +223,6 @@ async def test_cancelled_wait_takes_nothing(make: Make) -> None:
         assert (await bucket.inspect()).level == pytest.approx(loop_time() - began - 1, abs=0.05)
 
 
-async def test_request_arrives_while_grant_returns(make: Make) -> None:
-    """The waiter of the grant has left; the next one arrives at any moment of its return."""
-    chance = random.Random(6)
-    async with aclosing(make(rate=100)) as bucket:
-        for _ in range(120):
-            leaving = asyncio.ensure_future(bucket.acquire())
-            await asyncio.sleep(chance.uniform(0, 0.012))
-            leaving.cancel()
-            await asyncio.sleep(chance.choice([0, 0, 0.001]))
-            async with asyncio.timeout(1):
-                await bucket.acquire()
-
-
 async def test_resume_ends_pause_of_waiters(make: Make) -> None:
     """Of another process, whose rate and budget stay, within half a second and without a burst."""
     async with aclosing(make(rate=10, burst=3, daily_budget=9)) as first, aclosing(make()) as second:
@@ -254,20 +241,6 @@ async def test_resume_ends_pause_of_waiters(make: Make) -> None:
         await first.acquire()
 
 
-async def test_resume_reaches_learning_processes(make: Make) -> None:
-    """What a process has learned stays."""
-    async with aclosing(make()) as first, aclosing(make()) as second:
-        sent = [await first.acquire() for _ in range(5)]
-        await first.refused(sent_at=sent[-1], retry_after=9)
-        rate = first.stats().rate
-        waiting = asyncio.ensure_future(first.acquire())
-        await asyncio.sleep(1)
-        began = loop_time()
-        await second.resume()
-        assert await waiting - began < 0.51
-        assert first.stats().rate == pytest.approx(rate)
-
-
 async def test_stats_keep_end_of_pause(make: Make) -> None:
     """Also while no request reads the shared state: it ends when it ends, as a used-up allowance does."""
     async with aclosing(make(rate=10)) as bucket:
@@ -282,33 +255,6 @@ async def test_stats_keep_end_of_pause(make: Make) -> None:
         assert (bucket.stats().paused_until, bucket.stats().exhausted_until) == (None, again)
         await asyncio.sleep(11)
         assert bucket.stats().exhausted_until is None
-
-
-async def test_budget_over_buckets_is_exact(make: Make) -> None:
-    """Sixty over eight: sixty are granted, and not one more, for all that ask at once."""
-    async with AsyncExitStack() as stack:
-        buckets = [
-            await stack.enter_async_context(aclosing(make(rate=1000, burst=10, daily_budget=60)))
-            for _ in range(8)
-        ]
-        ends = await asyncio.gather(
-            *(each.acquire() for each in buckets for _ in range(12)), return_exceptions=True
-        )
-        assert sum(isinstance(each, float) for each in ends) == 60
-        assert sum(isinstance(each, AllowanceExhaustedError) for each in ends) == 36
-        assert buckets[0].stats().daily_budget == 60
-
-
-async def test_budget_ends_among_waiters(make: Make) -> None:
-    """What does not count is granted between and behind what does."""
-    async with aclosing(make(rate=1, burst=40, daily_budget=4)) as bucket:
-        await bucket.acquire(counts=False)
-        counting = [True, True, False, True, True, True, False, True]
-        ends = await asyncio.gather(
-            *(bucket.acquire(counts=counts) for counts in counting), return_exceptions=True
-        )
-        refused = [at for at, end in enumerate(ends) if isinstance(end, AllowanceExhaustedError)]
-        assert (refused, bucket.stats().spent_today, bucket.stats().granted) == ([5, 7], 4, 7)
 
 
 async def test_exhaustion_is_shared(
@@ -367,15 +313,6 @@ async def test_random_time_limits_leave_nothing_behind(make: Make) -> None:
         assert one.stats().waiting == {"interactive": 0, "bulk": 0}
 
 
-async def test_short_gaps_wake_all_waiters(make: Make) -> None:
-    """A request that arrives just as the one before has been served is served too."""
-    chance = random.Random(5)
-    async with aclosing(make(rate=2000, burst=50)) as bucket, asyncio.timeout(60):
-        for _ in range(150):
-            await asyncio.gather(*(bucket.acquire() for _ in range(chance.randint(1, 4))))
-            await asyncio.sleep(chance.choice([0, 0, 0.001, 0.003, 0.005]))
-
-
 async def test_closed_bucket_rejects_requests(make: Make) -> None:
     """Waiters and new requests get a RuntimeError, and no task is left behind."""
     before = asyncio.all_tasks()
@@ -388,20 +325,6 @@ async def test_closed_bucket_rejects_requests(make: Make) -> None:
         with pytest.raises(RuntimeError, match="is closed"):
             await each
     assert asyncio.all_tasks() == before
-
-
-@pytest.mark.parametrize("steps", range(30))
-async def test_close_keeps_no_grant(make: Make, steps: int) -> None:
-    """What was given back before is returned, and once."""
-    bucket = make(rate=100, burst=5)
-    async with aclosing(make(rate=100, burst=5)) as other:
-        for _ in range(4):
-            await bucket.acquire()
-        await bucket.give_back()
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        await bucket.aclose()
-        assert (await other.inspect()).spent_today == 3
 
 
 @pytest.mark.parametrize("steps", range(6))
@@ -438,32 +361,6 @@ async def test_impossible_weight_is_rejected(make: Make) -> None:
         assert bucket.stats().granted == 0
 
 
-async def test_unread_stats_are_none(make: Make) -> None:
-    """A fresh bucket does not say that 0 are spent when 7 are; `inspect` reads it."""
-    async with aclosing(make(rate=10, burst=9)) as one, aclosing(make(rate=10, burst=9)) as other:
-        for _ in range(7):
-            await one.acquire()
-        stats = other.stats()
-        assert (stats.spent_today, stats.level, stats.exhausted_until) == (None, None, None)
-        stats = await other.inspect()
-        assert (stats.spent_today, stats.granted) == (7, 0)
-        assert stats.level == pytest.approx(2, abs=0.1)
-        assert other.stats().spent_today == 7
-        await one.exhaust(60)
-        assert (await other.inspect()).exhausted_until is not None
-
-
-async def test_left_today_is_known_after_inspect(make: Make) -> None:
-    """The rest of the budget; 0 once the service's own allowance is used up, which may be less."""
-    given = {"rate": 10, "burst": 9, "daily_budget": 9}
-    async with aclosing(make(**given)) as one, aclosing(make(**given)) as other:
-        await one.acquire(7)
-        assert other.stats().left_today is None
-        assert (await other.inspect()).left_today == 2
-        await one.exhaust(60)
-        assert (await other.inspect()).left_today == 0
-
-
 async def test_inspect_changes_nothing(make: Make) -> None:
     """Not the level, the day, the parameters or what is booked, however often."""
     async with aclosing(make(rate=10, burst=3, daily_budget=50)) as one, aclosing(make(rate=7)) as other:
@@ -476,13 +373,6 @@ async def test_inspect_changes_nothing(make: Make) -> None:
         after = await one.inspect()
         assert (after.spent_today, after.rate) == (before.spent_today, 10)
         assert after.level == pytest.approx(before.level, abs=0.01)
-
-
-async def test_inspect_shows_parameters_of_unused(make: Make) -> None:
-    """Nothing is spent, and the bucket holds its burst."""
-    async with aclosing(make(rate=10, burst=3, daily_budget=50)) as bucket:
-        stats = await bucket.inspect()
-        assert (stats.spent_today, stats.level, stats.rate, stats.daily_budget) == (0, 3, 10, 50)
 
 
 async def test_uncounted_grant_returns_no_spending(make: Make) -> None:

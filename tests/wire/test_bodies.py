@@ -2,18 +2,15 @@
 
 import asyncio
 import gzip
-import random
 import sys
 import tracemalloc
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from asyncfin.errors import MalformedAnswerError, RequestTimeoutError, TruncatedAnswerError
-from asyncfin.tasks import decoding_lock
 from asyncfin.wire import inflate
 from asyncfin.wire.retry import Timeouts
 from tests import examples
@@ -46,28 +43,6 @@ async def test_a_body_arrives_inflated_and_whole(raw: bytes) -> None:
         assert (await attempted(transport, READ)).body == PLAIN
 
 
-class CountingExecutor(ThreadPoolExecutor):
-    """An executor that counts the jobs it is given."""
-
-    jobs = 0
-
-    def submit(self, *args: Any, **options: Any) -> Any:
-        self.jobs += 1
-        return super().submit(*args, **options)
-
-
-@pytest.mark.parametrize(("size", "jobs"), [(1_000, 0), (1_000_000, 1)])
-async def test_only_a_large_body_is_inflated_in_a_thread(size: int, jobs: int) -> None:
-    """Inflating a large body would hold up the loop; for a small one a thread costs more than it saves."""
-    executor = CountingExecutor(1)
-    asyncio.get_running_loop().set_default_executor(executor)
-    noise = random.Random(1).randbytes(size)
-    raw = answer(body=gzip.compress(noise), content_encoding="gzip")
-    async with wired(raw) as transport:
-        assert (await attempted(transport, READ)).body == noise
-    assert executor.jobs == jobs
-
-
 @pytest.mark.parametrize(
     "raw",
     [
@@ -85,26 +60,6 @@ async def test_a_body_larger_than_allowed_is_refused(raw: bytes) -> None:
         error = await failure_of(transport)
     assert isinstance(error, MalformedAnswerError)
     assert str(len(PLAIN) - 100_000) in str(error)
-
-
-@pytest.mark.virtual
-async def test_large_bodies_that_end_together_are_put_together_one_at_a_time() -> None:
-    """The loop goes on between them; a small body does not wait for that."""
-    async with wired(answer(body=PLAIN), answer(), max_in_flight=2) as transport, decoding_lock():
-        large = asyncio.ensure_future(attempted(transport, READ))
-        await asyncio.sleep(1)
-        assert (await attempted(transport, READ)).body == b"{}"
-        assert not large.done()
-        decoding_lock().release()
-        assert (await large).body == PLAIN
-        await decoding_lock().acquire()
-
-
-async def test_a_body_of_exactly_the_cap_is_taken() -> None:
-    """A body of exactly the largest size is taken, plain and inflated."""
-    for raw in (answer(body=PLAIN), answer(body=gzip.compress(PLAIN), content_encoding="gzip")):
-        async with wired(raw, max_body_bytes=len(PLAIN)) as transport:
-            assert (await attempted(transport, READ)).body == PLAIN
 
 
 async def test_a_bomb_is_never_inflated_beyond_the_cap() -> None:

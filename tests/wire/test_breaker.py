@@ -2,12 +2,9 @@
 
 import asyncio
 import logging
-import random
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,16 +22,14 @@ from asyncfin.errors import (
     RequestTimeoutError,
     ServerFailureError,
     ServiceError,
-    TransportError,
 )
-from asyncfin.events import Event, OutageBegan, OutageEnded, RequestStarted, Waiting
+from asyncfin.events import Event, OutageBegan, OutageEnded, Waiting
 from asyncfin.pacing.bucket import TokenBucket
 from asyncfin.wire.breaker import Breaker, Sent, has_responded
-from asyncfin.wire.protocol import Request, limits_request
+from asyncfin.wire.protocol import Request
 from asyncfin.wire.retry import Retry, Timeouts
 from asyncfin.wire.sender import Sender
-from asyncfin.wire.transport import Transport
-from tests.services.raw import Received, Scripted, Step, answer, dropping, hanging, judged, refusal
+from tests.services.raw import Received, Scripted, Step, answer, dropping, hanging, refusal
 from tests.wire.sending import NOON, of_kind, sending
 
 DOWN = refusal(503, "unavailable", "down")
@@ -251,21 +246,6 @@ async def test_error_objects_start_the_row_over(status: int) -> None:
 
 
 @pytest.mark.virtual
-async def test_limits_count_as_an_entity() -> None:
-    """Usage and limits count together as one entity more, and get the place like others."""
-    async with sending(DOWN, retry=ONCE) as (server, sender, events):
-        await fail(sender, *[1] * 7)
-        with pytest.raises(ServerFailureError):
-            await sender.send(limits_request())
-        assert len(of_kind(events, OutageBegan)) == 1
-        sent = len(server.requests)
-        with pytest.raises(ServerFailureError) as caught:
-            await sender.send(limits_request())
-        assert caught.value.attempts == 0
-        assert len(server.requests) == sent
-
-
-@pytest.mark.virtual
 async def test_one_moment_is_one_observation() -> None:
     """However many were under way together as the first one failed."""
     async with sending(DOWN, retry=ONCE, max_in_flight=50) as (_, sender, events):
@@ -294,24 +274,6 @@ async def test_waits_between_probes_grow(step: Any, taken: float) -> None:
         assert waits == pytest.approx([1, 2, 4, 8, 16, *[30] * (len(waits) - 5)], abs=0.01)
         for task in waiting:
             task.cancel()
-
-
-@pytest.mark.virtual
-async def test_newcomer_probes_when_due() -> None:
-    """Nothing is sent by itself; all others fail at once, and a second one while it is in flight."""
-    async with failing() as failed:
-        await fail(failed.sender, *range(30))
-        await asyncio.sleep(50)
-        assert failed.probes == []
-        failed.service.step = hanging()
-        probe = asyncio.ensure_future(failed.sender.send(read(3)))
-        await failed.server.arrived(failed.before + 1)
-        began_at = asyncio.get_running_loop().time()
-        await fail(failed.sender, *range(30))
-        assert asyncio.get_running_loop().time() - began_at < 0.001
-        targets = [request.target for request in failed.server.requests[failed.before :]]
-        assert targets == [read(3).path]
-        probe.cancel()
 
 
 @pytest.mark.virtual
@@ -380,69 +342,6 @@ async def test_lonely_probe_tells_the_bucket(retry_after: int) -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("awaited", ["connection", "grant"])
-async def test_late_probe_outlives_its_caller(awaited: str) -> None:
-    """Also of a request that began before it opened, and had its connection or its grant long after."""
-
-    async def late(writer: asyncio.StreamWriter) -> bool:
-        await asyncio.sleep(3)
-        writer.write(answer())
-        return True
-
-    service, bucket = Service(), TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
-    async with sending(
-        judge=service, bucket=bucket, retry=ONCE, max_in_flight=2, timeouts=Timeouts(total=4)
-    ) as (server, sender, events):
-        await fail(sender, *range(7))
-        service.step = hanging()
-        # Left after two seconds, which is the eighth failure; it has its slot for four.
-        silent = sender.soon(lambda patience: sender.send(read(7), patience=patience))
-        waiting = [asyncio.ensure_future(silent)]
-        if awaited == "connection":
-            waiting.append(asyncio.ensure_future(sender.send(read(8))))
-        await server.arrived(7 + len(waiting))
-        if awaited == "grant":
-            await bucket.refused(sent_at=0, retry_after=4)
-        probe = asyncio.ensure_future(sender.send(read(9)))
-        await asyncio.sleep(3)
-        assert len(of_kind(events, OutageBegan)) == 1
-        service.step = late
-        await server.arrived(8 + len(waiting))
-        probe.cancel()
-        await asyncio.sleep(4)
-        assert [event.recovered for event in of_kind(events, OutageEnded)] == [True]
-        await asyncio.gather(*waiting, return_exceptions=True)
-
-
-@pytest.mark.virtual
-async def test_closing_ends_a_lonely_probe() -> None:
-    """No task is left of it."""
-    before = asyncio.all_tasks()
-    async with failing(hanging(), timeouts=Timeouts(total=3)) as failed:
-        await asyncio.sleep(1.2)
-        probe = asyncio.ensure_future(failed.sender.send(read(1)))
-        await failed.server.arrived(failed.before + 1)
-        probe.cancel()
-        await asyncio.sleep(0.1)
-        await failed.sender.aclose()
-        await asyncio.sleep(0)
-        assert {task for task in asyncio.all_tasks() - before if "serve" not in repr(task)} == set()
-
-
-@pytest.mark.virtual
-async def test_bucket_rejects_a_probe() -> None:
-    """The used-up allowance is its error, nothing is sent, and the next request may have the place."""
-    bucket = TokenBucket(rate=1e6, burst=1e3, clock=lambda: NOON)
-    async with failing(bucket=bucket) as failed:
-        await bucket.exhaust(50)
-        await asyncio.sleep(2)
-        for _ in range(3):
-            with pytest.raises(AllowanceExhaustedError):
-                await failed.sender.send(read(1))
-    assert failed.probes == []
-
-
-@pytest.mark.virtual
 async def test_newcomers_probe_is_not_retried() -> None:
     """It raises its own error, whatever `Retry` allows."""
     async with failing(retry=Retry(attempts=5)) as failed:
@@ -450,18 +349,6 @@ async def test_newcomers_probe_is_not_retried() -> None:
         (error,) = await fail(failed.sender, 1)
         assert isinstance(error, ServerFailureError)
         assert (error.attempts, error.answered) == (1, True)
-        assert len(failed.probes) == 1
-
-
-@pytest.mark.virtual
-async def test_proxy_rejects_a_probe() -> None:
-    """A 404 without an error object shows neither: the next one is due after its wait."""
-    async with failing() as failed:
-        failed.service.step = answer(404)
-        await asyncio.sleep(1.2)
-        first, *others = await fail(failed.sender, *range(10))
-        assert isinstance(first, NotFoundError)
-        assert all(isinstance(error, ServerFailureError) for error in others)
         assert len(failed.probes) == 1
 
 
@@ -485,15 +372,6 @@ async def test_rejected_request_names_the_failure() -> None:
     ending = began.since.replace(microsecond=0).isoformat().replace("+00:00", "Z")
     assert str(error).endswith(f"; not sent: the service has failed since {ending}")
     assert str(error).count("not sent") == 1
-
-
-@pytest.mark.virtual
-async def test_rejected_request_was_not_sent() -> None:
-    """With `sent` False, whether or not the request that failed had been sent."""
-    async with failing(dropping()) as failed:
-        (error,) = await fail(failed.sender, 77)
-    assert isinstance(error, TransportError)
-    assert (error.attempts, error.sent, error.entity_id) == (0, False, entity(77))
 
 
 @pytest.mark.virtual
@@ -704,57 +582,3 @@ async def test_visitors_send_few_requests(kind: str, latency: float) -> None:
         for visit in visits:
             visit.cancel()
         await asyncio.gather(*visits, return_exceptions=True)
-
-
-def closed_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
-
-
-@pytest.mark.virtual
-@pytest.mark.parametrize("kind", ["503", "dropped", "hanging", "closed"])
-async def test_forty_clients_send_few_requests(kind: str) -> None:
-    """Ten minutes of an outage: the first ones, and then 6 and two a minute of each client."""
-    step = {"503": DOWN, "dropped": dropping(), "hanging": hanging(), "closed": DOWN}[kind]
-    async with judged(lambda _: step) as server:
-        base_url = f"http://127.0.0.1:{closed_port()}" if kind == "closed" else server.base_url
-        clients = [storming(base_url, "bulk" if n % 4 == 0 else "interactive", n) for n in range(40)]
-        sent = await asyncio.gather(*clients)
-    for opened_at, moments in sent:
-        assert sum(moment <= opened_at for moment in moments) <= 8 + 4 + 4
-        after = [moment - opened_at for moment in moments if moment > opened_at]
-        assert len(after) <= 6 + 700 / 30
-        assert all(later - earlier >= 0.99 for earlier, later in pairwise(after))
-
-
-async def storming(base_url: str, lane: Any, seed: int) -> tuple[float, list[float]]:
-    """Return when a client's breaker opened, and when it sent requests, for ten minutes after that."""
-    loop, sent, source = asyncio.get_running_loop(), list[float](), random.Random(seed)
-    opened_at = 1e9
-
-    def observe(event: Event) -> None:
-        nonlocal opened_at
-        if isinstance(event, RequestStarted):
-            sent.append(loop.time())
-        elif isinstance(event, OutageBegan):
-            opened_at = loop.time()
-
-    transport = Transport(base_url, max_in_flight=4, timeouts=Timeouts(total=9))
-    bucket = TokenBucket(rate=1e6, burst=1e3)
-    sender = Sender(transport, "some-token", bucket=bucket, lane=lane, observers=[observe], source=source)
-
-    async def ask() -> None:
-        while loop.time() < opened_at + 600:
-            try:
-                await sender.send(read(source.randrange(20)))
-            except AsyncfinError:
-                await asyncio.sleep(source.uniform(0, 20))
-
-    try:
-        async with asyncio.timeout(700):
-            await asyncio.gather(*(ask() for _ in range(6)))
-    except TimeoutError:
-        pass
-    await sender.aclose()
-    return opened_at, sent

@@ -14,7 +14,6 @@ from asyncfin import (
     MalformedAnswerError,
     Retry,
     Select,
-    Trailing,
 )
 from asyncfin.sandbox import Sandbox, Status
 from tests.generate import generate
@@ -46,15 +45,6 @@ async def ask(
 async def test_the_untouched_answers_are_taken() -> None:
     """The altering service by itself is no reason to refuse."""
     await ask(lambda sent, answer: None)
-
-
-async def test_nothing_is_left_out_where_nothing_could_be_asked() -> None:
-    """A publication without periods answers no query: its series have no values, and none is missing."""
-    empty = generate(5, series=3, fill=0, publications=1)
-    async with Sandbox(empty) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        panel = await client.query(empty.entity_id, Select(), Trailing(12))
-        assert client.stats().by_operation.keys() == {"catalogue"}
-    assert (len(panel), panel.value_count, panel.unlisted) == (3, 0, ())
 
 
 async def test_values_looked_at_later_say_whose_they_are() -> None:
@@ -164,22 +154,6 @@ async def test_a_broken_page_is_refused_with_its_place(
     assert caught.value.at is not None
 
 
-async def test_cursors_in_a_circle_are_refused() -> None:
-    """A, B, A, B: the second A ends the read."""
-    given = []
-
-    def circle(sent: Response, answer: Response) -> None:
-        given.append(sent.get("cursor"))
-        answer["next_cursor"] = "AB"[len(given) % 2]
-        answer["series"] = []
-
-    with pytest.raises(MalformedAnswerError, match="cursor"):
-        await ask(circle)
-    assert None in given
-    assert "A" in given
-    assert len(given) <= 3 * 8
-
-
 async def test_a_catalogue_page_with_a_period_twice_is_refused() -> None:
     """A repeated period in one array is malformed, in a catalogue too."""
     with pytest.raises(MalformedAnswerError, match=r"\$\.periods\[1\]"):
@@ -190,27 +164,6 @@ async def test_pages_of_another_publication_than_the_catalogue_are_a_change() ->
     """Each time, so the read ends after three restarts."""
     with pytest.raises(DatasetChangedError, match="the response is of publication 0000"):
         await ask(another_dataset_id)
-
-
-async def test_a_publication_is_its_own_in_whatever_case_a_response_writes_its_id() -> None:
-    """Dataset ids are UUIDs: the pages are taken, and a kept catalogue is not read again."""
-    asked = []
-
-    def shout(name: str, sent: Response, answer: Response) -> None:
-        asked.append(name)
-        if name == "query" or asked.count("dataset") > 1:
-            answer["dataset_id"] = answer["dataset_id"].upper()
-
-    async with (
-        Sandbox(DATASET) as sandbox,
-        altered(sandbox, shout) as base_url,
-        Client(base_url, sandbox.token) as client,
-    ):
-        await client.query(DATASET.entity_id, Select(), FiscalRange())
-        pages = asked.count("catalogue")
-        await client.catalogue(DATASET.entity_id)
-    assert asked[-1] == "dataset"
-    assert asked.count("catalogue") == pages
 
 
 @pytest.mark.parametrize("operation", ["dataset", "catalogue", "query", "limits"])

@@ -2,8 +2,6 @@
 
 import asyncio
 import copy
-import io
-from itertools import compress
 from typing import Any
 
 import pytest
@@ -12,15 +10,11 @@ from hypothesis import given, settings, strategies as st
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.value import Source, Value
-from asyncfin.table.panel import Panel, concat
-from asyncfin.wire.values import decode_numbers, read_query_page
+from asyncfin.table.panel import Panel
+from asyncfin.wire.values import read_query_page
 from tests import examples
 from tests.answers import EVER, Stitched, catalogue_of, encoded, page_json
 
-pa = pytest.importorskip("pyarrow")
-pq = pytest.importorskip("pyarrow.parquet")
-pl = pytest.importorskip("polars")
-duckdb = pytest.importorskip("duckdb")
 pytest.importorskip("pandas")
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -107,19 +101,6 @@ def test_values_decoded_late_are_those_decoded_at_once(document: dict[str, Any])
 
 
 @settings(max_examples=examples(50))
-@given(documents())
-def test_numbers_are_the_values_numbers(document: dict[str, Any]) -> None:
-    """Those read in one pass are the ones on the values, as floats."""
-    page = read_query_page(encoded(document))
-    found = decode_numbers(list(enumerate(page.raw_series)), len(page.periods))
-    for at, series in enumerate(page.series):
-        row = range(found.starts[at], found.starts[at + 1])
-        assert [(found.positions[each], found.numbers[each]) for each in row] == [
-            (index, float(value.number)) for index, value in enumerate(series.values) if value is not None
-        ]
-
-
-@settings(max_examples=examples(50))
 @given(documents(), st.data())
 def test_what_one_reader_refuses_all_do(document: dict[str, Any], data: st.DataObject) -> None:
     """A field of a wrong type or missing is refused by the values and by the column read from it."""
@@ -166,79 +147,3 @@ def test_missing_fields_read_alike(document: dict[str, Any], data: st.DataObject
         assert sorted(series.observations(), key=lambda pair: pair[0]) == eager(whole)[series.series_id]
     assert rows == stitched(document).to_arrow().to_pylist()
     assert [row["text"] for row in rows] == [value.text for each in panel for _, value in each.observations()]
-
-
-@settings(max_examples=examples(25))
-@given(documents())
-def test_a_table_holds_the_observations(document: dict[str, Any]) -> None:
-    """Row by row, series in catalogue order and oldest first, each column says what the value does."""
-    panel = stitched(document)
-    whole = eager(document)
-    rows = iter(panel.to_arrow().to_pylist())
-    for series in panel:
-        for period, value in whole[series.series_id]:
-            row = next(rows)
-            assert row["series_id"] == series.series_id
-            assert (row["year"], row["end_month"], row["duration_months"]) == (
-                period.year,
-                period.end_month,
-                period.duration_months,
-            )
-            assert row["number"] == float(value.number)
-            assert (row["text"], row["value_number_format"]) == (value.text, value.number_format)
-            assert (row["fill_type"], row["value_version"]) == (value.fill_type, value.value_version)
-            reported = Period(row["report_year"], row["report_end_month"], row["report_duration_months"])
-            assert reported == value.report_period
-            assert [tuple(source.values()) for source in row["sources"]] == [
-                (source.item_id, source.row_index, source.column_index) for source in value.sources
-            ]
-    assert next(rows, None) is None
-
-
-@settings(max_examples=examples(25))
-@given(documents())
-def test_every_library_reads_the_same(document: dict[str, Any]) -> None:
-    """Arrow to polars, pandas and DuckDB, and through Parquet: every column and every row."""
-    panel = stitched(document)
-    table = panel.to_arrow()
-    rows = table.to_pylist()
-    assert panel.to_polars().to_dicts() == rows
-    assert pl.DataFrame(panel).to_dicts() == rows
-    simple = [field.name for field in table.schema if not pa.types.is_list(field.type)]
-    frame = panel.to_pandas(columns=simple)
-    assert frame.to_dict("records") == table.select(simple).to_pylist()
-    relation = duckdb.from_arrow(table)
-    named = [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]
-    assert named == rows
-    file = io.BytesIO()
-    pq.write_table(table, file)
-    again = pq.read_table(file)
-    assert again.schema.equals(table.schema)
-    assert again.schema.metadata[b"asyncfin"] == table.schema.metadata[b"asyncfin"]
-    assert again.to_pylist() == rows
-    halves = [
-        panel.where(lambda series: hash(series.series_id) % 2 == 0),
-        panel.where(lambda series: hash(series.series_id) % 2 == 1),
-    ]
-    by_series = lambda row: row["series_id"]  # noqa: E731
-    assert sorted(concat(halves).to_pylist(), key=by_series) == sorted(rows, key=by_series)
-
-
-@settings(max_examples=examples(25))
-@given(documents())
-def test_the_wide_table_holds_the_same_numbers(document: dict[str, Any]) -> None:
-    """Every layout has the same numbers at the same periods."""
-    panel = stitched(document)
-    wide = panel.to_arrow("wide")
-    index = (wide.column(name).to_pylist() for name in ("year", "end_month", "duration_months"))
-    # Gaps are rows too, without a number.
-    shown = [Period(*each) in panel.periods for each in zip(*index, strict=True)]
-    assert sum(shown) == len(panel.periods)
-    for series, row in zip(panel, panel.to_numpy().tolist(), strict=True):
-        expected = [None if value is None else float(value.number) for value in series.values]
-        numbers = wide.column(series.series_id).to_pylist()
-        assert list(compress(numbers, shown)) == expected
-        assert all(number is None for number, is_shown in zip(numbers, shown, strict=True) if not is_shown)
-        assert [None if number != number else number for number in row] == expected
-        frame = panel.to_pandas("wide")[series.series_id].tolist()
-        assert [None if number != number else number for number in frame] == numbers

@@ -2,14 +2,12 @@
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import get_args
 
 import pytest
 from attrs import astuple
 
 from asyncfin.errors import SelectionError
 from asyncfin.events import (
-    Counts,
     Event,
     RequestFinished,
     RequestStarted,
@@ -45,21 +43,6 @@ async def test_every_attempt_s_beginning_has_one_end_and_the_figures_add_up() ->
     assert stats.refused == sum(event.status == 429 for event in of_kind(events, RequestFinished))
     assert stats.received == sum(event.received for event in of_kind(events, RequestFinished))
     assert stats.retries == len(of_kind(events, Retrying))
-
-
-def test_every_event_begins_with_its_operation_and_entity() -> None:
-    """An observer need not know the class to say what an event is about."""
-    kinds = get_args(Event)
-    assert len(kinds) > 10
-    assert {kind.__struct_fields__[:2] for kind in kinds} == {("operation", "entity_id")}
-
-
-def test_the_counts_can_be_told_in_a_line() -> None:
-    """Stats print as one line: requests by operation, retries, and bytes received."""
-    dataset, query = Counts(requests=1, received=1000), Counts(requests=2, retries=1, received=294_600)
-    stats = Stats(*astuple(dataset + query), by_operation={"dataset": dataset, "query": query})
-    assert str(stats) == "3 requests (1 dataset, 2 query), 1 retry, 296 kB"
-    assert str(Stats(by_operation={})) == "0 requests, 0 retries, 0 kB"
 
 
 @pytest.mark.virtual
@@ -153,18 +136,6 @@ async def test_a_long_wait_says_what_for() -> None:
     )
 
 
-@pytest.mark.virtual
-async def test_a_short_wait_is_not_heard_of_while_it_lasts() -> None:
-    """Neither a short wait is announced, nor one whose request has been cancelled."""
-    async with sending(refusal(503), answer(), hanging()) as (_, sender, events):
-        await sender.send(READ)
-        leaving = asyncio.ensure_future(sender.send(READ))
-        await asyncio.sleep(0.5)
-        leaving.cancel()
-        await asyncio.sleep(100)
-    assert of_kind(events, Waiting) == []
-
-
 class Listening:
     """An observer that equals every other of its kind."""
 
@@ -178,19 +149,6 @@ class Listening:
         return isinstance(other, Listening)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-@pytest.mark.virtual
-async def test_of_two_equal_observers_the_one_whose_block_ends_is_removed() -> None:
-    """Observers are distinguished by identity; one that is given twice is called twice."""
-    outer, inner = Listening(), Listening()
-    async with sending(answer()) as (_, sender, _events):
-        with sender.announce.also(outer):
-            with sender.announce.also(inner), sender.announce.also(outer):
-                await sender.send(READ)
-            await sender.send(READ)
-        await sender.send(READ)
-    assert (len(outer.events), len(inner.events)) == (2 * 2 + 2, 2)
 
 
 @pytest.mark.virtual

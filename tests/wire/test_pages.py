@@ -128,36 +128,6 @@ async def test_a_series_of_an_earlier_page_is_refused(planned: bool) -> None:
     assert service.begun == 3
 
 
-async def test_a_page_that_is_refused_has_its_next_one_not_asked_for() -> None:
-    """A request costs some of the allowance, so what a page says is not followed before it has been read."""
-    service = Service(3, malformed=2)
-    async with aclosing(service.pages(prefetch=True)) as pages:
-        await anext(pages)
-        with pytest.raises(MalformedAnswerError):
-            await anext(pages)
-        await asyncio.sleep(100)
-    assert service.begun == 2
-
-
-async def test_nothing_is_asked_for_before_the_first_step() -> None:
-    """A generator that is made and not used costs no request."""
-    service = Service(2)
-    async with aclosing(service.pages(prefetch=True)):
-        await asyncio.sleep(100)
-    assert service.begun == 0
-
-
-@pytest.mark.parametrize("prefetch", [False, True])
-async def test_leaving_early_ends_the_page_ahead(prefetch: bool) -> None:
-    """Its request is cancelled, and has ended when the generator is closed."""
-    service = Service(9)
-    async with aclosing(service.pages(prefetch=prefetch)) as pages:
-        async for _ in pages:
-            await asyncio.sleep(1)
-            break
-    assert service.begun == service.ended
-
-
 async def test_a_failure_ahead_comes_at_its_turn() -> None:
     """The page before it is not lost to it."""
     service = Service(3, failing=2)
@@ -166,13 +136,6 @@ async def test_a_failure_ahead_comes_at_its_turn() -> None:
     await asyncio.sleep(100)
     with pytest.raises(KeyError, match="2"):
         await anext(pages)
-
-
-async def test_a_failure_ahead_without_a_waiter_is_not_logged() -> None:
-    """A caller that leaves before its turn does not see it."""
-    async with aclosing(Service(3, failing=2).pages(prefetch=True)) as pages:
-        await anext(pages)
-        await asyncio.sleep(100)
 
 
 @pytest.mark.parametrize("moment", [1, 11, 15, 21, 25])
@@ -192,27 +155,3 @@ async def test_cancellation_at_any_moment_leaves_nothing(prefetch: bool, moment:
     await asyncio.wait([task])
     assert task.cancelled()
     assert service.begun == service.ended
-
-
-@pytest.mark.parametrize("cursors", ["AA", "ABA", "ABCB"])
-async def test_a_cursor_that_comes_a_second_time_is_refused(cursors: str) -> None:
-    """A cycle of any length would never end."""
-    service = Service(10, cursors=cursors)
-    with pytest.raises(MalformedAnswerError, match=r"second time @ \$\.next_cursor"):
-        [page async for page in service.pages(prefetch=False)]
-    assert service.begun == len(cursors)
-
-
-@pytest.mark.parametrize("prefetch", [False, True])
-async def test_nine_empty_pages_are_followed(prefetch: bool) -> None:
-    """A page with a series, or without a cursor, ends the row."""
-    service = Service(19, full=10)
-    assert len([page async for page in service.pages(prefetch=prefetch)]) == 19
-
-
-async def test_ten_empty_pages_are_an_error() -> None:
-    """A service that never ends costs a bounded number of requests, and not one more."""
-    service = Service(1_000, full=3)
-    with pytest.raises(MalformedAnswerError, match=r"10 pages in a row were empty @ \$\.next_cursor"):
-        [page async for page in service.pages(prefetch=False)]
-    assert service.begun == 13

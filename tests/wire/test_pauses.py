@@ -143,15 +143,6 @@ async def test_a_wait_of_a_day_is_obeyed_to_the_second(text: str) -> None:
 
 
 @pytest.mark.virtual
-async def test_the_logged_text_of_a_wait_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """A hundred characters of it, whatever the service sends."""
-    async with sending(refusal(429, retry_after="9" * 5000), answer()) as (_, sender, _events):
-        await sender.send(READ)
-    (message,) = caplog.messages
-    assert len(message) < 180
-
-
-@pytest.mark.virtual
 async def test_a_5xx_that_asks_for_too_long_a_wait_is_raised_at_once() -> None:
     """A 5xx that asks for more than max_retry_after is raised at once."""
     async with sending(refusal(503, retry_after="3600")) as (server, sender, _):

@@ -8,10 +8,8 @@ import pytest
 
 from asyncfin.errors import (
     AllowanceExhaustedError,
-    AuthenticationError,
     BucketUnavailableError,
     ConnectionFailedError,
-    RateLimitedError,
     ServerFailureError,
 )
 from asyncfin.pacing.bucket import TokenBucket
@@ -20,7 +18,7 @@ from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.services.raw import Received, answer, dropping, refusal
-from tests.wire.sending import ENTITY, NOON, READ, sending
+from tests.wire.sending import NOON, READ, sending
 
 
 def renewed_after(seconds: float, renewals: list[str]) -> Any:
@@ -75,26 +73,6 @@ async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed()
 
 
 @pytest.mark.virtual
-async def test_however_many_wait_for_a_token_it_is_asked_for_once() -> None:
-    """Twenty requests share one call for a token, also those without a connection, when the first leaves."""
-    asked = 0
-
-    async def ask() -> str:
-        nonlocal asked
-        asked += 1
-        await asyncio.sleep(1)
-        raise OSError
-
-    async with sending(answer(), token=ask, max_in_flight=2) as (server, sender, _):
-        waiting = [asyncio.ensure_future(sender.send(READ)) for _ in range(20)]
-        await asyncio.sleep(0.5)
-        waiting[0].cancel()
-        ends = await asyncio.gather(*waiting, return_exceptions=True)
-    assert (asked, len(server.requests)) == (1, 0)
-    assert [type(end) for end in ends[1:]] == [AuthenticationError] * 19
-
-
-@pytest.mark.virtual
 async def test_who_leaves_while_a_token_is_renewed_has_spent_nothing() -> None:
     """A request cancelled while a token is renewed has spent nothing of the bucket or the day."""
     bucket = TokenBucket(rate=4, burst=4, daily_budget=100, clock=lambda: NOON)
@@ -139,18 +117,6 @@ async def test_what_never_reached_the_service_is_not_of_the_day_s_spending() -> 
     assert (bucket.stats().granted, bucket.stats().spent_today) == (5, 0)
 
 
-async def test_limits_that_never_reached_the_service_take_nothing_off_the_day_s_spending() -> None:
-    """Limits are not counted for the day, so a failed connection takes nothing back."""
-    bucket = TokenBucket(rate=1e6, burst=1e3, daily_budget=3, clock=lambda: NOON)
-    async with sending(answer(), bucket=bucket) as (_, sender, _events):
-        await sender.send(READ)
-    transport = Transport("http://127.0.0.1:1")
-    with pytest.raises(ConnectionFailedError):
-        await Sender(transport, "t", bucket=bucket, retry=Retry(attempts=1)).send(limits_request())
-    await transport.aclose()
-    assert bucket.stats().spent_today == 1
-
-
 @pytest.mark.virtual
 async def test_what_may_have_reached_the_service_is_of_the_day_s_spending() -> None:
     """An attempt whose connection was dropped may have reached the service, and is spent."""
@@ -186,16 +152,6 @@ class Unreachable(TokenBucket):
 
     async def unspend(self, *, sent_at: float) -> None:
         raise BucketUnavailableError("the bucket's server is gone")
-
-
-async def test_the_error_of_a_bucket_that_is_out_of_reach_says_of_which_request_it_is() -> None:
-    """The error of a bucket that can't record a 429 names the request and the attempt."""
-    async with sending(refusal(429, retry_after="1"), bucket=Unreachable()) as (_, sender, _events):
-        with pytest.raises(BucketUnavailableError) as caught:
-            await sender.send(READ)
-    error = caught.value
-    assert (error.operation, error.entity_id, error.attempts, error.at) == ("dataset", ENTITY, 1, NOON)
-    assert isinstance(error.__cause__, RateLimitedError)
 
 
 async def test_a_bucket_that_is_out_of_reach_does_not_hide_that_the_service_is_too() -> None:

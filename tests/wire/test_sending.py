@@ -4,7 +4,6 @@ import asyncio
 import gc
 import weakref
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,8 +26,8 @@ from asyncfin.errors import (
 )
 from asyncfin.events import RequestFinished, RequestStarted, Retrying
 from asyncfin.pacing.bucket import TokenBucket
-from asyncfin.wire.protocol import Request, Response, limits_request
-from asyncfin.wire.retry import Retry, Timeouts
+from asyncfin.wire.protocol import Request, limits_request
+from asyncfin.wire.retry import Retry
 from asyncfin.wire.sender import Sender
 from asyncfin.wire.transport import Transport
 from tests.services.raw import answer, dropping, hanging, refusal, scripted, trickling
@@ -144,30 +143,6 @@ async def test_a_retry_after_counts_for_its_own_attempt_only() -> None:
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("status", [200, 202, 206, 299])
-async def test_every_2xx_is_an_answer(status: int) -> None:
-    """Every 2xx is returned; what it holds is judged elsewhere."""
-    async with sending(answer(status)) as (_, sender, _events):
-        assert (await sender.send(READ)).status == status
-
-
-@pytest.mark.virtual
-async def test_each_attempt_has_its_own_timeouts_and_the_waits_are_in_none() -> None:
-    """Four attempts time out one by one, though their sum is far above the total timeout."""
-    loop = asyncio.get_running_loop()
-    async with sending(hanging(), hanging(), hanging(), answer(), timeouts=Timeouts(read=9, total=10)) as (
-        server,
-        sender,
-        _,
-    ):
-        await sender.send(READ)
-        times = [each.at for each in server.requests]
-    assert len(times) == 4
-    assert all(later - earlier >= 9 for earlier, later in pairwise(times))
-    assert loop.time() > 27
-
-
-@pytest.mark.virtual
 async def test_the_elapsed_time_bounds_the_attempts() -> None:
     """Attempts of 30 seconds each: within 100 seconds there is room for three of them."""
     retry = Retry(attempts=50, max_elapsed=100)
@@ -205,15 +180,6 @@ async def test_a_response_is_dated_by_its_end() -> None:
 
 
 @pytest.mark.virtual
-async def test_a_short_fault_of_many_requests_is_outlived() -> None:
-    """One in ten attempts fails, thousands of times: every request is answered."""
-    steps = [answer()] * 9 + [refusal(503)]
-    async with sending(*steps * 300, answer()) as (_, sender, _events):
-        got = await asyncio.gather(*(sender.send(READ) for _ in range(2000)))
-    assert all(isinstance(each, Response) for each in got)
-
-
-@pytest.mark.virtual
 async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> None:
     """A cancelled request frees slots and bucket, from an attempt, the bucket or a wait between attempts."""
     bucket = TokenBucket(rate=1, clock=lambda: NOON)
@@ -233,23 +199,6 @@ async def test_a_cancelled_request_leaves_nothing_behind_wherever_it_stood() -> 
         assert of_kind(events, RequestFinished)[0].failure == "CancelledError"
         assert bucket.stats().waiting == {"interactive": 0, "bulk": 0}
     assert asyncio.all_tasks() == before
-
-
-@pytest.mark.virtual
-async def test_waiting_for_a_slot_is_in_no_timeout() -> None:
-    """With one connection, ten answers of 9 seconds each come within a total timeout of 10."""
-    loop, raw = asyncio.get_running_loop(), answer()
-    timeouts = Timeouts(connect=1, read=10, total=10)
-    async with sending(trickling(raw, 9 / len(raw)), timeouts=timeouts, max_in_flight=1) as (
-        server,
-        sender,
-        _,
-    ):
-        got = await asyncio.gather(*(sender.send(READ) for _ in range(10)))
-    assert [each.status for each in got] == [200] * 10
-    assert [each.attempts for each in got] == [1] * 10
-    assert loop.time() == pytest.approx(90, abs=1)
-    assert server.opened == 1
 
 
 async def test_a_request_id_in_a_header_is_told_where_the_body_names_none() -> None:

@@ -150,23 +150,6 @@ async def test_renewing_does_not_count_as_an_attempt() -> None:
         assert sender.stats().requests == len(server.requests) == 2
 
 
-async def test_a_renewed_token_leaves_all_attempts_to_the_new_one() -> None:
-    """Of two attempts allowed both are made with the new token: the first fails for another reason."""
-    steps = [refusal(401), refusal(503), answer()]
-    async with sending(Issuer(), lambda _: steps.pop(0), retry=Retry(attempts=2)) as (server, sender):
-        got = await sender.send(READ)
-    assert [each.token for each in server.requests] == ["token-1", "token-2", "token-2"]
-    assert got.attempts == 3
-
-
-async def test_a_fixed_token_that_is_refused_is_an_error_at_once() -> None:
-    """A fixed token that is refused is an error at once: there is no source of another."""
-    async with sending("fixed", accepting()) as (server, sender):
-        with pytest.raises(AuthenticationError):
-            await sender.send(READ)
-    assert len(server.requests) == 1
-
-
 async def test_a_cancelled_leader_does_not_take_its_followers_along() -> None:
     """When the request that asked first is cancelled, the others get the token it asked for."""
     issuer = Issuer()
@@ -270,41 +253,6 @@ async def test_a_callable_that_hangs_is_given_up_after_the_total_timeout() -> No
             assert end.message == "the token callable returned nothing within 45 s"
             assert (end.answered, end.__cause__, end.__context__) == (False, None, None)
         assert (await sender.send(READ)).status == 200
-
-
-async def test_a_callable_may_succeed_after_it_failed() -> None:
-    """A callable that failed once is called again by the next request."""
-    tries: list[int] = []
-
-    async def moody() -> str:
-        tries.append(1)
-        if len(tries) == 1:
-            raise OSError("the sign-in is down")
-        return "good"
-
-    async with sending(moody, accepting("good")) as (_, sender):
-        with pytest.raises(AuthenticationError):
-            await sender.send(READ)
-        assert (await sender.send(READ)).status == 200
-
-
-def test_a_question_left_unanswered_by_a_closed_loop_is_asked_again_in_the_next() -> None:
-    """A call left over from a closed loop is not waited for in the next one."""
-    issuer = Issuer()
-    tokens = Tokens(issuer)
-
-    async def impatient() -> None:
-        asking = asyncio.ensure_future(tokens.current())
-        await asyncio.sleep(0)
-        asking.cancel()
-
-    asyncio.run(impatient())
-
-    async def patient() -> None:
-        await tokens.current()
-
-    asyncio.run(asyncio.wait_for(patient(), 30))
-    assert issuer.asked == 2
 
 
 # --- what is taken for one

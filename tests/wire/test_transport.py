@@ -89,30 +89,6 @@ async def test_a_retryable_status_is_returned_whatever_its_body(status: int, ste
     assert (got.status, got.body, got.headers["retry-after"]) == (status, b"", "7")
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_not_followed(status: int) -> None:
-    """A redirect is a response like any other, and the token goes nowhere else."""
-    async with (
-        scripted(answer()) as other,
-        wired(answer(status, location=other.base_url)) as transport,
-    ):
-        assert (await attempted(transport, READ)).status == status
-        assert other.requests == []
-
-
-async def test_an_error_without_a_body_is_returned_whatever_its_coding() -> None:
-    """An error response without a body is returned, whatever coding its head names."""
-    async with wired(answer(404, b"", content_encoding="gzip")) as transport:
-        assert (await attempted(transport, READ)).status == 404
-
-
-@pytest.mark.parametrize("head", ["204 No Content", "304 Not Modified"])
-async def test_a_response_that_has_no_body_is_empty_whatever_length_it_names(head: str) -> None:
-    """A 304 may name the length of the body that it leaves out (RFC 9110, section 8.6)."""
-    async with wired(f"HTTP/1.1 {head}\r\nContent-Length: 100\r\n\r\n".encode()) as transport:
-        assert (await attempted(transport, READ)).body == b""
-
-
 @pytest.mark.parametrize("name", ["max_in_flight", "max_body_bytes"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, None, True])
 def test_a_count_that_is_no_positive_whole_number_is_refused_by_name(name: str, value: Any) -> None:

@@ -3,11 +3,8 @@
 import asyncio
 import gzip
 import inspect
-import socket
-import ssl
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
@@ -18,7 +15,6 @@ from hypothesis import given, settings, strategies as st
 from asyncfin.errors import (
     ConnectionFailedError,
     MalformedAnswerError,
-    RequestTimeoutError,
     TransportError,
     TruncatedAnswerError,
 )
@@ -30,7 +26,6 @@ from tests.wire.transporting import (
     PLAIN,
     QUERY,
     READ,
-    TOKEN,
     attempted,
     chunked,
     connected,
@@ -93,24 +88,6 @@ async def test_a_connection_dropped_before_the_answer_is_one_failed_attempt(
         assert isinstance(await failure_of(transport, request_), ConnectionFailedError)
         assert isinstance(await failure_of(transport, request_), ConnectionFailedError)
         assert len(server.requests) == 3
-
-
-NOT_HTTP = [
-    b"SSH-2.0-OpenSSH\r\n\r\n",
-    b"HTTP/1.1 abc OK\r\n\r\n",
-    b"\x16\x03\x01\r\n\r\n",
-    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nSSH\r\n",
-    b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
-]
-
-
-@pytest.mark.parametrize("raw", NOT_HTTP)
-async def test_what_is_not_http_is_a_failed_connection(raw: bytes) -> None:
-    """What is not HTTP is a failed connection, whose message does not quote it."""
-    async with wired(dropping(raw)) as transport:
-        error = await failure_of(transport)
-        assert isinstance(error, ConnectionFailedError)
-        assert "SSH" not in str(error)
 
 
 async def test_a_port_without_a_listener_is_a_failed_connection_that_says_why() -> None:
@@ -182,40 +159,6 @@ async def test_what_comes_on_an_idle_connection_is_not_taken_for_a_response(unas
         assert (len(server.requests), server.opened) == (2, 2)
 
 
-@pytest.mark.parametrize("way", ["no shared version", "closed", "a proxy that closes"])
-async def test_a_connection_that_fails_without_a_reason_says_what_is_known(
-    way: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the system gives no reason the message says what else is known, never None."""
-    new = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    new.load_cert_chain(certificate)
-    new.minimum_version = ssl.TLSVersion.TLSv1_3
-    old = ssl.create_default_context(cafile=str(certificate))
-    old.maximum_version = ssl.TLSVersion.TLSv1_2
-
-    def close_once() -> None:
-        connection, _ = listener.accept()
-        with connection, suppress(OSError):
-            if way == "no shared version":
-                with new.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as secured:
-                    secured.do_handshake()
-            connection.recv(100_000)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"127.0.0.1:{listener.getsockname()[1]}"
-        base_url, options = f"https://{address}", {"ssl": old}
-        if way == "a proxy that closes":
-            monkeypatch.setenv("https_proxy", f"http://{address}")
-            base_url, options = "https://service.invalid", {"trust_env": True}
-        closing = asyncio.ensure_future(asyncio.to_thread(close_once))
-        async with connected(base_url, **options) as transport:
-            error = await failure_of(transport)
-        await closing
-    assert isinstance(error, ConnectionFailedError)
-    assert base_url in str(error)
-    assert ("protocol version" if way == "no shared version" else "was closed") in str(error)
-
-
 @st.composite
 def spoiled(draw: st.DrawFn) -> bytes:
     """An answer in which some bytes were dropped, doubled or replaced."""
@@ -261,32 +204,3 @@ def mocked(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(aioresponses.core, "ClientResponse", _MockedResponse)
     with aioresponses.aioresponses() as mock:
         yield mock
-
-
-@pytest.mark.parametrize(
-    ("raised", "expected"),
-    [
-        (aiohttp.ServerDisconnectedError(), ConnectionFailedError),
-        (aiohttp.ClientOSError(104, "reset"), ConnectionFailedError),
-        (aiohttp.ClientConnectionError("closed"), ConnectionFailedError),
-        (aiohttp.ClientPayloadError("cut"), TruncatedAnswerError),
-        (aiohttp.ConnectionTimeoutError(), RequestTimeoutError),
-        (aiohttp.SocketTimeoutError(), RequestTimeoutError),
-        (aiohttp.ServerTimeoutError(), RequestTimeoutError),
-        (TimeoutError(), RequestTimeoutError),
-        (aiohttp.ClientResponseError(Mock(), (), message=TOKEN), ConnectionFailedError),
-        (aiohttp.TooManyRedirects(Mock(), (), message=TOKEN), ConnectionFailedError),
-        (aiohttp.InvalidURL("http://x"), ConnectionFailedError),
-        (aiohttp.ClientError(TOKEN), ConnectionFailedError),
-        (OSError(24, "too many open files"), ConnectionFailedError),
-        (ssl.SSLError("handshake"), ConnectionFailedError),
-    ],
-    ids=lambda each: each.__name__ if isinstance(each, type) else type(each).__name__,
-)
-async def test_no_exception_of_the_library_below_comes_through(
-    raised: Exception, expected: type[TransportError], mocked: Any
-) -> None:
-    """Each exception of aiohttp becomes one of ours, in our words."""
-    mocked.get("https://example.com/v1/entities/O-1/dataset", exception=raised)
-    async with connected("https://example.com") as transport:
-        assert type(await failure_of(transport)) is expected

@@ -183,9 +183,6 @@ def tidy_signature(app, what, name, obj, options, signature, returns):  # type: 
     )
     signature = signature and re.sub(r"<class '(?:\w+\.)*(\w+)'>", r"\1", signature)
     signature = signature and re.sub(
-        r"\bTuning\([^()]*\)", "Tuning()", signature
-    )  # thirty numbers
-    signature = signature and re.sub(
         r"(, )?(\*, )?(?<!\w)_\w+: [^=]*=[^,)]*", "", signature
     )
     for spelt, alias in ALIASES.items():

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from math import inf
 
-from attrs import frozen
-
 from asyncfin.pacing.pace import GCRA
 
 # Fewer requests than this that got through before a refusal have measured nothing.
@@ -20,82 +18,60 @@ _MEASURED = 2
 _FOLLOWS = 2.0
 
 
-@frozen(kw_only=True)
-class Tuning:
-    """How fast a learned rate moves. Simulation set the values: docs/pacing.md has the
-    goals.
-    """
-
-    # grants of a climb back to the rate that failed: bounds the share refused
-    climb_grants: float = 100.0
-    climb_seconds: float = (
-        25.0  # its least duration: bounds the share of time spent in pauses
-    )
-    climb_at_most: float = (
-        600.0  # its longest duration, or a rate far too low would stay so for hours
-    )
-    # per climb, the speed at which the distance to the failed rate shrinks below it
-    pull: float = 2.0
-    push: float = (
-        5.0  # the speed at which it grows above, where each refusal costs the same
-    )
-    drift: float = (
-        0.03  # carries the rate across the failed one, where pull and push are zero
-    )
-    # the most that one grant adds, also at most a tenth of the rate: no leap on old
-    # news
-    step: float = 0.5
-    long_wait: float = (
-        10.0  # service waits above this lengthen a climb in proportion: each costs more
-    )
-    start: float = (
-        0.35  # doubles the rate in about 2 s, or two waits: the slow start's search
-    )
-    # the refusals that end the slow start: six searches narrow the limit down enough
-    starts: int = 6
-    # a refusal in the slow start keeps this much: the rate before was not refused
-    back: float = 0.8
-    recent: float = (
-        1 / 8
-    )  # refusals over about 8 grants: are they becoming more frequent?
-    memory: float = 1 / 150  # refusals over about 150 grants: how many are there?
-    # times the square of the recent share: an isolated refusal lowers the rate by 3 %
-    weight: float = 2.0
-    # the most that one refusal takes away, so that a cluster does not stop everything
-    most: float = 0.3
-    same: float = 0.96  # a failure within 4 % of the last one is the same one
-    tolerated: float = 0.05  # a smaller share of refusals need not depend on the rate
-    below: float = 0.92  # nor do refusals this far below the rate that failed
-    irregular: float = (
-        0.45  # nor where the gaps deviate by more than this from their mean
-    )
-    # what such a refusal leaves: almost all, or random refusals would lower it for ever
-    little: float = 0.97
-    # and the failed rate is taken to be higher, so that the climb is not slowed by it
-    raised: float = 1.1
-    regular: float = 0.25  # gaps that deviate less than this are a limit's
-    # then the rate is what got through, but keeps this much: one interval may be short
-    half: float = 0.7
-    top: float = (
-        1.1  # and the failed rate is at most this above it, so that the climb is short
-    )
-    gaps: float = 1 / 8  # the mean gap is over about 8 refusals
-    # then each refusal raises the rate: a client that gets nothing can't learn
-    # otherwise
-    hope: float = 1.05
-    starved: int = (
-        50  # how many do, so that a day without service does not leave an absurd rate
-    )
-    # how often the wait doubles while the first request after each pause is refused
-    doublings: int = 4
-    longest_wait: float = (
-        60.0  # and to how many seconds: an outage that ends is noticed within a minute
-    )
-    # requests per service wait that can't be too fast: the service itself asks for one
-    slowest: float = 0.35
-
-
-TUNING = Tuning()
+# How fast a learned rate moves. Simulation set the values: docs/pacing.md has the
+# goals.
+#
+# A climb back to the rate that failed takes so many grants, which bounds the share of
+# rejections, but not less and not more than so many seconds. Long waits of the service
+# lengthen it in proportion.
+_CLIMB_GRANTS = 100.0
+_CLIMB_SECONDS = 25.0
+_CLIMB_AT_MOST = 600.0
+_LONG_WAIT = 10.0
+# Per climb, the distance to the failed rate shrinks below it and grows above it at
+# these speeds. The drift carries the rate across it.
+_PULL = 2.0
+_PUSH = 5.0
+_DRIFT = 0.03
+# The most that one grant adds, also at most a tenth of the rate.
+_STEP = 0.5
+# The slow start doubles the rate in about 2 s, or two waits. It ends after so many
+# rejections, each of which leaves at least this part of the rate.
+_START = 0.35
+_STARTS = 6
+_BACK = 0.8
+# Rejections over about 8 grants: do they become more frequent? Over about 150: how many
+# are there?
+_RECENT = 1 / 8
+_MEMORY = 1 / 150
+# What a rejection takes away: times the square of the recent share, and at most.
+_WEIGHT = 2.0
+_MOST = 0.3
+# A failure within 4 % of the last one is the same one.
+_SAME = 0.96
+# Rejections do not depend on the rate if they are few, this far below the rate that
+# failed, and at irregular gaps. They leave almost all of the rate and raise the failed
+# one.
+_TOLERATED = 0.05
+_BELOW = 0.92
+_IRREGULAR = 0.45
+_LITTLE = 0.97
+_RAISED = 1.1
+# Regular gaps are a limit's: the rate is what was served, at least this part of it, and
+# the failed rate is at most this above it.
+_REGULAR = 0.25
+_HALF = 0.7
+_TOP = 1.1
+# The mean gap is over about 8 rejections.
+_GAPS = 1 / 8
+# While the first request after each pause is rejected, the rate rises so many times,
+# and the wait doubles so often, up to a minute.
+_HOPE = 1.05
+_STARVED = 50
+_DOUBLINGS = 4
+_LONGEST_WAIT = 60.0
+# Requests per service wait that can't be too fast: the service itself asks for one.
+_SLOWEST = 0.35
 
 
 class Measure:
@@ -196,14 +172,10 @@ class AdaptiveRate:
        limit. The rate becomes what got through over the time and the wait that it took.
        5. Any other lowers the rate, little if it is isolated and much if there are more
        and more.
-
-    Args:
-        tuning: how fast the rate moves.
     """
 
-    def __init__(self, tuning: Tuning = TUNING) -> None:
+    def __init__(self) -> None:
         self.rate: float | None = None
-        self._tuning = tuning
         self._failed = 0.0  # the rate at the last failure
         self._refused_at = -inf  # of the last refusal that began an event
         self._resumed_at: float | None = None  # of the first grant after it
@@ -221,7 +193,6 @@ class AdaptiveRate:
         """Count a grant, and raise the rate if a request waited for it. Unused speed is
         never gained.
         """
-        tuning = self._tuning
         resumes = self._resumed_at is None and self._refused_at > -inf
         if resumes:
             self._resumed_at = now
@@ -233,39 +204,30 @@ class AdaptiveRate:
             return
         # Exponential means over grants, not over time: a bucket that rests learns
         # nothing and forgets nothing.
-        self._recent *= 1 - tuning.recent
-        self._share *= 1 - tuning.memory
+        self._recent *= 1 - _RECENT
+        self._share *= 1 - _MEMORY
         self._grants += 1
         if waited:
-            self.rate += weight * min(
-                self._gain(self.rate), tuning.step, self.rate / 10
-            )
+            self.rate += weight * min(self._gain(self.rate), _STEP, self.rate / 10)
 
     def _gain(self, rate: float) -> float:
-        tuning = self._tuning
-        if self._starts < tuning.starts:
-            return tuning.start / self._longest
+        if self._starts < _STARTS:
+            return _START / self._longest
         # Cubic congestion control has the same shape: slow near the rate that failed,
         # faster on both sides of it.
         above = rate - self._failed
-        gain = (
-            tuning.push * above if above > 0 else -tuning.pull * above
-        ) + tuning.drift * self._failed
-        shortest = (
-            tuning.climb_seconds * max(1.0, self._longest / tuning.long_wait) * rate
-        )
-        return gain / max(
-            min(tuning.climb_grants, tuning.climb_at_most * rate), shortest
-        )
+        gain = (_PUSH * above if above > 0 else -_PULL * above) + _DRIFT * self._failed
+        shortest = _CLIMB_SECONDS * max(1.0, self._longest / _LONG_WAIT) * rate
+        return gain / max(min(_CLIMB_GRANTS, _CLIMB_AT_MOST * rate), shortest)
 
     def refused(self, sent_at: float, now: float, retry_after: float) -> float:
         """Record a refusal of what was granted at `sent_at`, and return for how many
         seconds to pause.
         """
-        tuning, search = self._tuning, self._search
+        search = self._search
         if search is None:
-            self._recent += tuning.recent * (1 - self._recent)
-            self._share += tuning.memory * (1 - self._share)
+            self._recent += _RECENT * (1 - self._recent)
+            self._share += _MEMORY * (1 - self._share)
         if sent_at <= self._refused_at:
             if search is not None:
                 # Only now is it known how few of the first requests got through.
@@ -287,10 +249,10 @@ class AdaptiveRate:
                 took = retry_after + (0.0 if resumed_at is None else now - resumed_at)
                 self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3))
                 self._grants = 0.0
-            elif self._in_a_row <= tuning.starved:
-                self.rate *= tuning.little if self._in_a_row == 1 else tuning.hope
-        doubled = retry_after * 2.0 ** min(self._in_a_row, tuning.doublings)
-        return max(retry_after, min(doubled, tuning.longest_wait))
+            elif self._in_a_row <= _STARVED:
+                self.rate *= _LITTLE if self._in_a_row == 1 else _HOPE
+        doubled = retry_after * 2.0 ** min(self._in_a_row, _DOUBLINGS)
+        return max(retry_after, min(doubled, _LONGEST_WAIT))
 
     def _set_first(self, rate: float | None, wait: float) -> None:
         self.rate = rate
@@ -301,29 +263,26 @@ class AdaptiveRate:
         """Set the rate after a refusal at `rate`; `served` is what got through per
         second until then.
         """
-        tuning = self._tuning
         self._gap = self._gap or self._grants
         self._deviation = self._deviation or self._grants
-        self._deviation += tuning.gaps * (
-            abs(self._grants - self._gap) - self._deviation
-        )
-        self._gap += tuning.gaps * (self._grants - self._gap)
-        lower = rate * (1 - min(tuning.most, tuning.weight * self._recent**2))
-        few = self._share < tuning.tolerated
-        irregular = self._deviation > tuning.irregular * self._gap
-        if self._starts < tuning.starts:
+        self._deviation += _GAPS * (abs(self._grants - self._gap) - self._deviation)
+        self._gap += _GAPS * (self._grants - self._gap)
+        lower = rate * (1 - min(_MOST, _WEIGHT * self._recent**2))
+        few = self._share < _TOLERATED
+        irregular = self._deviation > _IRREGULAR * self._gap
+        if self._starts < _STARTS:
             self._starts += 1
-            self.rate = self._failed = min(rate, max(served, tuning.back * rate))
-        elif few and rate < tuning.below * self._failed and irregular:
-            self._failed = max(self._failed, rate) * tuning.raised
-            self.rate = rate * tuning.little
-        elif self._deviation <= tuning.regular * self._gap:
-            self.rate = min(lower, max(served, rate * tuning.half))
-            self._failed = min(rate, self.rate * tuning.top)
+            self.rate = self._failed = min(rate, max(served, _BACK * rate))
+        elif few and rate < _BELOW * self._failed and irregular:
+            self._failed = max(self._failed, rate) * _RAISED
+            self.rate = rate * _LITTLE
+        elif self._deviation <= _REGULAR * self._gap:
+            self.rate = min(lower, max(served, rate * _HALF))
+            self._failed = min(rate, self.rate * _TOP)
         else:
-            if not few or rate > tuning.same * self._failed:
+            if not few or rate > _SAME * self._failed:
                 self._failed = rate
-            self.rate = max(lower, min(rate, tuning.slowest / self._longest))
+            self.rate = max(lower, min(rate, _SLOWEST / self._longest))
 
     def shift(self, seconds: float) -> None:
         """Continue on another clock, which is ahead by `seconds`."""

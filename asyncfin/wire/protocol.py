@@ -65,16 +65,6 @@ class Response:
         return self.headers.get("x-request-id")
 
 
-# Any 32 characters, except half a surrogate pair, which no URL can contain.
-_SPEC_ENTITY_ID = re.compile(r"O-[^\ud800-\udfff]{32}")
-
-
-@lru_cache(1024)
-def has_spec_form(entity_id: str) -> bool:
-    """Return whether an entity id is ``O-`` followed by 32 characters (spec 2.2)."""
-    return _SPEC_ENTITY_ID.fullmatch(entity_id) is not None
-
-
 _quoted = lru_cache(1024)(partial(quote, safe=""))
 
 
@@ -291,32 +281,17 @@ _LONGEST_WAIT = 24 * 3600 + 5 * 60
 
 
 def retry_after(response: Response) -> float | None:
-    """Return the seconds to wait that a response states (spec 7, 8); None if it states
-    no valid time.
+    """Return the seconds to wait that a response states (spec 7, 8), or None without a
+    valid time.
 
     More than 24 hours and 5 minutes are not valid. An HTTP date is measured against the
     response's own Date, so that a wrong local clock does no harm.
     """
-    seconds = _stated_wait(response)
-    return None if seconds is None or seconds > _LONGEST_WAIT else seconds
-
-
-def excessive_wait(response: Response) -> str | None:
-    """Return the Retry-After of a response, as it is written, if it is longer than can
-    be meant.
-    """
-    seconds = _stated_wait(response)
-    return (
-        response.headers["retry-after"]
-        if seconds is not None and seconds > _LONGEST_WAIT
-        else None
-    )
-
-
-def _stated_wait(response: Response) -> float | None:
     lines = response.headers.get("retry-after", "").splitlines()
     waits = [_stated_seconds(line.strip(), response) for line in lines]
-    return max((wait for wait in waits if wait is not None), default=None)
+    # Of several the longest counts.
+    longest = max((wait for wait in waits if wait is not None), default=None)
+    return None if longest is None or longest > _LONGEST_WAIT else longest
 
 
 def _stated_seconds(text: str, response: Response) -> float | None:

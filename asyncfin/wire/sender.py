@@ -5,7 +5,6 @@ an exchange.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable
@@ -27,8 +26,6 @@ from asyncfin.errors import (
     TransportError,
     TruncatedAnswerError,
     error_context,
-    printable,
-    shorten,
 )
 from asyncfin.events import (
     Counts,
@@ -49,15 +46,12 @@ from asyncfin.wire.protocol import (
     Request,
     Response,
     error_of,
-    excessive_wait,
-    has_spec_form,
     retry_after,
 )
 from asyncfin.wire.retry import Retry, is_retryable
 from asyncfin.wire.token import Secret, Tokens, TokenSource
 from asyncfin.wire.transport import CLOSED, Transport
 
-_log = logging.getLogger("asyncfin")
 T = TypeVar("T")
 # What an attempt can end in; the last one if the response is not JSON, or cannot be
 # read at all.
@@ -97,7 +91,6 @@ class Sender:
         self.counts: defaultdict[str, Count] = defaultdict(Count)
         self.accounts = Accounts(self.announce, self.counts, transport.clock, bucket)
         self._shared: _Shared | None = None  # of the last event loop
-        self._has_unusual_id = False
 
     def _share(self) -> _Shared:
         """Return what the requests of the running event loop share."""
@@ -216,16 +209,6 @@ class Sender:
         shared.left.add(task)
         task.add_done_callback(shared.left.discard)
         return True
-
-    def warn_of_unusual_id(self, entity_id: str) -> None:
-        """Warn of the first entity id that does not have the form of the spec."""
-        if not self._has_unusual_id:
-            self._has_unusual_id = True
-            _log.warning(
-                "%s is sent as an entity id, although it is not O- followed by 32 "
-                "characters",
-                printable(entity_id),
-            )
 
 
 @define(eq=False)
@@ -487,8 +470,6 @@ class _Sending:
         url = sender.transport.url(request)
         wait.end()
         self._on_attempt()
-        if request.entity_id is not None and not has_spec_form(request.entity_id):
-            sender.warn_of_unusual_id(request.entity_id)
         # Whoever observes its start, observes its end.
         self._identity = None
         if sender.announce.is_heard():
@@ -536,7 +517,7 @@ class _Sending:
             count.refused += response.status == 429
             count.received += len(response.body)
             if error is not None:
-                self._retry_after = _requested_wait(response)
+                self._retry_after = retry_after(response)
         has_left = self._patience is not None and self._patience.has_left
         if self._identity is None:
             return
@@ -672,16 +653,3 @@ class _Sending:
                 request_id=error.request_id,
             )
         )
-
-
-def _requested_wait(response: Response) -> float | None:
-    """Return the seconds of a Retry-After, and warn of one that is too long to be
-    meant.
-    """
-    if (text := excessive_wait(response)) is not None:
-        _log.warning(
-            "a Retry-After of more than 24 hours and 5 minutes is treated as missing: "
-            "%s",
-            printable(shorten(text, 100)),
-        )
-    return retry_after(response)

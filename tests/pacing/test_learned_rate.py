@@ -266,3 +266,28 @@ def test_learning_goes_on_in_another_loop() -> None:
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
             rates.append(runner.run(be_refused(clock_at)))
     assert 0.85 * rates[0] <= rates[1] < rates[0]
+
+
+@pytest.mark.virtual
+async def test_two_distant_refusals_measure_nothing() -> None:
+    """One request served before each of them is no rate of two in an hour."""
+    bucket = TokenBucket()
+    for _ in range(2):
+        await learn(bucket, served=1, wait=5)
+        await asyncio.sleep(3600)
+    assert bucket.rate is None
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("second", "first"), [(1.2, 10), (2.5, 0)])
+async def test_second_before_counts(second: float, first: int) -> None:
+    """Ten at once and ten later, of which one is refused; what is older than that second does not count."""
+    bucket = TokenBucket()
+    for _ in range(10):
+        await bucket.acquire()
+    await asyncio.sleep(second)
+    sent = [await bucket.acquire() for _ in range(10)]
+    await asyncio.sleep(0.3)
+    await bucket.refused(sent_at=sent[-1], retry_after=1)
+    seconds = 0.3 + (second if first else 0) + 1
+    assert bucket.rate == pytest.approx((first + 9) / seconds, rel=1e-3)

@@ -116,9 +116,7 @@ async def test_a_long_429_to_usage_is_raised_and_uses_up_nothing() -> None:
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_wait_of_more_than_a_day_is_treated_as_missing(
-    status: int, headers: dict[str, str], caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_wait_above_a_day_is_missing(status: int, headers: dict[str, str]) -> None:
     """Allowances reset at midnight (spec 8), so it cannot be meant: the next attempt is soon."""
     loop = asyncio.get_running_loop()
     bucket = TokenBucket(clock=lambda: NOON)
@@ -127,9 +125,6 @@ async def test_a_wait_of_more_than_a_day_is_treated_as_missing(
         assert loop.time() < 30
         assert bucket.stats().exhausted_until is None
     assert len(server.requests) == 2
-    assert caplog.messages == [
-        "a Retry-After of more than 24 hours and 5 minutes is treated as missing: " + headers["retry_after"]
-    ]
 
 
 @pytest.mark.virtual

@@ -23,10 +23,10 @@ PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
 # How many variables and parameters of a room have such a name. Lower it as they go.
 VAGUE_NAMES: dict[str, int] = {
     "analysis": 50,
-    "cache": 31,
+    "cache": 29,
     "cli": 206,
-    "conformance": 90,
-    "extraction": 120,
+    "conformance": 88,
+    "extraction": 119,
     "ground": 62,
     "mcp": 21,
     "model": 66,
@@ -34,9 +34,9 @@ VAGUE_NAMES: dict[str, int] = {
     "plan": 117,
     "read": 99,
     "sandbox": 55,
-    "table": 297,
-    "web": 154,
-    "wire": 87,
+    "table": 160,
+    "web": 28,
+    "wire": 85,
 }
 # The percentage of the private functions of a room that begin with a verb, where it is not yet 70.
 VERBS_FIRST: dict[str, int] = {
@@ -46,9 +46,8 @@ VERBS_FIRST: dict[str, int] = {
     "model": 65,
     "plan": 18,
     "read": 61,
-    "table": 18,
-    "web": 17,
-    "wire": 50,
+    "table": 51,
+    "wire": 54,
 }
 GOAL = 70
 

@@ -626,15 +626,12 @@ class Client:
                 the reading.
         """
         # Here, as few programs compare: it imports the tables for people.
-        from asyncfin.read.several import SeveralQuestion, check_any, compare
+        from asyncfin.read.compare import compare
 
         checks.several("entity_ids", entity_ids, "entity ids")
-        question = SeveralQuestion(
-            tuple(entity_ids), select, periods, value_version, max_age
+        return await compare(
+            self._publications, entity_ids, select, periods, value_version, max_age
         )
-        comparison = await compare(self._publications, question)
-        check_any(comparison)
-        return comparison
 
     # The default is refused: it makes the error of a call without days say what to
     # write.
@@ -795,11 +792,6 @@ async def read_entity(
         entity_id, select, periods, versions[0], fill_cache=False, allow_missing=True
     )
     return await read_versions(client._publications, question, versions, unless=unless)
-
-
-def publications_of(client: Client) -> Publications:
-    """Return what our own rooms need of a client beyond its methods."""
-    return client._publications
 
 
 def _day(name: str, value: date | str) -> date:

@@ -108,7 +108,6 @@ async def streaming(question: Question) -> tuple[int, Held]:
     values.
     """
     from asyncfin import Client
-    from asyncfin.client import publications_of
     from asyncfin.read.query import read_pieces
     from asyncfin.read.read import Read
 
@@ -120,7 +119,7 @@ async def streaming(question: Question) -> tuple[int, Held]:
         gc.collect()
         reset_peak()
         before = memory()
-        read = Read(publications_of(client), plan.question, "stream")
+        read = Read(client._publications, plan.question, "stream")
         async with aclosing(read_pieces(read, plan)) as panels:
             async for _ in panels:
                 pass

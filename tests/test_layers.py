@@ -202,7 +202,7 @@ ROOMS = {
 
 
 def test_programs_read_no_private_attribute() -> None:
-    """What they need beyond the public methods is in `publications_of(client)`."""
+    """Of the client they use the public methods only."""
     of_client = {
         node.attr
         for node in ast.walk(ast.parse((ROOT / "client.py").read_text()))

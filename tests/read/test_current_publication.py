@@ -22,7 +22,6 @@ from asyncfin import (
     Select,
     ServerFailureError,
 )
-from asyncfin.client import publications_of
 from asyncfin.sandbox import Sandbox, Slow, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from tests.generate import generate
@@ -193,8 +192,8 @@ async def test_a_confirmation_of_the_future_is_not_taken_for_a_recent_one(
     with monkeypatch.context() as ahead:
         for client in (one, other):
             for clock in (
-                (publications_of(client), "clock"),
-                (publications_of(client).records, "_clock"),
+                (client._publications, "clock"),
+                (client._publications.records, "_clock"),
             ):
                 ahead.setattr(*clock, lambda: tomorrow)
         whole = await one.query(ENTITY, Select(), FiscalRange())

@@ -25,7 +25,6 @@ from asyncfin import (
     Select,
     TokenBucket,
 )
-from asyncfin.client import publications_of
 from asyncfin.sandbox import Sandbox, Status
 from asyncfin.sandbox.dataset import DatasetFile
 from asyncfin.web import reply
@@ -68,7 +67,7 @@ def numbers(panel: Panel) -> list[list[float | None]]:
 
 def later(asking: Client, monkeypatch: pytest.MonkeyPatch, **how: float) -> None:
     """Let the wall clock of a client and of what it records be so much later."""
-    publications = publications_of(asking)
+    publications = asking._publications
     for clock in ((publications, "clock"), (publications.records, "_clock")):
         monkeypatch.setattr(*clock, lambda: datetime.now(UTC) + timedelta(**how))
 
@@ -208,7 +207,7 @@ async def test_during_an_outage_a_kept_panel_is_as_old_as_it_says(monkeypatch: p
 
 
 async def catalogue_evicted(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
-    kept_catalogues = publications_of(asking).kept
+    kept_catalogues = asking._publications.kept
     kept_catalogues._bound = 1
     await asking.catalogue(OTHER.entity_id)
 

@@ -19,7 +19,6 @@ from asyncfin import (
     Retry,
     Select,
 )
-from asyncfin.client import publications_of
 from asyncfin.sandbox import Latency, Sandbox, Status
 from tests.generate import generate
 
@@ -94,7 +93,7 @@ async def test_old_rejection_is_asked_again(
     await visit(client, ENTITY, NotFoundError)
     await visit(client, ENTITY, NotFoundError)
     later = datetime.now(UTC) + timedelta(seconds=61)
-    publications = publications_of(client)
+    publications = client._publications
     monkeypatch.setattr(publications, "clock", lambda: later)
     monkeypatch.setattr(publications.records, "_clock", lambda: later)
     assert len(await client.query(ENTITY, Select(), Annual())) == 20

@@ -1,0 +1,249 @@
+"""A query of several entities as one comparison, in periods that are the same for
+all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+from attrs import define, evolve, field
+
+from asyncfin import checks
+from asyncfin.errors import AsyncfinError, DatasetChangedError, SelectionError, ends_all
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.judge import (
+    Missing,
+    complaint,
+    missing_in_all,
+    named,
+    unknown_names,
+)
+from asyncfin.model.query import ValueVersion, check_value_version
+from asyncfin.model.select import Select, check_select
+from asyncfin.model.selection import (
+    Exact,
+    PeriodSelection,
+    Rule,
+    check_period_selection,
+)
+from asyncfin.plan.question import Question
+from asyncfin.read.publications import Publications
+from asyncfin.read.query import (
+    plan_for,
+    read_current_catalogue,
+    read_panel,
+    read_shared,
+    share,
+)
+from asyncfin.read.read import Read
+from asyncfin.table.comparison import Comparison
+from asyncfin.table.panel import Panel
+from asyncfin.tasks import bounded
+
+T = TypeVar("T")
+Source: TypeAlias = str | Catalogue
+
+
+async def compare(
+    publications: Publications,
+    sources: Iterable[Source],
+    select: Select,
+    periods: PeriodSelection,
+    value_version: ValueVersion,
+    max_age: float | None,
+) -> Comparison:
+    """Read what several entities have of a query, as `Client.compare` says."""
+    by_entity = _index_by_entity(sources)
+    check_select(select)
+    check_period_selection(periods)
+    check_value_version(value_version)
+    checks.seconds_or_none("max_age", max_age)
+    state = _Comparing(publications)
+    reads = state.reads
+    async with AsyncExitStack() as announced:
+        for entity_id, source in by_entity.items():
+            try:
+                question = Question(
+                    source, select, periods, value_version, max_age, allow_missing=True
+                )
+            except SelectionError as error:
+                state.failed[entity_id] = error
+                continue
+            read = Read(publications, question, "compare")
+            reads[entity_id] = await announced.enter_async_context(read.announced())
+        # Of a single entity the rule needs no other catalogue.
+        if isinstance(periods, Rule) and len(by_entity) > 1:
+            await state.read_by_rule(periods)
+        else:
+            await state.read_each(
+                reads, state.panels, lambda entity_id: read_shared(reads[entity_id])
+            )
+        panels = {}
+        for entity_id, read in reads.items():
+            read.error = state.failed.get(entity_id)
+            if read.error is None and entity_id in state.panels:
+                panel = evolve(state.panels[entity_id], requests=read.requests)
+                panels[entity_id] = panel
+                read.add(panel)
+    missing = {
+        entity_id: names
+        for entity_id, panel in panels.items()
+        if (names := state.missing(panel))
+    }
+    names_by_panel = [missing.get(entity_id, {}) for entity_id in panels]
+    comparison = Comparison(
+        panels,
+        {name: state.failed[name] for name in by_entity if name in state.failed},
+        missing,
+        unknown_names(select, names_by_panel),
+        select,
+        value_version,
+        sum(read.requests for read in reads.values()),
+        state.ended,
+        {name: catalogue.name for name, catalogue in state.catalogues.items()},
+    )
+    _check_any(comparison)
+    return comparison
+
+
+def _index_by_entity(sources: Iterable[Source]) -> dict[str, Source]:
+    """Return the sources by entity id; the first one of an entity counts."""
+    by_entity: dict[str, Source] = {}
+    for source in sources:
+        checks.instance_of(str, Catalogue)("each of entity_ids", source)
+        entity_id = source if isinstance(source, str) else source.entity_id
+        by_entity.setdefault(entity_id, source)
+    if not by_entity:
+        raise SelectionError("entity_ids must name at least one entity")
+    return by_entity
+
+
+@define
+class _Comparing:
+    """The reads of a comparison, and what came of them, by entity id.
+
+    Attributes:
+        periods: those of a rule, resolved over the catalogues of all entities.
+        ended: what ended the reading: it would fail every other entity too.
+    """
+
+    publications: Publications
+    reads: dict[str, Read] = field(factory=dict)
+    catalogues: dict[str, Catalogue] = field(factory=dict)
+    panels: dict[str, Panel] = field(factory=dict)
+    failed: dict[str, AsyncfinError] = field(factory=dict)
+    periods: Exact | None = None
+    ended: AsyncfinError | None = None
+
+    async def read_each(
+        self,
+        entity_ids: Iterable[str],
+        results: dict[str, T],
+        read: Callable[[str], Awaitable[T]],
+    ) -> bool:
+        """Read something of entities, as many at once as there may be requests.
+
+        Return whether more can be read.
+        """
+        waits = self.publications.sender.lane == "bulk"
+
+        async def read_one(entity_id: str) -> None:
+            try:
+                if self.ended is not None:
+                    raise self.ended
+                results[entity_id] = await read(entity_id)
+            except AsyncfinError as error:
+                # Without its traceback, whose frames would keep everything that was
+                # read of the entity.
+                self.failed[entity_id] = error.with_traceback(None)
+                if self.ended is None and ends_all(error, waits=waits):
+                    self.ended = error
+
+        jobs = [partial(read_one, entity_id) for entity_id in entity_ids]
+        async with bounded(jobs, self.publications.limit) as ends:
+            async for _ in ends:
+                pass
+        return self.ended is None
+
+    async def read_by_rule(self, rule: Rule) -> None:
+        """Read the catalogues, resolve the rule over all of them, and query each entity
+        at its periods.
+
+        An entity that changes meanwhile is read again, at most three times; the others
+        only if the rule then resolves to other periods.
+        """
+        changed = [*self.reads]
+        while changed:
+            may_continue = await self.read_each(
+                changed, self.catalogues, self._read_catalogue
+            )
+            if not may_continue or not self.catalogues:
+                return
+            periods = rule.resolve(self.catalogues.values())
+            repeated = changed if periods == self.periods else [*self.catalogues]
+            self.periods = periods
+            entity_ids = [name for name in repeated if name not in self.failed]
+            if not await self.read_each(entity_ids, self.panels, self._read_panel):
+                return
+            changed = [
+                entity_id
+                for entity_id in entity_ids
+                if isinstance(self.failed.get(entity_id), DatasetChangedError)
+            ]
+
+    async def _read_catalogue(self, entity_id: str) -> Catalogue:
+        read = self.reads[entity_id]
+        change = self.failed.pop(entity_id, None)
+        if isinstance(change, DatasetChangedError):
+            await read.restart(change)
+        return await read_current_catalogue(read)
+
+    async def _read_panel(self, entity_id: str) -> Panel:
+        read, catalogue = self.reads[entity_id], self.catalogues[entity_id]
+        assert self.periods is not None
+        question = evolve(read.question, source=catalogue, periods=self.periods)
+
+        async def lead() -> Panel:
+            publication = self.publications.of(catalogue)
+            plan = await plan_for(read, question, publication, batches=False)
+            return await read_panel(read, plan)
+
+        return await share(read, question.key, lead)
+
+    def missing(self, panel: Panel) -> Missing:
+        """Return what an entity does not have, by field."""
+        catalogue = panel.catalogue
+        question = self.reads[catalogue.entity_id].question
+        periods = self.periods
+        if periods and set(periods.periods).isdisjoint(catalogue.periods):
+            question = evolve(question, periods=periods)
+        return question.missing(catalogue)
+
+
+def _check_any(comparison: Comparison) -> None:
+    """Raise an error if a comparison shows nothing.
+
+    Raises:
+        AsyncfinError: what ended the reading, or the error of the first entity, if all
+            failed.
+        SelectionError: none failed, and none has a series of the query.
+    """
+    panels = [*comparison]
+    if not panels:
+        raise comparison.ended or next(iter(comparison.failed.values()))
+    if comparison.failed or any(map(len, panels)):
+        return
+    missing = missing_in_all(
+        comparison.missing.get(panel.dataset.entity_id, {}) for panel in panels
+    )
+    if len(panels) > 1:
+        subject = f"none of the {len(panels):,} entities has"
+    else:
+        subject = f"{panels[0].dataset.entity_id} does not have"
+    if not missing:
+        raise SelectionError(f"{subject} anything of the question")
+    close = complaint(panels[0].catalogue, missing)
+    raise SelectionError(f"{subject} {named(missing)}; {close}", missing=missing)

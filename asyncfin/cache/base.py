@@ -219,13 +219,13 @@ def distinct(blocks: Iterable[Block], series_ids: set[str]) -> tuple[Block, ...]
     """Return the blocks without some series, and add theirs to these."""
     others = []
     for block in blocks:
-        rest = (
+        part = (
             drop_series(block, series_ids)
             if series_ids.intersection(block.series_ids)
             else block
         )
-        if rest is not None:
-            others.append(rest)
+        if part is not None:
+            others.append(part)
         series_ids.update(block.series_ids)
     return tuple(others)
 

@@ -25,11 +25,11 @@ def verified(row: bytes, *key: str | bytes) -> bytes | None:
 def checksum(*content: str | bytes) -> bytes:
     """Return a checksum over texts and bytes, each preceded by its length."""
     digest = blake2b(digest_size=_BYTES)
-    for each in content:
+    for item in content:
         part = (
-            each
-            if isinstance(each, bytes)
-            else repr(each).encode("utf-8", "surrogatepass")
+            item
+            if isinstance(item, bytes)
+            else repr(item).encode("utf-8", "surrogatepass")
         )
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.digest()

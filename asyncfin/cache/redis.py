@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 _NAMES_PER_COMMAND = 1_000
 _POLL_SECONDS = 0.02
 _PUT_IF_LATER = """
-local moment = tonumber(string.sub(redis.call('HGET', KEYS[1], ARGV[1]) or '', 1, 20)) or 0
+local stored = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local moment = tonumber(string.sub(stored, 1, 20)) or 0
 if moment > tonumber(ARGV[3]) and moment <= tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
 return redis.call('PEXPIRE', KEYS[1], ARGV[5])
@@ -144,15 +145,15 @@ class RedisStore:
         cursor = None
         while cursor != 0:  # where the scan ends
             async with asyncio.timeout(STORE_SECONDS):
-                cursor, found = await redis.scan(
+                cursor, groups = await redis.scan(
                     cursor or 0, match=pattern, count=_NAMES_PER_COMMAND, _type="HASH"
                 )
             async with asyncio.timeout(STORE_SECONDS):
                 async with redis.pipeline(transaction=False) as steps:
-                    for name in found:
+                    for name in groups:
                         steps.hkeys(name)
                     fields = await steps.execute(raise_on_error=False)
-            for name, names in zip(found, fields, strict=True):
+            for name, names in zip(groups, fields, strict=True):
                 group = name.decode().removeprefix(self._prefix)
                 keys += _keys(group, names if isinstance(names, list) else [])
         return keys
@@ -161,13 +162,13 @@ class RedisStore:
         redis = await self._clients.get()
         remaining = list(keys)
         while remaining:
-            some, remaining = (
+            batch, remaining = (
                 remaining[:_NAMES_PER_COMMAND],
                 remaining[_NAMES_PER_COMMAND:],
             )
             async with asyncio.timeout(STORE_SECONDS):
                 async with redis.pipeline(transaction=False) as steps:
-                    for key in some:
+                    for key in batch:
                         group, _, name = key.rpartition("/")
                         steps.hdel(self._prefix + group, name)
                     await steps.execute()

@@ -59,12 +59,12 @@ async def read_batch(
                         await read.check_unchanged(
                             rejection, stitch.plan.catalogue.dataset_id
                         )
-                async for wanted, foreign in pages:
+                async for home, foreign in pages:
                     has_page = True
                     read.sends_ranges |= rejection is not None
                     await trial.aclose()
-                    if wanted is not None:
-                        yield wanted, foreign
+                    if home is not None:
+                        yield home, foreign
             return
         except ServiceError as error:
             if error.status != _TOO_LARGE and not isinstance(
@@ -107,7 +107,7 @@ async def _read_pages(
             read.record_confirmation(stitch.plan.catalogue.dataset_id, began)
             # With `prefetch` the next request may have left as soon as this page was
             # there.
-            left = page.at if prefetch else None
+            next_began = page.at if prefetch else None
             read.received_at = page.at
             with error_context("query", page.entity_id, page):
                 blocks = await stitch.add(page, asked=form.periods)
@@ -117,4 +117,4 @@ async def _read_pages(
             # bytes.
             del page
             yield blocks
-            began = left or read.publications.clock()
+            began = next_began or read.publications.clock()

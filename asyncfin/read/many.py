@@ -149,9 +149,9 @@ async def _distinct(entity_ids: EntityIds) -> AsyncGenerator[str, None]:
     def is_new(entity_id: object) -> bool:
         if not isinstance(entity_id, str):  # refused when it is read
             return True
-        known = entity_id in seen
+        is_repeated = entity_id in seen
         seen.add(entity_id)
-        return not known
+        return not is_repeated
 
     if not isinstance(entity_ids, AsyncIterable):
         for entity_id in filter(is_new, entity_ids):

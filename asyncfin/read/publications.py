@@ -31,17 +31,17 @@ MAX_PANELS = 256
 _PLANNED_SERIES = 2
 
 
-def _covers_all(selection: Resolved, known: Sequence[Period]) -> bool:
+def _covers_all(selection: Resolved, periods: Sequence[Period]) -> bool:
     """Return whether a selection contains all of a catalogue's periods, which are
     ordered oldest first.
     """
     match selection:
         case Exact(periods=exact):
-            return set(known) <= set(exact)
+            return set(periods) <= set(exact)
         case FiscalRange(start=Period() as start, end=Period() as end):
-            return not known or (
-                start.fiscal_end <= known[0].fiscal_end
-                and known[-1].fiscal_end <= end.fiscal_end
+            return not periods or (
+                start.fiscal_end <= periods[0].fiscal_end
+                and periods[-1].fiscal_end <= end.fiscal_end
             )
     return False  # the service decides where a trailing window ends
 
@@ -163,20 +163,20 @@ class Publications:
         """Return the kept publication of a catalogue, or one that its questions at one
         time share.
         """
-        kept = self.kept.get(catalogue.entity_id)
+        last = self.kept.get(catalogue.entity_id)
         # The same object: what responses have shown is not mixed with a catalogue that
         # the caller has made.
-        if kept is not None and kept.catalogue is catalogue:
-            return kept
+        if last is not None and last.catalogue is catalogue:
+            return last
         return self._unkept.setdefault(id(catalogue), Publication(catalogue))
 
     def kept_as(self, entity_id: str, dataset_id: str) -> Publication | None:
         """Return the kept publication of an entity if it is this one."""
-        kept = self.kept.get(entity_id)
-        if kept is not None and is_same_publication(
-            kept.catalogue.dataset_id, dataset_id
+        last = self.kept.get(entity_id)
+        if last is not None and is_same_publication(
+            last.catalogue.dataset_id, dataset_id
         ):
-            return kept
+            return last
         return None
 
     def keep(self, catalogue: Catalogue) -> Publication:

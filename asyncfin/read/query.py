@@ -209,8 +209,8 @@ async def _cached_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
     if read.cache is None:
         return ()
     dataset_id, version = current.catalogue.dataset_id, current.question.value_version
-    wanted = (series.series_id for series in current.series)
-    return await read.cache.blocks(read.entity_id, dataset_id, version, wanted)
+    series_ids = (series.series_id for series in current.series)
+    return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
 
 async def _cached_panel(read: Read) -> Panel | None:
@@ -289,9 +289,9 @@ async def _claim(read: Read, publication: Publication) -> AsyncIterator[None]:
 
 def _count_cached(read: Read, stitch: Stitch) -> None:
     if read.cache is not None:
-        wanted, misses = len(stitch.plan.series), len(stitch.missing)
-        read.cache.count(hits=wanted - misses, misses=misses)
-        read.cached = wanted - misses
+        total, misses = len(stitch.plan.series), len(stitch.missing)
+        read.cache.count(hits=total - misses, misses=misses)
+        read.cached = total - misses
 
 
 @asynccontextmanager

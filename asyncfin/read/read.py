@@ -545,17 +545,17 @@ class Read:
 
     async def cached_publication(self, dataset_id: str) -> Publication | None:
         """Return a publication if its catalogue is in memory or cached."""
-        kept = self.publications.kept_as(self.entity_id, dataset_id)
-        if kept is not None or self.cache is None:
-            return kept
+        publication = self.publications.kept_as(self.entity_id, dataset_id)
+        if publication is not None or self.cache is None:
+            return publication
         catalogue = await self.cache.catalogue(self.entity_id, dataset_id)
         if catalogue is None:
             return None
         if not self.keeps:
             return self.publications.of(catalogue)
         # Another question may have kept it during the wait: they share what is pending.
-        kept = self.publications.kept_as(self.entity_id, dataset_id)
-        return kept or self.publications.keep(catalogue)
+        publication = self.publications.kept_as(self.entity_id, dataset_id)
+        return publication or self.publications.keep(catalogue)
 
     # Whether values of a publication may be returned.
 

@@ -83,13 +83,15 @@ class Stitch:
         if self._left in (0, len(self.plan.series)):
             return series if self._left else ()
         received, places = self._received, self.plan.catalogue.places
-        return tuple([each for each in series if not received[places[each.series_id]]])
+        return tuple([item for item in series if not received[places[item.series_id]]])
 
     @property
     def missing(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that are not received, apart from the unlisted ones."""
         return tuple(
-            each for each in self.not_received if each.series_id not in self.unlisted
+            series
+            for series in self.not_received
+            if series.series_id not in self.unlisted
         )
 
     def take(self, blocks: Collection[Block]) -> list[Block]:
@@ -97,14 +99,17 @@ class Stitch:
         their periods.
         """
         taken: list[Block] = []
-        wanted = {series.series_id for series in self.not_received} if blocks else set()
+        if not blocks:
+            return taken
+        missing_ids = {series.series_id for series in self.not_received}
         for block in blocks:
             # Two reads may have requested the same series; each must be in the answer
             # once.
-            others = set(block.series_ids) - wanted
-            if (new := drop_series(block, others) if others else block) is not None:
-                wanted.difference_update(new.series_ids)
-                taken.append(self._receive(new))
+            others = set(block.series_ids) - missing_ids
+            part = drop_series(block, others) if others else block
+            if part is not None:
+                missing_ids.difference_update(part.series_ids)
+                taken.append(self._receive(part))
         return taken
 
     async def add(
@@ -138,36 +143,32 @@ class Stitch:
                 tuple(self._known.setdefault(period, period) for period in page.periods)
             )
             self._axes[page.periods] = axis
-        wanted = (
-            block_of(axis, page, page.wanted, text) if page.wanted.indices else None
-        )
+        home = block_of(axis, page, page.wanted, text) if page.wanted.indices else None
         foreign = (
             block_of(axis, page, page.foreign, text) if page.foreign.indices else None
         )
-        if wanted is not None and (outside := _outside(wanted, asked)):
+        if home is not None and (outside := _outside(home, asked)):
             raise MalformedAnswerError(
-                f"series {_first_at(wanted, period)} has a value at {period}, outside "
+                f"series {_first_at(home, period)} has a value at {period}, outside "
                 "of"
                 f" {asked} @ $.series"
                 for period in sorted(outside)
             )
         self.publication.record_listed(self.plan.question.value_version, places, asked)
-        if wanted is None:
+        if home is None:
             self._uncompressed.discard(text)  # no wanted series holds it
         # An invalid foreign series does not fail the question.
         if foreign is not None and _outside(foreign, asked):
             foreign = None
-        return wanted and self._receive(wanted), foreign
+        return home and self._receive(home), foreign
 
     async def _text(self, body: bytes) -> PageText:
         """Return the text of a page, as received while there is room for it, otherwise
         compressed.
         """
         text = PageText((body,), compressed=False)
-        if (
-            sum(len(each.pieces[0]) for each in self._uncompressed) + len(body)
-            <= _WHOLE_BYTES
-        ):
+        held_bytes = sum(len(page.pieces[0]) for page in self._uncompressed)
+        if held_bytes + len(body) <= _WHOLE_BYTES:
             self._uncompressed.add(text)
             return text
         # Here, and not in a thread, which would wait for the GIL after each piece: with
@@ -192,12 +193,13 @@ class Stitch:
         """Make a block of wanted series a part of the answer."""
         places = self.plan.catalogue.places
         self._left -= len(block.series_ids)
-        for each in block.series_ids:
-            self._received[places[each]] = True
+        for series_id in block.series_ids:
+            self._received[places[series_id]] = True
         if isinstance(self.plan.periods, Trailing) and block.positions:
-            self.anchor = max(
-                block.populated() | ({self.anchor} if self.anchor else set())
-            )
+            candidates = set(block.populated())
+            if self.anchor is not None:
+                candidates.add(self.anchor)
+            self.anchor = max(candidates)
         return block
 
     def _places(self, page: PlannedPage) -> list[int]:
@@ -224,7 +226,7 @@ class Stitch:
         """Return the series of a block, in catalogue order."""
         catalogue = self.plan.catalogue
         # Looking at all series for each page would be quadratic.
-        places = sorted(catalogue.places[each] for each in block.series_ids)
+        places = sorted(catalogue.places[series_id] for series_id in block.series_ids)
         return tuple(catalogue.series[place] for place in places)
 
     def panel(
@@ -252,6 +254,9 @@ class Stitch:
                 *(block.populated() for block in blocks)
             )
             periods = _cut_to_window(plan.periods, populated, self.anchor)
+        unlisted: tuple[str, ...] = ()
+        if plan.periods is not None:
+            unlisted = tuple(item.series_id for item in self._not_received_of(series))
         question = plan.question
         grid = Grid(
             plan.catalogue,
@@ -261,9 +266,7 @@ class Stitch:
             Store(blocks),
             question.select,
             asked=_asked(plan, self.anchor),
-            unlisted=()
-            if plan.periods is None
-            else tuple(each.series_id for each in self._not_received_of(series)),
+            unlisted=unlisted,
             anchor=self.anchor,
             whole=whole,
         )
@@ -275,8 +278,8 @@ def _asked(plan: Plan, anchor: Period | None) -> tuple[Period, ...]:
     the catalogue has.
     """
     # A plan without series has no periods; its question has.
-    asked = plan.question.periods
-    match plan.periods or resolve(asked, plan.catalogue.periods) or asked:
+    selection = plan.question.periods
+    match plan.periods or resolve(selection, plan.catalogue.periods) or selection:
         case Exact(periods=periods):
             return tuple(sorted(periods))
         case FiscalRange(start=Period() as start, end=Period() as end):
@@ -304,19 +307,19 @@ def _cut_to_window(
             return periods & set(exact)
         case FiscalRange(start=Period() as start, end=Period() as end):
             first, last = start.fiscal_end, end.fiscal_end
-            return {each for each in periods if first <= each.fiscal_end <= last}
+            return {period for period in periods if first <= period.fiscal_end <= last}
         case Trailing() as trailing if anchor is not None:
-            return {each for each in periods if trailing.contains(each, anchor)}
+            return {period for period in periods if trailing.contains(period, anchor)}
     return set()
 
 
-def _outside(block: Block, asked: Resolved) -> Set[Period]:
+def _outside(block: Block, requested: Resolved) -> Set[Period]:
     """Return the periods in which a block has a value and which were not requested."""
     populated = block.populated()
-    return populated - _cut_to_window(asked, populated, None)
+    return populated - _cut_to_window(requested, populated, None)
 
 
 def _first_at(block: Block, period: Period) -> str:
     """Return the id of the first series with a value at a period."""
-    at = block.positions.index(block.axis.periods.index(period))
-    return block.series_ids[bisect_right(block.starts, at) - 1]
+    place = block.positions.index(block.axis.periods.index(period))
+    return block.series_ids[bisect_right(block.starts, place) - 1]

@@ -1,8 +1,8 @@
 """Stores the series of a read's pages in the cache, together if they are received
 within a moment.
 
-For a file a put is a transaction and two turns in threads, whatever it holds: a put for
-each page would take several times as long as compressing what the pages hold.
+A put is a file and a turn in a thread, whatever it holds: a put for each page would
+take several times as long as compressing what the pages hold.
 """
 
 from __future__ import annotations

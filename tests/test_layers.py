@@ -54,29 +54,6 @@ TYPES = {
     if isinstance(node, ast.ImportFrom)
     for alias in node.names
 }
-# What programs import besides public names. Each that goes makes the wall whole; none may be added.
-PRIVATE: dict[str, set[str]] = {
-    "cli": {
-        "asyncfin.cache.file",
-        "asyncfin.cache.memory",
-        "asyncfin.client",
-        "asyncfin.model.catalogue",
-        "asyncfin.model.period",
-        "asyncfin.model.query",
-        "asyncfin.model.scope",
-        "asyncfin.model.select",
-        "asyncfin.model.selection",
-        "asyncfin.model.series",
-        "asyncfin.model.value",
-        "asyncfin.pacing.bucket",
-        "asyncfin.pacing.file",
-        "asyncfin.pacing.redis",
-        "asyncfin.plan.plan",
-        "asyncfin.read.several",
-        "asyncfin.wire.address",
-        "asyncfin.wire.token",
-    },
-}
 
 
 def room(module: str) -> str:
@@ -152,21 +129,14 @@ def may_import(importer: str, imported: str) -> bool:
 
 
 def test_programs_import_public_names() -> None:
-    """Of asyncfin, `asyncfin.typing`, the ground, and each other (design 2).
-
-    PRIVATE lists the present exceptions. It may shrink only.
-    """
-    imported: dict[str, set[str]] = {program: set() for program in PROGRAMS}
-    for path in MODULES:
-        program = room(dotted(path))
-        for name in imports(path, public=False) if program in PROGRAMS else ():
-            if name.startswith("asyncfin.") and room(name) not in (*PROGRAMS, *GROUND, "sandbox"):
-                imported[program].add(name)
-    faults = []
-    for program, modules in imported.items():
-        listed = PRIVATE.get(program, set())
-        faults += [f"{program} must not import {name}" for name in modules - listed]
-        faults += [f"remove {name} from PRIVATE[{program!r}]: not imported" for name in listed - modules]
+    """Of asyncfin, `asyncfin.typing`, the ground, and each other (design 2)."""
+    faults = [
+        f"{dotted(path)} must not import {name}"
+        for path in MODULES
+        if room(dotted(path)) in PROGRAMS
+        for name in imports(path, public=False)
+        if name.startswith("asyncfin.") and room(name) not in (*PROGRAMS, *GROUND, "sandbox")
+    ]
     assert not faults
 
 

@@ -1,5 +1,5 @@
-"""The command line: `asyncfin`. Each module here holds a command or two; `app.py` lists
-them.
+"""The command line: `asyncfin`. Each module here holds a command or a few; `app.py`
+lists them.
 """
 
 import os
@@ -19,9 +19,8 @@ def main() -> int:
     (docs/cli.md).
     """
     try:
-        from asyncfin.cli.app import (
-            run,
-        )  # here, so that Ctrl-C is quiet while libraries are read
+        # Here, so that Ctrl-C is quiet while libraries are read.
+        from asyncfin.cli.app import run
 
         return run(sys.argv[1:])
     except KeyboardInterrupt as error:

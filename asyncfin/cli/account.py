@@ -1,21 +1,22 @@
-"""`asyncfin usage`: what the account has used, and its limits.
-
-The service description does not show either body, so both are printed as JSON,
-unchanged.
+"""`asyncfin usage`, `check` and `cache`: the account, the service, and what a folder
+keeps of it.
 """
 
+from contextlib import aclosing
 from datetime import UTC, date, datetime
 from typing import Annotated
 
+from attrs import asdict
 from cyclopts import Parameter
 
-from asyncfin.cli.exits import UsageError
-from asyncfin.cli.service import Service
+from asyncfin.cli.errors import ServiceDiffersError, UsageError, prefix_errors
+from asyncfin.cli.options import AsJson, Names, Service, has_path
+from asyncfin.words import counted
 
 _DEFAULT_DAYS = 30
 
 # The other commands print JSON with --json; scripts may say so here too.
-_AsJson = Annotated[bool, Parameter(name="--json", negative="", show=False)]
+_IsJson = Annotated[bool, Parameter(name="--json", negative="", show=False)]
 
 
 async def usage(
@@ -23,7 +24,7 @@ async def usage(
     first: Annotated[date | None, Parameter(name="--from")] = None,
     final: Annotated[date | None, Parameter(name="--to")] = None,
     limits: bool = False,
-    json: _AsJson = False,
+    json: _IsJson = False,
     service: Service = Service(),
 ) -> None:
     """Print the account's daily usage, or its limits.
@@ -48,9 +49,101 @@ async def usage(
         raise UsageError(f"--to must not be before --from: {end} is before {start}")
     service.check()
 
-    from asyncfin.cli.output import print_json
-    from asyncfin.cli.session import connected
+    from asyncfin.cli.session import connect
+    from asyncfin.cli.terminal import print_json
 
-    async with connected(service, "Reading") as client:
+    async with connect(service, "Reading") as (client, _):
         body = await (client.limits() if limits else client.usage(start, end))
     print_json(body)
+
+
+async def check(
+    entity_id: str,
+    /,
+    *,
+    max_requests: int = 60,
+    json: AsJson = False,
+    names: Names = Names(),
+    service: Service = Service(),
+) -> None:
+    """Compare the service with its description.
+
+    It costs about 25 requests, and one for each 100 series of the dataset. It
+    writes nothing. The report contains no values and no token. It can be sent to
+    the service's support, after a look for parts of names in its words and extra
+    fields. The exit code is 0 if nothing breaks the description and every check was
+    made, else 1.
+
+      asyncfin check ENTITY_ID
+
+    Args:
+        entity_id: The entity, O- and 32 characters, or its name.
+        max_requests: The most requests that it may send, retries included.
+    """
+    entity_id = names.entity_id(entity_id)
+    service.check()
+
+    from asyncfin import check as run_check
+    from asyncfin.cli.session import connect
+    from asyncfin.cli.terminal import screen
+
+    async with connect(service, "Checking", names) as (client, _):
+        report = await run_check(client, entity_id, max_requests=max_requests)
+    screen().print(report.to_json() if json else str(report))
+    if report.breaks:
+        findings = counted(len(report.breaks), "finding")
+        raise ServiceDiffersError(f"the service breaks its description: {findings}")
+    if not report.complete:
+        raise ServiceDiffersError(
+            "not all checks were made: give more --max-requests, or run it again"
+        )
+
+
+async def cache(
+    entity: str | None = None,
+    /,
+    *,
+    folder: Annotated[
+        str | None,
+        Parameter(name="--cache", help="The cache's folder.", env_var="ASYNCFIN_CACHE"),
+    ] = None,
+    clear: Annotated[
+        bool, Parameter(help="Clear it, for all accounts of the folder.")
+    ] = False,
+    json: AsJson = False,
+    names: Names = Names(),
+) -> None:
+    """Show the size of the cache in a folder, or clear it.
+
+    It costs no request. Other processes may continue to use the folder.
+
+      asyncfin cache --cache ~/.cache/asyncfin --clear
+
+    Args:
+        entity: With --clear: clear only this entity, an id or a name.
+    """
+    if folder is None:
+        raise UsageError("no cache is given: set ASYNCFIN_CACHE or give --cache FOLDER")
+    if entity is not None and not clear:
+        raise UsageError("an entity goes with --clear: add it, or leave the entity out")
+
+    from asyncfin import FileCache
+    from asyncfin.cli.terminal import print_json, screen
+
+    with prefix_errors("--cache"):
+        # No account is needed: `inspect` and `clear` are about the whole folder.
+        stored = FileCache(folder)
+        # A mistyped path must not look like an empty cache.
+        if not has_path(folder, folder=True):
+            raise UsageError(
+                f"--cache {folder}: there is no such folder; commands that read make it"
+            )
+        async with aclosing(stored):
+            if clear:
+                await stored.clear(None if entity is None else names.entity_id(entity))
+            stats = await stored.inspect()
+    if json:
+        print_json({"folder": folder, **asdict(stats)})
+    else:
+        series = counted(stats.series, "series", "series")
+        screen().print(f"{folder}: {series}, {stats.bytes / 1e6:,.1f} MB")

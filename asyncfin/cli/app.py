@@ -1,16 +1,18 @@
 """The commands, and running one: from arguments to an exit code."""
 
+import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 from cyclopts import App, ArgumentCollection, Group, Parameter
 
-from asyncfin.cli.exits import FAILURES, exit_line
-from asyncfin.cli.streams import discard_output, print_error, use_utf8
+from asyncfin.cli.errors import FAILURES, UsageError, exit_line, print_error
 from asyncfin.errors import own_version
 from asyncfin.extraction.exit import Exit
 
@@ -28,19 +30,19 @@ COMMANDS = {
     "Many entities": {
         "extract:extract": "Write one question of many entities to Parquet files.",
         "status:status": "Show extractions, the shared bucket and the cache.",
-        "changes:changes": "Show what changed in an extraction.",
-        "changes:as_of": "Show an extraction as it was known at a time.",
+        "feed:changes": "Show what changed in an extraction.",
+        "feed:as_of": "Show an extraction as it was known at a time.",
         "names:names": "Write a file of names for entity ids.",
     },
     "Service and account": {
         "account:usage": "Print the account's daily usage, or its limits.",
-        "check:check": "Compare the service with its description.",
-        "cache:cache": "Show the size of the cache in a folder, or clear it.",
+        "account:check": "Compare the service with its description.",
+        "account:cache": "Show the size of the cache in a folder, or clear it.",
     },
     "Tests and assistants": {
         "sandbox:sandbox": "Run a local service, or show a demo of it.",
         "record:record": "Write an entity's dataset to a file for the sandbox.",
-        "mcp:mcp": "Serve tools for an assistant (MCP).",
+        "explore:mcp": "Serve tools for an assistant (MCP).",
     },
 }
 
@@ -120,7 +122,10 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
             if NAMES[command] == helped:
                 module, _, function = command.partition(":")
                 only = _Helped(name=helped, group=group)
-                only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
+                called = getattr(import_module(f"asyncfin.cli.{module}"), function)
+                # One line for each argument, which the terminal wraps.
+                called.__doc__ = re.sub(r"\n {12}(?=\S)", " ", called.__doc__)
+                only.default(called)
                 app.command(only)
             else:
                 help = line if listing else None
@@ -130,29 +135,29 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
 
 def commands_with(option: str) -> list[str]:
     """Return the commands that have an option."""
-    app, found = application(), []
-    for name in (each for each in app if not each.startswith("-")):
+    app, commands = application(), []
+    for name in NAMES.values():
         with suppress(ImportError):  # of an extra that is not installed
-            if any(
-                option in argument.names
-                for argument in app[name].assemble_argument_collection()
-            ):
-                found.append(name)
-    return found
+            arguments = app[name].assemble_argument_collection()
+            if any(option in argument.names for argument in arguments):
+                commands.append(name)
+    return commands
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard
     error.
     """
-    use_utf8()
+    _prepare_streams()
     try:
+        _check_text(arguments)
         match arguments:
             case [] | ["--help" | "-h", *_]:
                 application(listing=True)(arguments)
             case [name, *_] if name in SUCCESSORS:
+                successor = SUCCESSORS[name]
                 print_error(
-                    f"asyncfin: the command {name} is now: asyncfin {SUCCESSORS[name]}"
+                    f"asyncfin: the command {name} is now: asyncfin {successor}"
                 )
                 return Exit.USAGE
             case [name, "--help" | "-h"] if name in NAMES.values():
@@ -161,7 +166,7 @@ def run(arguments: Sequence[str]) -> int:
                 application()(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        discard_output()
+        _discard_output()
         return Exit.BROKEN_PIPE
     except FAILURES as failure:
         code, line = exit_line(failure, arguments, commands_with)
@@ -169,6 +174,48 @@ def run(arguments: Sequence[str]) -> int:
         try:
             sys.stdout.flush()
         except OSError:
-            discard_output()
+            _discard_output()
         return code
     return Exit.OK
+
+
+def _check_text(arguments: Sequence[str]) -> None:
+    """Reject arguments that are not UTF-8: Python decodes them to text that cannot be
+    encoded.
+    """
+    for text in arguments:
+        if any(0xD800 <= ord(sign) <= 0xDFFF for sign in text):
+            raise UsageError(f"arguments must be text in UTF-8, not {text!r}")
+
+
+def _prepare_streams() -> None:
+    """Write UTF-8 into files and pipes, whatever the locale; a terminal shows "?" for
+    what it cannot encode.
+
+    What is written to a closed standard output or error is discarded.
+    """
+    sys.stdout, sys.stderr = (
+        sys.stdout or _open_devnull(),
+        sys.stderr or _open_devnull(),
+    )
+    for stream, errors in ((sys.stdout, "strict"), (sys.stderr, "backslashreplace")):
+        if stream.isatty():
+            # A terminal's encoding is its own affair: UTF-8 would be unreadable on one
+            # that has another.
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+        else:  # an error may quote bytes of an argument that are not text
+            stream.reconfigure(encoding="utf-8", errors=errors)  # type: ignore[union-attr]
+
+
+def _discard_output() -> None:
+    """Redirect standard output to the null device, so that the interpreter's last flush
+    does not fail.
+    """
+    # By descriptor: the buffer of sys.stdout is written at exit, into whatever the
+    # descriptor then is.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_devnull() -> TextIO:
+    """Return a replacement for a closed standard output or error."""
+    return Path(os.devnull).open("w")

@@ -1,16 +1,34 @@
-"""`asyncfin explore`: the explorer as a page of this machine."""
+"""`asyncfin explore` and `asyncfin mcp`: a page of this machine for people, and tools
+for assistants.
+"""
 
+import os
 import re
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import Several, entity_group, require
-from asyncfin.cli.service import Service
+from asyncfin.cli.errors import UsageError, print_error
+from asyncfin.cli.options import (
+    Names,
+    Service,
+    Several,
+    entity_group,
+    require,
+)
+
+if TYPE_CHECKING:
+    from asyncfin import Client
+    from asyncfin.sandbox import Sandbox
+
+_TOKEN = "ASYNCFIN_MCP_TOKEN"  # noqa: S105  the name of a variable
+_LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):(\d{1,5})", re.ASCII)
+_Seconds = Annotated[float, Parameter(validator=Number(gte=0), show_default=True)]
 
 
 async def explore(
@@ -19,9 +37,7 @@ async def explore(
     port: Annotated[
         int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
     ] = 8766,
-    max_age: Annotated[
-        float, Parameter(show_default=True, validator=Number(gte=0))
-    ] = 3600.0,
+    max_age: _Seconds = 3600.0,
     host: Several = (),
     root_path: str = "",
     names: Names = Names(),
@@ -54,17 +70,190 @@ async def explore(
             f"--root-path must be a path such as /explore, not {root_path!r}"
         )
     offered = names.offered(entity_ids, ids)
-    if offered or service.base_url is not None:
+    if service.base_url is not None and not offered:
+        raise UsageError(
+            "no company is offered: give entity ids, such as asyncfin explore "
+            "ENTITY_ID, or --ids FILE or --names FILE; without a service, the demo "
+            "companies are shown"
+        )
+    if offered:
         service.check()
 
-    from asyncfin.cli.explorer import serve
+    import asyncio
 
-    hosts = ("127.0.0.1", "localhost", *host)
-    await serve(
-        service,
-        offered,
-        port,
-        max_age=max_age,
-        root_path=root_path,
-        hosts=hosts,
+    import uvicorn
+
+    from asyncfin.web import explorer
+
+    with _listen(f"--port {port}", "127.0.0.1", port) as listener:
+        async with _open_companies(service, offered, max_age) as opened:
+            client, companies, example = opened
+            app = explorer(
+                client,
+                companies,
+                hosts=("127.0.0.1", "localhost", *host),
+                example=example,
+            )
+            server = uvicorn.Server(
+                uvicorn.Config(app, log_level="warning", root_path=root_path)
+            )
+            announcing = asyncio.ensure_future(_announce(server, example))
+            try:
+                # At Ctrl-C the server ends first, and then passes the signal on, which
+                # cancels this task.
+                with suppress(asyncio.CancelledError):
+                    await server.serve(sockets=[listener])
+                    await asyncio.sleep(0)
+            finally:
+                announcing.cancel()
+
+
+@asynccontextmanager
+async def _open_companies(
+    service: Service, offered: Mapping[str, str], max_age: float
+) -> "AsyncIterator[tuple[Client, Mapping[str, str], str]]":
+    """Yield a client of the service and the companies offered, or those of a sandbox
+    and an example.
+    """
+    from asyncfin import Client, MemoryCache
+    from asyncfin.cli.session import open_client
+    from asyncfin.sandbox import Sandbox
+
+    async with aclosing(MemoryCache()) as memory:
+        if offered:
+            async with open_client(
+                service, max_age=max_age, otherwise=memory
+            ) as client:
+                yield client, offered, ""
+            return
+        async with Sandbox.demo() as sandbox:
+            address, token = sandbox.base_url, sandbox.token
+            async with Client(address, token, cache=memory, max_age=86_400) as client:
+                yield client, sandbox.names, await worked_example(client, sandbox)
+
+
+async def worked_example(client: "Client", sandbox: "Sandbox") -> str:
+    """Return the path and query of a comparison of the sandbox's companies, after
+    reading its values.
+    """
+    from urllib.parse import urlencode
+
+    from asyncfin import Select
+    from asyncfin.web.question import Question, row_text
+
+    catalogues = [await client.catalogue(entity_id) for entity_id in sandbox.entities]
+    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
+    (series,) = catalogues[0].select(select)
+    text = row_text(catalogues[0], series)
+    first, *others = sandbox.entities
+    form = {"with": others, "series": [text], "rule": ["annual"], "last": ["5"]}
+    question = Question.of(first, form)
+    # The values are cached.
+    await client.compare(sandbox.entities, select, question.resolve(catalogues))
+    return f"/company/{first}?{urlencode(form, doseq=True)}"
+
+
+async def _announce(server: Any, example: str) -> None:
+    """Print the address once the server listens."""
+    import asyncio
+
+    from asyncfin.cli.terminal import progress_console, screen
+
+    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    screen().print(f"{address}/", soft_wrap=True)
+    console = progress_console()
+    if example:
+        console.print(f"An example: {address}{example}", style="dim", soft_wrap=True)
+    console.print("Ctrl-C ends the explorer.", style="dim")
+
+
+def _listen(what: str, host: str, port: int) -> socket.socket:
+    """Return a socket that only this machine reaches: its users spend requests. Errors
+    call it `what`.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+    raise UsageError(
+        f"{what} can't be used ({reason}): choose another port, or 0 for a free one"
     )
+
+
+async def mcp(
+    *entity_ids: str,
+    ids: Annotated[Path | None, Parameter(group=entity_group)] = None,
+    max_requests: Annotated[
+        int, Parameter(validator=Number(gte=1), show_default=True)
+    ] = 20,
+    max_age: _Seconds = 60.0,
+    stale_if_error: _Seconds = 0.0,
+    http: str | None = None,
+    names: Names = Names(),
+    service: Service = Service(),
+) -> None:
+    """Serve tools for an assistant (MCP).
+
+    The assistant's host starts this command, with the service and the token in
+    its environment. The tools list companies, find series, estimate what a
+    question costs, and read the values. With --http the tools are served at
+    /mcp of a port of this machine, to requests that have the bearer token in
+    ASYNCFIN_MCP_TOKEN. It needs the extra: pip install 'asyncfin[mcp]'.
+
+      asyncfin mcp --names names.csv
+      asyncfin mcp --names names.csv --http 127.0.0.1:8767
+
+    Args:
+        entity_ids: The companies on offer: ids, or names. [else all of --names]
+        ids: A file of more companies, one a line.
+        max_requests: The most requests that one call may spend.
+        max_age: For how many seconds a publication counts as the current one.
+        stale_if_error: For how many more seconds, if the service fails.
+        http: Serve over HTTP on this address, such as 127.0.0.1:8767.
+    """
+    require("mcp", "mcp", "asyncfin mcp")
+    if not (offered := names.offered(entity_ids, ids)):
+        raise UsageError(
+            "no company is on offer: give entity ids, --ids FILE or --names FILE"
+        )
+    token = os.environ.get(_TOKEN, "").strip()
+    if http is not None and not token:
+        raise UsageError(
+            f"--http needs a bearer token in {_TOKEN}: set it to a long random text, "
+            "also for the host"
+        )
+    service.check()
+
+    from asyncfin import MemoryCache
+    from asyncfin.cli.session import open_client
+    from asyncfin.mcp import http_app, server
+
+    options = {"max_age": max_age, "stale_if_error": stale_if_error}
+    async with open_client(service, otherwise=MemoryCache(), **options) as client:
+        tools = server(client, offered, max_requests=max_requests)
+        if http is None:
+            await tools.run_stdio_async()
+            return
+        import uvicorn  # not for standard input and output
+
+        with _listen(f"--http {http}", *_parse_loopback(http)) as listener:
+            port = listener.getsockname()[1]
+            # Standard error, where hosts and people look for it.
+            print_error(f"http://{http.rpartition(':')[0]}:{port}/mcp")
+            app = http_app(tools, token)
+            config = uvicorn.Config(app, log_level="error", server_header=False)
+            await uvicorn.Server(config).serve(sockets=[listener])
+
+
+def _parse_loopback(address: str) -> tuple[str, int]:
+    """Return the host and the port of an address of this machine."""
+    match = _LOOPBACK.fullmatch(address)
+    if match is None or int(match[2]) > 65_535:
+        raise UsageError(
+            "--http must be a loopback address and a port, such as 127.0.0.1:8767, not "
+            f"{address!r}"
+        )
+    return match[1].strip("[]"), int(match[2])

@@ -3,33 +3,78 @@ the requests.
 """
 
 import re
-from collections.abc import Sequence
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from attrs import frozen
+from attrs import asdict, evolve, frozen
 from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 
-from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import UsageError
+from asyncfin.cli.errors import (
+    EntitiesFailedError,
+    InterruptedRunError,
+    UsageError,
+    print_error,
+    with_options,
+)
 from asyncfin.cli.options import (
     STDIN,
     AsJson,
+    Names,
+    Pace,
+    Periods,
+    Selection,
+    Service,
     entity_group,
-    refuse_bytes,
     require_place,
 )
-from asyncfin.cli.question import Periods, Selection
-from asyncfin.cli.service import Pace, Service
+from asyncfin.clock import utc_now
+from asyncfin.errors import AllowanceExhaustedError
+from asyncfin.extraction.exit import Exit
+from asyncfin.words import counted
 
 if TYPE_CHECKING:
-    from asyncfin.typing import AskedVersion
+    from rich.console import Console
 
+    from asyncfin import ExtractCost, ExtractProgress, ExtractReport
+    from asyncfin.extraction.last import Stop
+    from asyncfin.extraction.question import SharedQuestion
+    from asyncfin.typing import AskedVersion, OnProgress
 
 # Seconds: a run with --wait outlasts any outage.
 _NO_END = 1e9
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+# Of a large extraction the document has those that failed first.
+_MOST_ENTITIES = 1_000
+_LINE_SECONDS = 10.0
+
+
+def _parse_folder(_: Any, tokens: Sequence[Token]) -> str:
+    """Return the folder that --into names; reject, in the words of the option, where no
+    files can be put.
+    """
+    from asyncfin.errors import ArgumentError
+    from asyncfin.extraction.places import place_of
+
+    text = tokens[-1].value
+    try:
+        place_of(text)
+    except ArgumentError as error:
+        raise UsageError(with_options(error)) from None
+    return text
+
+
+def _parse_duration(_: Any, tokens: Sequence[Token]) -> timedelta:
+    text = tokens[-1].value
+    if (parts := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)) is None:
+        raise UsageError(
+            f"--fresh-for must be a number with s, m, h or d, such as 20h, not {text!r}"
+        )
+    return timedelta(**{_UNITS[parts[2]]: float(parts[1])})
 
 
 @Parameter(name="*")
@@ -42,10 +87,11 @@ class Run:
         bool, Parameter(help="Delete the folder's files of another question first.")
     ] = False
     fresh_for: Annotated[
-        str | None,
+        timedelta | None,
         Parameter(
             help="Do not ask for entities confirmed less than so long ago, such as "
-            "20h, 90m or 3d."
+            "20h, 90m or 3d.",
+            converter=_parse_duration,
         ),
     ] = None
     allow_missing: Annotated[
@@ -96,17 +142,11 @@ class Run:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `asyncfin.extract`."""
-        if self.max_outage is not None and self.wait:
-            raise UsageError("--wait waits for any outage: leave out --max-outage")
+        names = ("refresh", "replace", "wait", "prune", "allow_missing", "fresh_for")
         return {
-            "refresh": self.refresh,
-            "replace": self.replace,
-            "wait": self.wait,
+            **{name: getattr(self, name) for name in names},
             "lock": not self.no_lock,
             "history": self.history or None,
-            "prune": self.prune,
-            "allow_missing": self.allow_missing,
-            "fresh_for": None if self.fresh_for is None else _duration(self.fresh_for),
         }
 
     @property
@@ -117,37 +157,9 @@ class Run:
         return 900.0 if self.max_outage is None else self.max_outage
 
 
-def _duration(text: str) -> timedelta:
-    """Return a duration such as 20h."""
-    if (parts := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)) is None:
-        raise UsageError(
-            f"--fresh-for must be a number with s, m, h or d, such as 20h, not {text!r}"
-        )
-    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
-    return timedelta(**{units[parts[2]]: float(parts[1])})
-
-
-def _folder(_: Any, tokens: Sequence[Token]) -> str:
-    """Return the folder that --into names; refuse, in the words of the option, where no
-    files can be put.
-    """
-    from asyncfin.errors import ArgumentError
-    from asyncfin.extraction.places import place_of
-
-    text = tokens[-1].value
-    refuse_bytes("--into", text)
-    if not text:  # as a path it would be the current folder
-        raise UsageError("--into must be the path of a folder, not ''")
-    try:
-        place_of(text)
-    except ArgumentError as error:
-        raise UsageError(f"--into{str(error).removeprefix('to')}") from None
-    return text
-
-
 def extract(
     *entity_ids: str,
-    into: Annotated[str, Parameter(converter=_folder)],
+    into: Annotated[str, Parameter(converter=_parse_folder)],
     ids: Annotated[
         Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
     ] = None,
@@ -190,6 +202,8 @@ def extract(
             "--wait is not for a --dry-run, which waits for nothing: leave out one of "
             "them"
         )
+    if run.wait and run.max_outage is not None:
+        raise UsageError("--wait waits for any outage: leave out --max-outage")
     if ids == service.token_file == STDIN:
         raise UsageError(
             "--ids and --token-file can't both be standard input: name a file for one "
@@ -198,34 +212,357 @@ def extract(
     if both and restated:
         raise UsageError("--both includes the restated values: leave out --restated")
     if failed_of_last and (entity_ids or ids is not None or run.prune or dry_run):
-        given = "entities, --ids, --prune and --dry-run"
         raise UsageError(
-            f"--failed-of-last reads what failed in the last run: leave out {given}"
+            "--failed-of-last reads what failed in the last run: leave out entities, "
+            "--ids, --prune and --dry-run"
         )
-    version: AskedVersion = (
-        "both" if both else "latest_restated" if restated else "original"
-    )
-    options = run.arguments()
-
-    from asyncfin.cli.asked import select_of, selection_of
-
-    select, chosen = select_of(selection), selection_of(periods)
+    version: AskedVersion = "latest_restated" if restated else "original"
+    if both:
+        version = "both"
+    select, chosen = selection.select(), periods.selection()
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard
     # input.
-    entities = () if failed_of_last else tuple(names.given(entity_ids, ids))
+    entities = [] if failed_of_last else names.required(entity_ids, ids)
     require_place(into, "extract", f"--into {into}")
     service.check()
 
-    from asyncfin.cli.extraction import Extraction
     from asyncfin.extraction.question import SharedQuestion
 
     question = SharedQuestion(select, chosen, version)
-    extraction = Extraction(
-        question, into, service, pace, names, run.patience, quiet=quiet, json=json
-    )
+    extraction = _Extraction(question, into, service, pace, run, names, quiet, json)
     if dry_run:
-        extraction.estimate(entities, options)
-    elif failed_of_last:
-        extraction.run_failed(options, run.grace)
+        extraction.estimate(entities)
+        return
+    if failed_of_last:
+        entities = _failed_of_last(into, question)
+    extraction.run(entities)
+
+
+def _failed_of_last(into: str, question: "SharedQuestion") -> list[str]:
+    """Return the entities that failed in the last run, if they can be read by
+    themselves.
+    """
+    from asyncfin.cli.terminal import screen
+    from asyncfin.extraction.last import read_last
+    from asyncfin.extraction.places import place_of
+
+    last = read_last(place_of(into))
+    if last is None:
+        raise UsageError(
+            f"--failed-of-last: {into} has no last run: run the whole list"
+        )
+    if last["question"] != question.hash:
+        raise UsageError(
+            f"--failed-of-last: the last run of {into} had another question: give that"
+        )
+    if last["left"]:
+        count = counted(last["left"], "entity was", "entities were")
+        raise UsageError(f"--failed-of-last: {count} left: run the whole list")
+    failed = [
+        entity_id
+        for failures in last["failures"].values()
+        for entity_id in failures["entity_ids"]
+    ]
+    if not failed:
+        screen().print(f"none failed in the run that ended {last['ended']}")
+    return failed
+
+
+@frozen
+class _Extraction:
+    """A question to many entities for one place, and how its progress and its report
+    are shown.
+    """
+
+    question: "SharedQuestion"
+    into: str
+    service: Service
+    pace: Pace
+    options: Run
+    names: Names
+    quiet: bool
+    json: bool
+
+    def estimate(self, entity_ids: Sequence[str]) -> None:
+        """Print what a run would cost."""
+        import asyncio
+
+        from asyncfin.cli.terminal import print_json, screen
+
+        cost = asyncio.run(self._read_cost(entity_ids))
+        if self.json:
+            print_json({**asdict(cost), "fits": cost.fits})
+        else:
+            screen().print(self.names.add_names(str(cost)))
+
+    def run(self, entity_ids: Sequence[str]) -> None:
+        """Run the extraction, and print its report."""
+        import asyncio
+
+        from asyncfin.extraction.collector import collect_rarely
+        from asyncfin.extraction.last import Stop
+
+        if not entity_ids:
+            return
+        stop = Stop()
+        collect_rarely()
+        self._end(asyncio.run(self._extract(entity_ids, stop)), stop)
+
+    def _arguments(self, entity_ids: Sequence[str]) -> dict[str, Any]:
+        question = asdict(self.question, recurse=False)
+        return {"entity_ids": tuple(entity_ids), **question, "to": self.into}
+
+    async def _extract(
+        self, entity_ids: Sequence[str], stop: "Stop"
+    ) -> "ExtractReport":
+        from asyncfin import Retry, UnknownToAllError, extract
+        from asyncfin.cli.session import open_client
+
+        arguments = self._arguments(entity_ids) | self.options.arguments()
+        retry = Retry(max_outage=self.options.patience)
+        with _show_progress(self.names, quiet=self.quiet) as show:
+            async with (
+                open_client(
+                    self.service, lane="bulk", retry=retry, **asdict(self.pace)
+                ) as client,
+                _interruptible(stop, self.options.grace),
+            ):
+                try:
+                    return await extract(client, **arguments, stop=stop, progress=show)
+                except UnknownToAllError as error:
+                    # It is printed first; `_end` raises the error.
+                    return error.extract_report
+
+    async def _read_cost(self, entity_ids: Sequence[str]) -> "ExtractCost":
+        from asyncfin import extract_cost
+        from asyncfin.cli.session import (
+            Progress,
+            open_client,
+            shared_place,
+            show_progress,
+        )
+
+        arguments = self._arguments(entity_ids)
+        arguments |= {"refresh": self.options.refresh, "replace": self.options.replace}
+        # The budget is the run's, and does not bind the estimate. A shared bucket's
+        # binds all processes: an estimate without it would lift it for those at work.
+        budget, is_shared = self.pace.daily_budget, shared_place() is not None
+        pace = self.pace if is_shared else evolve(self.pace, daily_budget=None)
+        quiet = nullcontext(Progress(""))
+        with quiet if self.quiet else show_progress("Estimating") as shown:
+            async with open_client(
+                self.service, observers=(shown,), **asdict(pace)
+            ) as client:
+                cost = await extract_cost(client, **arguments)
+                spent = client.bucket.stats().spent_today or 0.0
+        if budget is not None and is_shared:
+            return evolve(cost, budget=max(0.0, budget - spent))
+        return evolve(cost, budget=budget)
+
+    def _end(self, report: "ExtractReport", stop: "Stop") -> None:
+        """Print the report, and raise the error that decides the exit code."""
+        from asyncfin.cli.terminal import print_json, screen
+
+        if self.json:
+            print_json(report_document(report))
+        else:
+            screen().print(self.names.add_names(str(report)))
+        if (stopped := report.stopped) is not None:
+            is_budget = self.pace.daily_budget is not None and (
+                isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
+            )
+            # A budget that is too small for any entity: repeating the command would
+            # never finish.
+            if is_budget and not report.done and not report.unchanged:
+                raise UsageError(
+                    "no entity could be finished within --daily-budget "
+                    f"{self.pace.daily_budget}: give more, as --dry-run says how much "
+                    "one takes"
+                )
+            raise stopped
+        if report.left and not report.unknown:
+            signal_name = "SIGTERM" if stop.exit_code == Exit.TERMINATED else "Ctrl-C"
+            print_error(
+                f"asyncfin: ended by {signal_name}; the same command goes on from there"
+            )
+            raise InterruptedRunError(stop.exit_code)
+        if report.failed:
+            failures = [item.failure for item in report.failed if item.failure]
+            raise EntitiesFailedError(failures, len(report.entities))
+        report.raise_for_unknown()
+
+
+@asynccontextmanager
+async def _interruptible(stop: "Stop", grace: float) -> AsyncIterator[None]:
+    """Let the first Ctrl-C or SIGTERM set `stop`, and the second end the command.
+
+    SIGTERM ends it after `grace` seconds.
+    """
+    import asyncio
+
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    has_ended = False
+
+    def end() -> None:
+        nonlocal has_ended
+        # In a flag: other code may cancel the task too, and that is not a signal.
+        if task is not None:
+            has_ended = True
+            task.cancel()
+
+    def end_after_grace() -> None:
+        print_error("asyncfin: ended by SIGTERM; the same command goes on from there")
+        end()
+
+    def interrupt(received: signal.Signals) -> None:
+        if stop.is_set():
+            end()
+            return
+        if received == signal.SIGTERM:
+            stop.exit_code = Exit.TERMINATED
+            loop.call_later(grace, end_after_grace)
+        stop.set()
+        again = "Ctrl-C again" if received == signal.SIGINT else "a second signal"
+        print_error(f"asyncfin: finishing what is in progress; {again} ends at once")
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    with suppress(NotImplementedError):  # on Windows the first Ctrl-C ends it
+        for number in signals:
+            loop.add_signal_handler(number, interrupt, number)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if has_ended:
+            raise InterruptedRunError(stop.exit_code) from None
+        raise
+    finally:
+        with suppress(NotImplementedError):
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+def report_document(report: "ExtractReport") -> dict[str, Any]:
+    """Return a report as plain data (docs/cli.md)."""
+    from asyncfin.extraction.last import failures_by_class
+
+    entities = [*report.failed, *report.left, *report.done, *report.unchanged]
+    figures = ("requests", "uncounted", "rows", "bytes", "unlisted", "seconds", "waits")
+    states = ("done", "unchanged", "failed", "left")
+    return {
+        **{state: len(getattr(report, state)) for state in states},
+        **{name: getattr(report, name) for name in figures},
+        "repeated": dict(report.repeated),
+        "stopped": None if report.stopped is None else str(report.stopped),
+        "resume_at": report.resume_at,
+        "unknown": dict(report.unknown),
+        "others": report.others,
+        "failures": failures_by_class(report.failed),
+        "entities": [asdict(item) for item in entities[:_MOST_ENTITIES]],
+        "more_entities": max(0, len(entities) - _MOST_ENTITIES),
+    }
+
+
+@contextmanager
+def _show_progress(names: Names, *, quiet: bool) -> "Iterator[OnProgress | None]":
+    """Yield the callback that shows progress on standard error, if not quiet: a bar on
+    a terminal, otherwise a line every ten seconds.
+    """
+    from rich.console import Group
+    from rich.live import Live
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    from asyncfin.cli.terminal import progress_console
+
+    console = progress_console()
+    if quiet:
+        yield None
+    elif not console.is_terminal:
+        # rich would wrap at 80 columns in a log file.
+        console.width = 100_000
+        yield _Lines(console, names)
     else:
-        extraction.run(entities, options, run.grace)
+        below = Text(style="dim", no_wrap=True, overflow="ellipsis")
+        bar = Progress(
+            TextColumn("entities"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            expand=True,
+        )
+        # The number of entities comes with the first report; until then the bar only
+        # pulses.
+        task = bar.add_task("", total=None)
+
+        def show(progress: "ExtractProgress") -> None:
+            if failure := _describe_failure(progress, names):
+                console.print(failure)
+            bar.update(task, completed=_count_ended(progress), total=progress.entities)
+            below.plain = _describe_cost(progress).replace(", waiting:", "\nwaiting:")
+
+        with Live(
+            get_renderable=lambda: Group(bar.get_renderable(), below),
+            console=console,
+            refresh_per_second=4,
+            transient=True,
+        ):
+            yield show
+
+
+class _Lines:
+    """Prints a line when the run begins, one every ten seconds, and one for each
+    failure, with the time.
+    """
+
+    def __init__(self, console: "Console", names: Names) -> None:
+        self._console, self._names = console, names
+        self._next: float | None = None
+
+    def __call__(self, progress: "ExtractProgress") -> None:
+        entities = counted(progress.entities, "entity", "entities")
+        if self._next is None:
+            self._next = progress.seconds + _LINE_SECONDS
+            self._print(f"begins: {entities}, {progress.files:,} with a file")
+        if failure := _describe_failure(progress, self._names):
+            self._print(failure)
+        # Ten seconds after this one and not on a grid: after a pause there would be
+        # several at once.
+        if progress.seconds >= self._next:
+            self._next = progress.seconds + _LINE_SECONDS
+            ended = _count_ended(progress)
+            self._print(f"{ended:,} of {entities}, {_describe_cost(progress)}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(f"{utc_now():%Y-%m-%dT%H:%M:%SZ} {line}")
+
+
+def _describe_failure(progress: "ExtractProgress", names: Names) -> str:
+    """Return a line for the entity that has just failed, or nothing if none has."""
+    if progress.ended is None or (failure := progress.ended.failure) is None:
+        return ""
+    name = names.named(progress.ended.entity_id)
+    return f"{name} failed: {failure.error}: {failure.message}"
+
+
+def _count_ended(progress: "ExtractProgress") -> int:
+    return progress.done + progress.unchanged + progress.failed
+
+
+def _describe_cost(progress: "ExtractProgress") -> str:
+    pace = progress.requests / progress.seconds if progress.seconds else 0.0
+    facts = [counted(progress.requests, "request"), f"{pace:,.1f} a second"]
+    if progress.unchanged:
+        facts.append(f"{progress.unchanged:,} unchanged")
+    if progress.failed:
+        facts.append(f"{progress.failed:,} failed")
+    if progress.waiting:
+        facts.append(f"waiting: {progress.waiting}")
+    return ", ".join(facts)

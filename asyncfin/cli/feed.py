@@ -1,25 +1,26 @@
-"""Rows of a change feed on standard output: as a table for people, as JSON, as CSV, or
-in a file.
+"""`asyncfin changes` and `asyncfin as-of`: what changed in an extraction, and what was
+known when.
 """
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow
-from pyarrow.compute import is_in
-from pyarrow.parquet import write_table
+from attrs import frozen
+from cyclopts import Parameter
 
-from asyncfin.analysis.changes import CHANGES
-from asyncfin.cli.exits import UsageError
-from asyncfin.cli.form import FeedForm
-from asyncfin.cli.output import print_rows, print_table, replace_file, screen
-from asyncfin.extraction.contents import FeedContents
-from asyncfin.extraction.feed import run_time
-from asyncfin.text import table_lines
+from asyncfin.checks import local_path
+from asyncfin.cli.errors import UsageError, print_error
+from asyncfin.cli.options import Form, Names, Several, choose_one, require_place
 from asyncfin.words import counted, listed, number_text
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from asyncfin.extraction.contents import FeedContents
 
 # The rows that a table for people shows; files and the other forms have all.
 _MOST_ROWS = 50
@@ -34,154 +35,250 @@ _SHOWN = {
 }
 
 
-def write(table: pyarrow.Table, form: FeedForm) -> bool:
-    """Write the rows, if one of the forms is wanted; return whether that is so."""
+@Parameter(name="*")
+@frozen(kw_only=True)
+class FeedForm(Form):
+    """The form of rows of a change feed."""
+
+    to: Annotated[
+        Path | None, Parameter(help="Write the rows to this Parquet file.")
+    ] = None
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if self.to is None:
+            return
+        if self.to.suffix != ".parquet":
+            raise UsageError(f"--to must be the path of a .parquet file, not {self.to}")
+        local_path("--to", "file", self.to, "copy it there from here")
+        if not self.to.parent.is_dir():
+            raise UsageError(
+                f"--to {self.to} can't be written: {self.to.parent} is not a folder"
+            )
+
+    def options(self) -> dict[str, bool]:
+        return {**super().options(), "--to": self.to is not None}
+
+
+def changes(
+    place: str,
+    /,
+    *entities: str,
+    since: str | None = None,
+    last: bool = False,
+    change: Several = (),
+    metric: Several = (),
+    names: Names = Names(),
+    form: FeedForm = FeedForm(),
+) -> None:
+    """Show what changed in an extraction.
+
+    `asyncfin extract --history` begins a feed, and later runs continue it. No
+    request is sent.
+
+      asyncfin changes night --last --change restated
+      asyncfin changes night nvidia --since 2025-01-31 --names names.csv
+      asyncfin changes s3://bucket/night --csv > changes.csv
+
+    Args:
+        place: The folder or URL of the extraction.
+        entities: Only these entities, O- and 32 characters each, or their names.
+        since: Only runs later than this run, or runs that began on this date or at this
+            time (UTC) or later.
+        last: Only the newest run.
+        change: Only appeared, restated, relabelled or vanished rows; repeat it for any
+            of several.
+        metric: Only this metric id; repeat it for any of several.
+    """
+    choose_one({"--since": since is not None, "--last": last})
+    entity_ids = names.entity_ids(entities)
+    require_place(place, "the change feed", place)
+
+    from asyncfin import read_changes
+    from asyncfin.analysis.changes import CHANGES
+    from asyncfin.extraction.contents import feed_contents
+
+    _check_names("--change ", change, dict.fromkeys(CHANGES, ""), place)
+    table = read_changes(place, since=since, last=last)
+    # After the rows: an entity of a run that finishes in between is then in the
+    # contents only.
+    contents = feed_contents(place)
+    _check_names("", entity_ids, contents.names, place)
+    _check_names("--metric ", metric, dict.fromkeys(contents.metrics, ""), place)
+    wanted = {"entity_id": entity_ids, "metric_id": metric, "change": change}
+    table = _filter(table, wanted)
+    if not _write(table, form):
+        # The rows of an entity that enters the feed would hide the others, unless they
+        # are asked for.
+        _print_changes(table, contents, has_entries=bool(change))
+
+
+def as_of(
+    place: str,
+    when: str,
+    /,
+    *entities: str,
+    names: Names = Names(),
+    form: FeedForm = FeedForm(),
+) -> None:
+    """Show an extraction as it was known at a time.
+
+    It needs the change feed that `asyncfin extract --history` begins. No request
+    is sent.
+
+      asyncfin as-of night 2025-01-31
+      asyncfin as-of night 2025-01-31T06:00 nvidia --to then.parquet
+
+    Args:
+        place: The folder or URL of the extraction.
+        when: A date or time (UTC); a date is its first moment.
+        entities: Only these entities, O- and 32 characters each, or their names.
+    """
+    entity_ids = names.entity_ids(entities)
+    require_place(place, "the change feed", place)
+
+    from asyncfin import as_of as read_state
+    from asyncfin.extraction.contents import feed_contents
+
+    table = read_state(place, when)
+    if entity_ids:
+        _check_names("", entity_ids, feed_contents(place).names, place)
+        table = _filter(table, {"entity_id": entity_ids})
+    lines = _describe_unknown(table, entity_ids)
+    if _write(table, form):
+        for line in lines:
+            print_error(line)
+        return
+    heads = _heads(table)
+    rows = [
+        [*(row[name] or "" for name in heads), row["text"] or _number(row["number"])]
+        for row in table.slice(0, _MOST_ROWS).to_pylist()
+    ]
+    entity_count = len(table.column("entity_id").unique())
+    of = counted(entity_count, "entity", "entities")
+    lines.append(f"{counted(len(table), 'row')} of {of}{_versions(table)}")
+    _print([*heads.values(), "value"], rows, len(table), lines)
+
+
+def _write(table: "pyarrow.Table", form: FeedForm) -> bool:
+    """Write the rows in the form of an option, and return whether there is one."""
+    from asyncfin.cli.terminal import print_arrow, replace_file, screen
+
     if form.to is not None:
+        from pyarrow.parquet import write_table
+
         replace_file(form.to, partial(write_table, table, compression="zstd"))
         screen().print(f"{form.to}: {counted(len(table), 'row')}")
-    elif form.json or form.is_csv:
-        print_rows(table, as_json=form.json, raw=form.csv_raw)
+    elif form.json or form.csv:
+        print_arrow(table, as_json=form.json)
     else:
         return False
     return True
 
 
-def check_known(
-    option: str, given: Sequence[str], known: Mapping[str, str], place: str
+def _check_names(
+    option: str, ids: Sequence[str], names: Mapping[str, str], place: str
 ) -> None:
-    """Raise UsageError for an id or a word that a change feed does not have; the
-    message says what it has.
+    """Raise UsageError for an id or a word that a change feed does not have.
 
     Args:
         option: what the message begins with.
-        known: the ids or words of the feed, with their names or "".
+        names: the ids or words of the feed, with their names or "".
     """
-    for each in given:
-        if each not in known:
-            has = listed(
-                [f"{one} ({name})" if name else one for one, name in known.items()],
-                _MOST_NAMED,
-            )
+    for unknown in ids:
+        if unknown not in names:
+            texts = [f"{key} ({name})" if name else key for key, name in names.items()]
             raise UsageError(
-                f"{option}{each!r} is not in the change feed of {place}, which has "
-                f"{has}"
+                f"{option}{unknown!r} is not in the change feed of {place}, which has "
+                f"{listed(texts, _MOST_NAMED)}"
             )
 
 
-def filtered(
-    table: pyarrow.Table, wanted: Mapping[str, Sequence[str]]
-) -> pyarrow.Table:
-    """Return the rows with one of the wanted entries in each column; a column without
-    entries keeps all.
-    """
+def _filter(
+    table: "pyarrow.Table", wanted: Mapping[str, Sequence[str]]
+) -> "pyarrow.Table":
+    """Return the rows with one of the entries in each column that has entries."""
+    import pyarrow
+    from pyarrow.compute import is_in
+
     for name, entries in wanted.items():
         if entries:
-            table = table.filter(
-                is_in(
-                    table.column(name).cast("string"), value_set=pyarrow.array(entries)
-                )
-            )
+            column, values = table.column(name).cast("string"), pyarrow.array(entries)
+            table = table.filter(is_in(column, value_set=values))
     return table
 
 
-def print_changes(
-    table: pyarrow.Table, contents: FeedContents, *, entries: bool
+def _print_changes(
+    table: "pyarrow.Table", contents: "FeedContents", *, has_entries: bool
 ) -> None:
     """Print changes for people: the newest first, and below them how many there are.
 
     Args:
-        entries: show the rows with which entities entered the feed too.
+        has_entries: show the rows with which entities entered the feed too.
     """
+    from asyncfin.analysis.changes import CHANGES
+    from asyncfin.cli.terminal import screen
+    from asyncfin.extraction.feed import run_time
+
     if not len(table):
         screen().print("no changes")
         return
-    rows, lines = (table, []) if entries else _without_entries(table, contents)
-    kinds = table.column("change").to_pylist()
-    found = ", ".join(f"{kinds.count(kind):,} {kind}" for kind in CHANGES)
-    runs = counted(len(table.column("run").unique()), "run")
-    of = f"{counted(len(table), 'change')} in {runs}{_versions(table)}"
-    summary = f"{of}: {found}; the last run is {contents.runs[-1]}"
-    _print(*_table_of_changes(rows), len(rows), [*lines, summary])
+    rows, lines = table.to_pylist(), list[str]()
+    kinds = Counter(row["change"] for row in rows)
+    counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in CHANGES)
+    runs = counted(len({row["run"] for row in rows}), "run")
+    summary = (
+        f"{counted(len(rows), 'change')} in {runs}{_versions(table)}: {counts}; the "
+        f"last run is {contents.runs[-1]}"
+    )
+    if not has_entries:
+        rows, lines = _split_entries(rows, contents)
+    # Stable: what became known together stays in the feed's order.
+    rows.sort(key=lambda row: row["known_from"], reverse=True)
+    heads, cells = _heads(table), []
+    for row in rows[:_MOST_ROWS]:
+        after = row["text"] or _number(row["number"])
+        cells.append(
+            [
+                f"{run_time(row['run']):%Y-%m-%d}",
+                f"{row['known_from']:%Y-%m-%d %H:%M}",
+                row["change"],
+                *(row[name] or "" for name in heads),
+                row["before_text"] or _number(row["before"]),
+                "" if row["change"] == "vanished" else after,
+                _percent(row),
+            ]
+        )
+    titles = ["found", "known from", "change", *heads.values(), "before", "now"]
+    _print([*titles, "percent"], cells, len(rows), [*lines, summary])
 
 
-def print_state(table: pyarrow.Table, lines: Sequence[str]) -> None:
-    """Print the rows of a time for people, and below them the lines and how many rows
-    there are.
-    """
-    shown = _shown(table)
-    rows = [
-        (*(row[name] or "" for name in shown), row["text"] or _number(row["number"]))
-        for row in table.slice(0, _MOST_ROWS).to_pylist()
-    ]
-    of = counted(len(table.column("entity_id").unique()), "entity", "entities")
-    counts = f"{counted(len(table), 'row')} of {of}{_versions(table)}"
-    _print((*shown.values(), "value"), rows, len(table), [*lines, counts])
-
-
-def _without_entries(
-    table: pyarrow.Table, contents: FeedContents
-) -> tuple[pyarrow.Table, list[str]]:
+def _split_entries(
+    rows: Sequence[dict[str, Any]], contents: "FeedContents"
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the rows without those with which entities entered the feed, and a line
     for each such run.
     """
-    runs, ids = table.column("run").to_pylist(), table.column("entity_id").to_pylist()
-    entering = [
-        contents.entered[entity_id] == run
-        for run, entity_id in zip(runs, ids, strict=True)
-    ]
-    counts: dict[str, Counter[str]] = {}
-    for run, entity_id, enters in zip(runs, ids, entering, strict=True):
-        if enters:
-            counts.setdefault(run, Counter())[entity_id] += 1
+    from asyncfin.extraction.feed import run_time
+
+    changed, counts = [], dict[str, Counter[str]]()
+    for row in rows:
+        if contents.entered[row["entity_id"]] == row["run"]:
+            counts.setdefault(row["run"], Counter())[row["entity_id"]] += 1
+        else:
+            changed.append(row)
     lines = []
     for run, by_entity in counts.items():
-        (first, *others) = by_entity
-        who = (
-            counted(len(by_entity), "entity", "entities")
-            if others
-            else contents.names[first]
-        )
+        first, *others = by_entity
+        entities = contents.names[first]
+        if others:
+            entities = counted(len(by_entity), "entity", "entities")
         verb = "began the feed" if run == contents.runs[0] else "entered it"
         lines.append(
-            f"{counted(by_entity.total(), 'row')} of {who} {verb} on "
+            f"{counted(by_entity.total(), 'row')} of {entities} {verb} on "
             f"{run_time(run):%Y-%m-%d}"
         )
-    return table.filter([not each for each in entering]), lines
-
-
-def _table_of_changes(
-    table: pyarrow.Table,
-) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Return the heads and the first rows of the table for people: the newest first."""
-    # Stable: what became known together stays in the feed's order.
-    moments = table.column("known_from").to_pylist()
-    order = sorted(range(len(table)), key=moments.__getitem__, reverse=True)[
-        :_MOST_ROWS
-    ]
-    shown = _shown(table)
-    rows = [
-        (
-            f"{run_time(row['run']):%Y-%m-%d}",
-            f"{row['known_from']:%Y-%m-%d %H:%M}",
-            row["change"],
-            *(row[name] or "" for name in shown),
-            row["before_text"] or _number(row["before"]),
-            ""
-            if row["change"] == "vanished"
-            else row["text"] or _number(row["number"]),
-            _percent(row),
-        )
-        for row in table.take(pyarrow.array(order, pyarrow.int64())).to_pylist()
-    ]
-    return (
-        "found",
-        "known from",
-        "change",
-        *shown.values(),
-        "before",
-        "now",
-        "percent",
-    ), rows
+    return changed, lines
 
 
 def _percent(row: Mapping[str, Any]) -> str:
@@ -189,41 +286,36 @@ def _percent(row: Mapping[str, Any]) -> str:
     that is not 0.
     """
     before = row["before"]
-    return (
-        f"{(row['number'] - before) / abs(before):+.1%}"
-        if row["change"] == "restated" and before
-        else ""
-    )
+    if row["change"] != "restated" or not before:
+        return ""
+    return f"{(row['number'] - before) / abs(before):+.1%}"
 
 
-def lines_not_kept(table: pyarrow.Table, wanted: Sequence[str]) -> list[str]:
-    """Return a line for each entity of which the feed has nothing so early: of the
-    wanted ones, or of all.
-    """
-    found = [
-        each
-        for each in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]
-        if not wanted or each["entity_id"] in wanted
+def _describe_unknown(table: "pyarrow.Table", entity_ids: Sequence[str]) -> list[str]:
+    """Return a line for each of the entities of which the feed has nothing so early."""
+    entries = [
+        entry
+        for entry in json.loads(table.schema.metadata[b"asyncfin"])["not_kept"]
+        if not entity_ids or entry["entity_id"] in entity_ids
     ]
     lines = []
-    for each in found[:_MOST_NAMED]:
-        name, since = each["entity_name"] or each["entity_id"], each["kept_from"][:10]
-        lines.append(f"{name}: kept from {since} on; nothing earlier is known")
-    more = len(found) - _MOST_NAMED
-    return lines + (
-        [f"and {counted(more, 'more entity', 'more entities')}"] if more > 0 else []
-    )
+    for entry in entries[:_MOST_NAMED]:
+        name, since = entry["entity_name"] or entry["entity_id"], entry["kept_from"]
+        lines.append(f"{name}: kept from {since[:10]} on; nothing earlier is known")
+    if (more := len(entries) - _MOST_NAMED) > 0:
+        lines.append(f"and {counted(more, 'more entity', 'more entities')}")
+    return lines
 
 
-def _shown(table: pyarrow.Table) -> dict[str, str]:
+def _heads(table: "pyarrow.Table") -> dict[str, str]:
     """Return the columns that name a row, with their heads: the version too where there
     are rows of both.
     """
-    both = len(table.column("asked_version").unique()) > 1
-    return _SHOWN | {"asked_version": "asked version"} if both else _SHOWN
+    has_both = len(table.column("asked_version").unique()) > 1
+    return _SHOWN | {"asked_version": "asked version"} if has_both else _SHOWN
 
 
-def _versions(table: pyarrow.Table) -> str:
+def _versions(table: "pyarrow.Table") -> str:
     """Return of which version the values of a table are, as the end of a phrase;
     nothing without rows.
     """
@@ -241,9 +333,11 @@ def _print(
     count: int,
     lines: Iterable[str],
 ) -> None:
+    from asyncfin.cli.terminal import print_table, screen
+
     console = screen()
     if rows:
-        print_table(console, table_lines(heads, rows, console.width))
+        print_table(console, heads, rows)
         console.print()
     if count > len(rows):
         console.print(

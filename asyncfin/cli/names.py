@@ -1,20 +1,24 @@
 """`asyncfin names`: a file of names for entity ids, as the service names them."""
 
-import csv
-import io
 import sys
-from collections.abc import Mapping, Sequence
 from operator import methodcaller
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from asyncfin.cli.entities import COLUMNS, OptionalNames, read_table
-from asyncfin.cli.exits import UsageError
-from asyncfin.cli.options import entity_group
-from asyncfin.cli.service import Service
+from asyncfin.checks import check_entity_id
+from asyncfin.cli.errors import UsageError, prefix_errors
+from asyncfin.cli.options import Names, Service, entity_group, has_path, opened
+from asyncfin.csv import csv_text
+from asyncfin.names import read_rows
 from asyncfin.words import counted
+
+_COLUMNS = ["id", "name", "aliases"]
+_ADVICE = (
+    "give a CSV file that begins with the line id,name,aliases (`asyncfin names` "
+    "writes one)"
+)
 
 
 async def names(
@@ -23,8 +27,7 @@ async def names(
         Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
     ] = None,
     into: Path | None = None,
-    from_cache: bool = False,
-    names: OptionalNames = OptionalNames(),
+    names: Names = Names(),
     service: Service = Service(),
 ) -> None:
     """Write a file of names for entity ids.
@@ -42,60 +45,42 @@ async def names(
         ids: A file of more entity ids, one a line; - for standard input.
         into: Add the entities to this file. What it contains stays, and costs no
             request.
-        from_cache: All entities of which the cache of ASYNCFIN_CACHE has a catalogue;
-            no request is sent.
     """
-    if from_cache and (entity_ids or ids):
-        raise UsageError(
-            "--from-cache takes all entities of the cache: give no entities with it"
-        )
-    heads, rows = ([*COLUMNS], []) if into is None else _existing(into)
-    known = {row["id"] for row in rows}
-    # Each id once, in the order given: a file of ids may repeat them.
-    given = [] if from_cache else list(dict.fromkeys(names.given(entity_ids, ids)))
+    # The file of ASYNCFIN_NAMES may be the one that is to be written.
+    if names.names is not None and not has_path(str(names.names), folder=False):
+        names = Names(names=Path())
+    heads, rows = (_COLUMNS, []) if into is None else _read_file(into)
+    written = {row["id"] for row in rows}
+    entities = names.required(entity_ids, ids)
     service.check()
 
-    from asyncfin.cache.file import datasets
-    from asyncfin.cli.environment import cached
-    from asyncfin.cli.output import print_csv, print_text, replace_file
-    from asyncfin.cli.session import connected
-    from asyncfin.cli.several import check_failed
-    from asyncfin.client import publications_of
-    from asyncfin.read.several import Each, datasets_of
-    from asyncfin.wire.address import checked_base_url
+    from asyncfin.cli.session import check_failed, connect, read_each
+    from asyncfin.cli.terminal import print_csv, print_text, replace_file
 
-    if from_cache:
-        if (cache := cached()) is None:
-            raise UsageError("no cache is given: set ASYNCFIN_CACHE to its folder")
-        # As the account of the token sees it.
-        address = checked_base_url(service.address(), allow_http=service.allow_http)
-        found = await datasets(cache, address, service.token())
-        each = Each({dataset.entity_id: dataset for dataset in found}, {})
-    else:
-        new = [entity_id for entity_id in given if entity_id not in known]
-        async with connected(service, "Reading", names) as client:
-            each = await datasets_of(publications_of(client), new)
+    missing = [entity_id for entity_id in entities if entity_id not in written]
+    async with connect(service, "Reading", names) as (client, _):
+        answers = await read_each(client, missing, client.dataset)
     added = [
         {"id": entity_id, "name": dataset.name}
-        for entity_id, dataset in each.found.items()
-        if entity_id not in known
+        for entity_id, dataset in answers.found.items()
     ]
+    cells = ([row.get(head, "") for head in heads] for row in [*rows, *added])
+    lines = [heads, *cells]
     if into is None:
         # As they are, so that --names reads the same names; a terminal gets them
         # escaped.
-        rows_added = [(row["id"], row["name"], "") for row in added]
-        print_csv(COLUMNS, rows_added, raw=not sys.stdout.isatty())
-    elif added or not rows:
-        replace_file(into, methodcaller("write", _csv(heads, [*rows, *added])))
-    if into is not None:
-        print_text(
-            f"{into}: {counted(len(rows) + len(added), 'entity', 'entities')}, "
-            f"{len(added):,} of them new"
-        )
-    check_failed(each.failed, each.ended, len(given), names)
+        is_raw = not sys.stdout.isatty()
+        print_csv(csv_text(lines, raw=is_raw), raw=is_raw)
+    else:
+        if added or not rows:
+            content = csv_text(lines, raw=True).encode()
+            replace_file(into, methodcaller("write", content))
+        total = counted(len(rows) + len(added), "entity", "entities")
+        print_text(f"{into}: {total}, {len(added):,} of them new")
+    check_failed(answers.failed, answers.ended, len(entities), names)
 
 
-def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
+def _read_file(file: Path) -> tuple[list[str], list[dict[str, str]]]:
     """Return the columns and rows of a file of names; those of an empty one if it does
     not exist.
     """
@@ -104,14 +89,17 @@ def _existing(file: Path) -> tuple[list[str], list[dict[str, str]]]:
             raise UsageError(
                 f"--into {file} can't be written: {file.parent} is not a folder"
             )
-        return [*COLUMNS], []
-    heads, rows = read_table(file, f"--into {file}")
-    return heads or [*COLUMNS], rows
-
-
-def _csv(heads: Sequence[str], rows: Sequence[Mapping[str, str]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, heads, restval="")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
+        return _COLUMNS, []
+    what = f"--into {file}"
+    with opened(file, what, _ADVICE) as lines:
+        try:
+            heads, entries = read_rows(lines)
+            rows = list(entries)
+        except KeyError:
+            raise UsageError(
+                f"{what} does not have the columns id and name: {_ADVICE}"
+            ) from None
+    for line, row in enumerate(rows, 2):
+        with prefix_errors(f"{what}, line {line}"):
+            check_entity_id(row["id"])
+    return heads or _COLUMNS, rows

@@ -1,28 +1,61 @@
-"""Options and arguments that commands share, and their checks."""
+"""The options that commands share, their checks, and what they mean."""
 
 import csv
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
-from cyclopts import Group, Parameter
+from attrs import frozen
+from cyclopts import Group, Parameter, Token
+from cyclopts.validators import Number
 
-from asyncfin.checks import expand_user
-from asyncfin.cli.exits import UsageError
+from asyncfin.checks import check_entity_id, expand_user
+from asyncfin.cli.errors import RULE_OPTIONS, UsageError, prefix_errors
+from asyncfin.errors import AsyncfinError, SelectionError
+from asyncfin.names import AS_IT_IS, Names as KnownNames, read_names, read_rows
 from asyncfin.optional import library
+from asyncfin.words import Unit, either
+
+if TYPE_CHECKING:
+    from asyncfin import Period, Select
+    from asyncfin.typing import PeriodSelection
 
 Several = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
 STDIN = Path("-")
 
 entity_group = Group("Which entities", sort_key=0)
+_SERIES = Group(
+    "Which series (each option narrows; repeat one for any of several)", sort_key=1
+)
+period_group = Group("Which periods (all of them if none is named)", sort_key=2)
+_SERVICE = Group("Service", sort_key=3)
+_PACE = Group("Pace", sort_key=4)
 
 
-def is_folder(path: str) -> bool:
-    """Return whether a folder exists; ~ is the user's."""
-    return os.path.isdir(expand_user(path))
+def parse_whole(_: Any, tokens: Iterable[Token]) -> int:
+    """Return the whole number of an option: cyclopts would take 1.5 for 1."""
+    *_, token = tokens
+    if not re.fullmatch(r"[+-]?\d+", token.value, re.ASCII):
+        raise ValueError(token.value)
+    return int(token.value)
+
+
+def _option(name: str, help: str) -> Parameter:
+    return Parameter(name=f"--{name}", help=help)
+
+
+def _number(name: str, help: str) -> Parameter:
+    return Parameter(name=f"--{name}", help=help, converter=parse_whole)
+
+
+def has_path(path: str, *, folder: bool) -> bool:
+    """Return whether there is a file or folder, or a folder; ~ is the user's."""
+    return (os.path.isdir if folder else os.path.exists)(expand_user(path))
 
 
 @contextmanager
@@ -34,17 +67,16 @@ def opened(path: Path, what: str, advice: str) -> Iterator[TextIO]:
         source = 0 if path == STDIN else expand_user(str(path))
         with open(source, encoding="utf-8-sig", closefd=source != 0) as file:
             yield file
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-    except csv.Error:
-        reason = "it is not a CSV file"
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        form = "a CSV file" if isinstance(error, csv.Error) else "text"
+        reason = getattr(error, "strerror", None) or f"it is not {form}"
     else:
         return
     raise UsageError(f"{what} can't be read ({reason}): {advice}")
 
 
 def require(name: str, extra: str, what: str) -> None:
-    """Refuse, before a request is spent, what needs a module that is not installed."""
+    """Reject, before a request is spent, what needs a module that is not installed."""
     try:
         library(name, extra)
     except ImportError as error:
@@ -55,8 +87,7 @@ def require(name: str, extra: str, what: str) -> None:
 
 
 def require_place(place: str, what: str, named: str) -> None:
-    """Refuse a place of an extraction if a library is not installed that reads or
-    writes there.
+    """Reject a place of an extraction without the library that reads or writes there.
 
     Args:
         what: what needs the library of Parquet files.
@@ -71,17 +102,491 @@ def require_place(place: str, what: str, named: str) -> None:
 
 
 def choose_one(options: Mapping[str, bool]) -> str | None:
-    """Return the only option that is given, if any; refuse several."""
-    given = [name for name, flag in options.items() if flag]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other: choose one")
-    return given[0] if given else None
+    """Return the only option that is set, if any; reject two or more."""
+    names = [name for name, flag in options.items() if flag]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other: choose one")
+    return names[0] if names else None
 
 
-def refuse_bytes(option: str, given: Several | str | None) -> None:
-    """Refuse arguments that are not UTF-8: Python decodes them to text that cannot be
-    encoded.
+@Parameter(name="*", group=_SERIES)
+@frozen(kw_only=True)
+class Selection:
+    """Which series."""
+
+    metric: Annotated[Several, _option("metric", "A metric id.")] = ()
+    group: Annotated[Several, _option("group", "A reporting group id.")] = ()
+    scope: Annotated[
+        Several, _option("scope", "A scope path: group=scope|group=scope.")
+    ] = ()
+    scope_group: Annotated[
+        Several, _option("scope-group", "Paths of exactly these scope groups.")
+    ] = ()
+    basis: Annotated[
+        Several, _option("basis", "A reporting basis, such as segment.")
+    ] = ()
+    cadence: Annotated[
+        Several, _option("cadence", "A reporting cadence, such as annual.")
+    ] = ()
+    period_meaning: Annotated[
+        Several, _option("period-meaning", "A period meaning, such as over_period.")
+    ] = ()
+    series: Annotated[
+        Several,
+        _option("series", "A series id, as `catalogue --csv` and results contain it."),
+    ] = ()
+
+    def select(self) -> "Select":
+        """Return the Select that the options describe."""
+        from asyncfin import Select
+
+        return Select(
+            metric_ids=self.metric or None,
+            scope_combinations=self.scope or None,
+            reporting_group_ids=self.group or None,
+            scope_group_ids=self.scope_group or None,
+            basis=self.basis or None,
+            cadence=self.cadence or None,
+            period_meaning=self.period_meaning or None,
+            series_ids=self.series or None,
+        )
+
+
+@Parameter(name="*", group=period_group)
+@frozen(kw_only=True)
+class Periods:
+    """Which periods."""
+
+    annual: Annotated[bool, _option("annual", "Fiscal years.")] = False
+    quarterly: Annotated[bool, _option("quarterly", "Periods of three months.")] = False
+    half_yearly: Annotated[bool, _option("half-yearly", "Periods of six months.")] = (
+        False
+    )
+    exact: Annotated[
+        Several,
+        _option(
+            "exact", "A period: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; repeatable."
+        ),
+    ] = ()
+    trailing: Annotated[
+        int | None,
+        _number(
+            "trailing",
+            "List the periods of this many months, up to the latest value; --ttm adds "
+            "up.",
+        ),
+    ] = None
+    first: Annotated[
+        str | None,
+        _option("from", "The first fiscal end: a year, FY2024-03, or a period."),
+    ] = None
+    final: Annotated[
+        str | None, _option("to", "The last fiscal end, in the same forms.")
+    ] = None
+    last: Annotated[
+        int | None,
+        _number(
+            "last",
+            "Only this many, the latest ones, with --annual, --quarterly or "
+            "--half-yearly.",
+        ),
+    ] = None
+
+    def selection(self) -> "PeriodSelection":
+        """Return the period selection that the options describe."""
+        from asyncfin import (
+            Annual,
+            Exact,
+            FiscalRange,
+            HalfYearly,
+            Quarterly,
+            Trailing,
+        )
+
+        kinds = (Annual, Quarterly, HalfYearly)
+        rules = dict(zip(RULE_OPTIONS, kinds, strict=True))
+        modes = {
+            option: getattr(self, rule.name.replace("-", "_"))
+            for option, rule in rules.items()
+        }
+        modes |= {"--exact": bool(self.exact), "--trailing": self.trailing is not None}
+        mode = choose_one(modes) or "--from"
+        # Options that have no meaning in this mode.
+        if self.last is not None and mode not in rules:
+            raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
+        if mode in ("--exact", "--trailing") and (self.first or self.final):
+            raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
+        start = _bound("--from", self.first, 1)
+        end = _bound("--to", self.final, 12)
+        if start and end and end.fiscal_end < start.fiscal_start:
+            raise UsageError(
+                f"--to must not be before --from: {self.final} is before {self.first}"
+            )
+        if any("," in text for text in self.exact):
+            parts = ",".join(self.exact).split(",")
+            labels = " ".join(f"--exact {part.strip()}" for part in parts)
+            raise UsageError(f"--exact is repeated: {labels}")
+        with prefix_errors(mode if self.last is None else "--last"):
+            if mode in rules:
+                return rules[mode](start, end, self.last)
+            if self.trailing is not None:
+                return Trailing(self.trailing)
+            return Exact(self.exact) if self.exact else FiscalRange(start, end)
+
+
+def _bound(option: str, text: str | None, month: int) -> "Period | None":
+    """Return the period or fiscal end of an option; `month` completes a year."""
+    from asyncfin import Period
+
+    if text is None:
+        return None
+    with prefix_errors(option):
+        try:
+            return Period.parse(text)
+        except SelectionError as error:
+            intended = error.instead
+        if match := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
+            return Period(int(match[1] or match[2]), int(match[3] or month), 0)
+    advice = f'; write "{intended}"' if intended else ""
+    if day := re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII):
+        advice = f": fiscal periods have no days; write FY{day[1]}"
+    # Strict, since a typing error must not become another year or period.
+    raise UsageError(
+        f"{option} must be a year, a month such as FY2024-03, or a period such as "
+        f"FY2024-Q1, not {text!r}{advice}"
+    )
+
+
+@Parameter(name="*")
+@frozen(kw_only=True)
+class Form:
+    """A form that a program reads, in place of a table for people."""
+
+    json: Annotated[bool, Parameter(name="--json", help="Print JSON instead.")] = False
+    csv: Annotated[
+        bool,
+        Parameter(
+            name="--csv",
+            help="Print comma-separated lines. Texts like formulas get a leading "
+            "apostrophe.",
+        ),
+    ] = False
+
+    def __attrs_post_init__(self) -> None:
+        choose_one(self.options())
+
+    def options(self) -> dict[str, bool]:
+        """Return the options that exclude each other, and whether each is set."""
+        return {"--json": self.json, "--csv": self.csv}
+
+
+@Parameter(name="*")
+@frozen(kw_only=True)
+class QueryForm(Form):
+    """The form of what a query returns."""
+
+    all: Annotated[
+        bool,
+        Parameter(help="Show series without a value too, in the table and in CSV."),
+    ] = False
+    unit: Annotated[Unit | None, Parameter(help="Divide the amounts of the table.")] = (
+        None
+    )
+    explain: Annotated[
+        bool,
+        Parameter(
+            help="Print only the plan: series, batches, requests. Reads the catalogue, "
+            "sends no query."
+        ),
+    ] = False
+    plot: Annotated[
+        Path | None,
+        Parameter(help="Draw the series into this file instead: .png, .pdf, .svg"),
+    ] = None
+
+    def __attrs_post_init__(self) -> None:
+        option = choose_one(self.options())
+        if self.unit is not None and option:
+            raise UsageError(
+                f"--unit is for the table, and {option} prints none: leave out one of "
+                "them"
+            )
+
+    def options(self) -> dict[str, bool]:
+        return {
+            "--json": self.json and not self.explain,  # of a plan
+            "--csv": self.csv,
+            "--explain": self.explain,
+            "--plot": self.plot is not None,
+        }
+
+
+_FILE = re.compile(r"\.(csv|json|txt|parquet|xlsx|png|pdf|svg)$")
+_ID = re.compile(r"O-\w{32}", re.ASCII)
+_NO_ENTITY = "no entity is given: give entity ids, or a file of them as --ids FILE"
+
+
+# Not slotted, for the cached property.
+@Parameter(name="*", group=entity_group)
+@frozen(kw_only=True, slots=False)
+class Names:
+    """The option of the file of names, and the names in it."""
+
+    names: Annotated[
+        Path | None,
+        Parameter(
+            help="A CSV file of names for entity ids: id, name, aliases (separated by "
+            "|).",
+            env_var="ASYNCFIN_NAMES",
+        ),
+    ] = None
+
+    @cached_property
+    def known(self) -> KnownNames:
+        """The names of the file. An empty variable, which is Path(""), is no file."""
+        if self.names in (None, Path()):
+            return KnownNames([])
+        with prefix_errors("--names"):
+            return read_names(self.names)
+
+    def entity_id(self, text: str) -> str:
+        """Return the entity id for a name or an id."""
+        return self.entity_ids([text])[0]
+
+    def entity_ids(self, texts: Iterable[str]) -> list[str]:
+        """Return the distinct entity ids for names or ids.
+
+        Raises:
+            UsageError: one is neither, or the name of several entities. The message
+                shows what else it may be meant as.
+        """
+        texts = tuple(texts)
+        try:
+            entity_ids = list(dict.fromkeys(self.known.ids(texts)))
+        except SelectionError as error:
+            complaint = error.problem
+        else:
+            with prefix_errors("entity"):
+                for entity_id in entity_ids:
+                    check_entity_id(entity_id)
+            return entity_ids
+        unknown = [text for text in texts if not self.known.matching(text)]
+        if len(unknown) == 1:
+            is_first = texts[0] == unknown[0]
+            complaint += self._advise(unknown[0], is_first=is_first)
+        raise UsageError(complaint)
+
+    def _advise(self, text: str, *, is_first: bool) -> str:
+        """Return what to write in place of a word that is neither an id nor a name."""
+        if text.startswith("O-"):
+            return (
+                f"; an id is O- and 32 characters ({AS_IT_IS}{text} is sent as it is)"
+            )
+        if ending := _FILE.search(text):
+            is_picture = ending[0] in (".png", ".pdf", ".svg")
+            return f"; to write a file, {'--plot' if is_picture else '>'} {text}"
+        if label := _label_of(text):
+            return f"; a period is given as --exact {label}"
+        if text.isdigit():
+            return f"; the latest years are given as --annual --last {text}"
+        # After an entity, something else is often meant.
+        if not is_first and text.isalpha() and not self.known.close(text):
+            return f"; a metric is given as --metric {text}"
+        if self.known:
+            return ""
+        return (
+            ": give the id (O- and 32 characters), or names in a file, which `asyncfin "
+            "names` writes, as --names FILE or ASYNCFIN_NAMES"
+        )
+
+    def of_file(self, texts: Iterable[str], ids: Path | None) -> list[str]:
+        """Return the distinct entities that arguments and a file of ids name."""
+        entity_ids = self.entity_ids(texts)
+        if ids is not None:
+            entity_ids += _ids_of_file(ids, self.known)
+        return list(dict.fromkeys(entity_ids))
+
+    def required(self, texts: Iterable[str], ids: Path | None) -> list[str]:
+        """Return what `of_file` does: at least one."""
+        if entity_ids := self.of_file(texts, ids):
+            return entity_ids
+        raise UsageError(_NO_ENTITY)
+
+    def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
+        """Return the names, or "", of the entities that arguments and a file of ids
+        name, or else of all that have a name.
+        """
+        entity_ids = self.of_file(texts, ids) or self.known
+        return {entity_id: self.known.get(entity_id, "") for entity_id in entity_ids}
+
+    def add_names(self, text: str) -> str:
+        """Return a text with names added to the entity ids in it."""
+        return _ID.sub(lambda match: self.named(match[0]), text)
+
+    def named(self, entity_id: str) -> str:
+        """Return an entity id, preceded by its name if it has one."""
+        name = self.known.get(entity_id)
+        return entity_id if name is None else f"{name} ({entity_id})"
+
+    @contextmanager
+    def annotate(self) -> Iterator[None]:
+        """Add the entity's name as a note to errors raised within; `exit_line` prints
+        notes.
+        """
+        try:
+            yield
+        except AsyncfinError as error:
+            if (name := self.known.get(error.entity_id or "")) is not None:
+                error.add_note(name)
+            raise
+
+
+def _label_of(text: str) -> str | None:
+    """Return the label of a period that a text is, or probably means."""
+    from asyncfin import Period
+
+    try:
+        return Period.parse(text).label
+    except SelectionError as error:
+        label: str | None = error.instead
+        return label
+
+
+def _ids_of_file(path: Path, names: KnownNames) -> Sequence[str]:
+    """Return the entity ids of a file: ids or names, one per line, or a file of names;
+    # begins a comment.
     """
-    for text in (given,) if isinstance(given, str) else given or ():
-        if any(0xD800 <= ord(sign) <= 0xDFFF for sign in text):
-            raise UsageError(f"{option} must be text in UTF-8, not {text!r}")
+    what = f"--ids {path}"
+    with opened(path, what, "give a file of entity ids, one per line") as file:
+        lines = list(file)
+        heads = lines[0].casefold().split(",") if lines else []
+        if {"id", "name"} <= {head.strip() for head in heads}:
+            texts = [row["id"] for row in read_rows(lines)[1]]
+        else:
+            texts = [line.partition("#")[0].strip() for line in lines]
+            texts.insert(0, "")  # so that both count the lines from the head on
+    entity_ids = []
+    for number, text in enumerate(texts):
+        # A name, or an id of whatever form.
+        matching = names.matching(text) if text else ()
+        with prefix_errors(f"{what}, line {number}"):
+            if text:
+                entity_ids.append(matching[0] if len(matching) == 1 else text)
+                check_entity_id(entity_ids[-1])
+    if not entity_ids:
+        raise UsageError(f"{what} contains no entity ids (one per line)")
+    return entity_ids
+
+
+@Parameter(name="*", group=_SERVICE)
+@frozen(kw_only=True, slots=False)
+class Service:
+    """Where the service is, and the access token for it."""
+
+    base_url: Annotated[
+        str | None,
+        Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL"),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        Parameter(
+            help="A file with the access token, read again when it is rejected; - for "
+            "standard input. [else: ASYNCFIN_TOKEN]",
+            allow_leading_hyphen=True,
+        ),
+    ] = None
+    allow_http: Annotated[
+        bool,
+        Parameter(
+            help="Accept an http address of another machine: the token is sent "
+            "unencrypted."
+        ),
+    ] = False
+
+    def __attrs_post_init__(self) -> None:
+        # Read here and not in the event loop, where Ctrl-C would not end a wait for
+        # standard input.
+        if self.token_file is not None:
+            _ = self._token_of_file
+
+    @cached_property
+    def _token_of_file(self) -> str:
+        assert self.token_file is not None
+        # The path is not printed: it may be the token itself, given in the wrong place.
+        option = "--token-file -" if self.token_file == STDIN else "--token-file"
+        advice = "give a file that contains the token"
+        with opened(self.token_file, option, advice) as file:
+            # The first line alone, without its end: editors add one.
+            return file.readline().strip()
+
+    def check(self) -> None:
+        """Raise UsageError without an address or a token, before the client is
+        imported.
+        """
+        self.address()
+        self.token()
+
+    def address(self) -> str:
+        """Return the base URL; UsageError: there is none."""
+        if not self.base_url:
+            raise UsageError(
+                "no service is given: set ASYNCFIN_BASE_URL or give --base-url"
+                " (`asyncfin sandbox` starts one here)"
+            )
+        return self.base_url
+
+    def token(self) -> str:
+        """Return the access token.
+
+        Raises:
+            UsageError: there is none, or the service would reject it without saying
+                why.
+        """
+        if self.token_file is not None:
+            token = self._token_of_file
+        else:
+            token = os.environ.get("ASYNCFIN_TOKEN", "")
+        if not token:
+            raise UsageError(
+                "there is no access token: set ASYNCFIN_TOKEN or give --token-file FILE"
+            )
+        # Both would be a 401 that does not say why.
+        if re.match(r"\s*bearer\s", token, re.IGNORECASE):
+            raise UsageError(
+                "the access token must be given without the word Bearer, which is sent "
+                "with it"
+            )
+        if token != token.strip():
+            raise UsageError(
+                "the access token must have no blank or line end before or after it"
+            )
+        return token
+
+
+@Parameter(name="*", group=_PACE)
+@frozen(kw_only=True)
+class Pace:
+    """How fast requests are sent."""
+
+    rate: Annotated[
+        float | None,
+        Parameter(
+            help="Requests a second. [learned from rejections if left out]",
+            validator=Number(gt=0),
+        ),
+    ] = None
+    daily_budget: Annotated[
+        int | None,
+        Parameter(
+            help="Requests that this command may send in a day, UTC.",
+            validator=Number(gte=1),
+        ),
+    ] = None
+    max_in_flight: Annotated[
+        int,
+        Parameter(
+            help="Requests in flight at once, and entities.",
+            validator=Number(gte=1),
+            show_default=True,
+        ),
+    ] = 8

@@ -2,20 +2,45 @@
 or only its plan.
 """
 
-from typing import TYPE_CHECKING, Annotated
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from asyncfin.cli.entities import Names
-from asyncfin.cli.exits import UsageError
-from asyncfin.cli.form import QueryForm
-from asyncfin.cli.mistakes import whole
-from asyncfin.cli.options import choose_one, require
-from asyncfin.cli.question import Periods, Selection, period_group
-from asyncfin.cli.service import Service
+from asyncfin.cli.errors import UsageError, print_error
+from asyncfin.cli.options import (
+    Names,
+    Periods,
+    QueryForm,
+    Selection,
+    Service,
+    choose_one,
+    parse_whole,
+    period_group,
+    require,
+)
+from asyncfin.errors import SelectionError
+from asyncfin.words import Unit, counted, named_entity, number_text
 
 if TYPE_CHECKING:
-    from asyncfin.model.query import ValueVersion
+    import pyarrow
+
+    from asyncfin import Client, Comparison, Panel, Plan, Select, Value
+    from asyncfin.typing import PeriodSelection, Shown, ValueVersion
+
+_LEAST_WIDTH = 40
+# A table of latest values has all of them.
+_ALL = 10**9
+# How to see what a table leaves out, by the end of its note.
+_HINTS = {
+    "periods are shown": ": name periods, such as --annual, or take --csv or --json",
+    "left out": " (--all shows them)",
+}
+_BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
+_SIGNS = {"year to date": ("", "+ ", "- ")}
 
 
 async def query(
@@ -23,6 +48,14 @@ async def query(
     selection: Selection = Selection(),
     periods: Periods = Periods(),
     restated: bool = False,
+    latest: Annotated[
+        int | None,
+        Parameter(
+            group=period_group,
+            help="Only the last N values of each series, with their own periods.",
+            converter=parse_whole,
+        ),
+    ] = None,
     ttm: Annotated[
         bool,
         Parameter(
@@ -30,14 +63,13 @@ async def query(
             help="The last twelve months, added up of published values.",
         ),
     ] = False,
-    latest: Annotated[
-        int | None,
+    unproven: Annotated[
+        bool,
         Parameter(
             group=period_group,
-            help="Only the last N values of each series.",
-            converter=whole,
+            help="With --ttm: add up too what nothing published shows to add up.",
         ),
-    ] = None,
+    ] = False,
     form: QueryForm = QueryForm(),
     names: Names = Names(),
     service: Service = Service(),
@@ -59,64 +91,336 @@ async def query(
         restated: The latest restated values instead of the original ones.
     """
     # All that can be known before a request is spent is checked first.
-    form.check()
-    wanted = {
-        "--ttm": ttm,
-        "--latest": latest is not None,
-        "--plot": form.plot is not None,
-    }
-    if (
-        (ttm or latest is not None)
-        and (option := choose_one(wanted))
-        and periods != Periods()
-    ):
+    choose_one(
+        {
+            "--ttm": ttm,
+            "--latest": latest is not None,
+            "--plot": form.plot is not None,
+            "--explain": form.explain,
+        }
+    )
+    if ttm and periods != Periods():
+        raise UsageError("--ttm requests all periods: leave the other options out")
+    if unproven and not ttm:
+        raise UsageError("--unproven goes with --ttm: add it")
+    if latest is not None and (periods.last is not None or latest < 1):
         raise UsageError(
-            f"{option} requests all periods: leave out the other options of periods"
+            "--latest N has the last N values, 1 or more, of each series: leave --last "
+            "out"
         )
     if ttm:
         require("pyarrow", "arrow", "--ttm")
-
-    from asyncfin.cli.asked import entity_ids_of, select_of, selection_of
-
-    if not (entities := list(dict.fromkeys(entity_ids_of(entity_ids, names)))):
+    if form.plot is not None:
+        _check_picture(form.plot)
+    entities = names.entity_ids(entity_ids)
+    if not entities:
         raise UsageError(
             "no entity is given: give an entity id, or several to compare them"
         )
     version: ValueVersion = "latest_restated" if restated else "original"
-    of_all = select_of(selection), selection_of(periods), version
+    question = selection.select(), periods.selection()
     service.check()
 
-    from asyncfin.cli.panel import print_latest, print_missing, print_result
-    from asyncfin.cli.plans import explain, read
-    from asyncfin.cli.session import client_of, progress
-    from asyncfin.cli.several import check_all
-    from asyncfin.cli.twelve_months import print_twelve_months
-    from asyncfin.client import publications_of
-    from asyncfin.read.several import SeveralQuestion, compare
+    from asyncfin import Panel
+    from asyncfin.cli.session import check_failed, connect
 
-    question = SeveralQuestion(entities, *of_all)
-    several = len(entities) > 1
-    with progress("Reading") as shown, names.annotate():
-        async with client_of(service, observers=[shown]) as client:
-            if form.explain:
-                await explain(client, question, names, shown, json=form.json)
-                return
-            comparison = (
-                await compare(publications_of(client), question) if several else None
-            )
-            panels = (
-                [*comparison] if comparison else [await read(client, question, shown)]
-            )
-    if comparison and not any(map(len, panels)):
-        check_all(comparison, names)  # there is nothing to print: it raises
+    async with connect(service, "Reading", names) as (client, progress):
+        if form.explain:
+            await _explain(client, entities, *question, version, form, names)
+            if not form.json:
+                spent = counted(progress.requests, "request")
+                print(f"planning has spent {spent}")  # noqa: T201
+            return
+        result: Panel | Comparison
+        if len(entities) > 1:
+            result = await client.compare(entities, *question, value_version=version)
+        else:
+            result = await client.query(entities[0], *question, value_version=version)
     if ttm:
-        print_twelve_months(panels, selection.period_meaning, form)
+        _print_twelve_months(result, selection.period_meaning, form, unproven=unproven)
     elif latest is not None:
-        print_latest(comparison or panels[0], latest, form)
+        _print_latest(result, latest, form)
     else:
-        print_result(comparison or panels[0], form, latest=periods == Periods())
+        _print_result(result, form, latest=periods == Periods())
     # A table says itself why it is empty.
     has_table = not any(form.options().values()) and not ttm
-    print_missing(comparison or panels[0], has_table=has_table)
-    if comparison:
-        check_all(comparison, names)
+    for line in _missing(result, has_table=has_table):
+        print_error(f"asyncfin: {line}")
+    if not isinstance(result, Panel):
+        check_failed(result.failed, result.ended, len(entities), names)
+        if unknown := result.unknown:
+            first = next(iter(result)).catalogue
+            raise SelectionError(
+                f"none of the {len(entities)} entities has all of the question; "
+                f"{first.explain(unknown)}",
+                missing=unknown,
+            )
+
+
+async def _explain(
+    client: "Client",
+    entities: Sequence[str],
+    select: "Select",
+    periods: "PeriodSelection",
+    version: "ValueVersion",
+    form: QueryForm,
+    names: Names,
+) -> None:
+    """Print the plans of a question in place of reading it."""
+    from asyncfin.cli.session import check_failed, read_each
+    from asyncfin.cli.terminal import print_json, screen
+    from asyncfin.typing import Rule
+
+    if len(entities) == 1:
+        plans = [await client.plan(entities[0], select, periods, value_version=version)]
+    else:
+        answers = await read_each(client, entities, client.catalogue)
+        catalogues = list(answers.found.values())
+        if isinstance(periods, Rule) and catalogues:
+            periods = periods.resolve(catalogues)
+        plans = [
+            await client.plan(
+                catalogue, select, periods, value_version=version, allow_missing=True
+            )
+            for catalogue in catalogues
+        ]
+    documents = list(map(_plan_document, plans))
+    if not form.json:
+        screen().print("\n\n".join(map(str, plans)))
+    else:
+        print_json(documents if len(entities) > 1 else documents[0])
+    if len(entities) > 1:
+        check_failed(answers.failed, answers.ended, len(entities), names)
+
+
+def _plan_document(plan: "Plan") -> dict[str, Any]:
+    """Return a plan as plain data (docs/cli.md)."""
+    return {
+        "entity_id": plan.catalogue.entity_id,
+        "dataset_id": plan.catalogue.dataset_id,
+        "series": [series.series_id for series in plan.series],
+        "requests": plan.requests,
+        "lower_bound": plan.lower_bound,
+        "batches": [
+            {name: getattr(batch, name) for name in _BATCH_FIELDS}
+            for batch in plan.batches
+        ],
+    }
+
+
+def _print_result(
+    result: "Panel | Comparison", form: QueryForm, *, latest: bool
+) -> None:
+    """Print a panel or a comparison in the form of the options.
+
+    Args:
+        latest: only the latest periods that fit into one table.
+    """
+    from asyncfin.cli.terminal import print_csv, print_text, screen
+
+    if form.json:
+        print_text(result.to_json(indent=2))
+    elif form.csv:
+        # All rows first: a value that breaks the spec must not leave half a file.
+        print_csv(result.to_csv(empty=form.all))
+    elif form.plot is not None:
+        _draw(result, form.plot)
+    else:
+        shown = result.show(
+            form.unit,
+            max(_LEAST_WIDTH, screen().width),
+            all_series=True,
+            all_periods=not latest,
+            empty=form.all,
+        )
+        _print_shown(shown, [counted(result.requests, "request")], _HINTS)
+
+
+def _print_latest(result: "Panel | Comparison", count: int, form: QueryForm) -> None:
+    """Print the last values of each series in the form of the options."""
+    from asyncfin import Panel
+    from asyncfin.cli.terminal import print_rows, screen
+
+    latest = result.latest(count)
+    if form.json or form.csv:
+        print_rows(latest.to_dicts(), as_json=form.json)
+        return
+    panels = [result] if isinstance(result, Panel) else list(result)
+    notes = [
+        f"publication {catalogue.dataset_id} of "
+        f"{catalogue.created_timestamp:%Y-%m-%d %H:%M} UTC"
+        for catalogue in (panel.catalogue for panel in panels)
+    ]
+    notes += [*result.notes, counted(result.requests, "request")]
+    width = max(_LEAST_WIDTH, screen().width)
+    _print_shown(latest.show(form.unit, width, most=_ALL), notes)
+
+
+def _print_shown(
+    shown: "Shown", notes: Sequence[str], hints: Mapping[str, str] = {}
+) -> None:
+    """Print the parts of a table for people, and further notes."""
+    from asyncfin.cli.terminal import print_lines, screen
+
+    console = screen()
+    title, *above = shown.heading.splitlines()
+    console.print(title, style="bold")
+    console.print("\n".join([*above, ""]))
+    for table in shown.tables:
+        print_lines(console, table.split("\n"))
+        console.print()
+    for note in dict.fromkeys([*shown.notes, *notes]):
+        ends = [text for end, text in hints.items() if note.endswith(end)]
+        console.print("".join([note, *ends]), style="dim")
+
+
+def _missing(result: "Panel | Comparison", *, has_table: bool) -> list[str]:
+    """Return what entities do not have, and why there is no value if no table shows
+    it.
+    """
+    from asyncfin import Panel
+
+    if not isinstance(result, Panel):
+        return list(result.lacking(periods=not has_table))
+    if has_table or result.value_count:
+        return []
+    return [f"{result.dataset.name}: {note}" for note in result.notes]
+
+
+def _check_picture(file: Path) -> None:
+    """Reject, before a request is spent, a file that could not be written."""
+    require("matplotlib", "plot", "--plot")
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    suffixes = sorted(FigureCanvasBase.get_supported_filetypes())
+    if file.suffix.lower()[1:] not in suffixes:
+        raise UsageError(
+            f"--plot {file} must end in one of .{', .'.join(suffixes)}: the suffix "
+            "chooses the format"
+        )
+    if file.is_dir() or not os.access(file.parent, os.W_OK):
+        raise UsageError(
+            f"--plot {file} can't be written: give a file in a folder to write to"
+        )
+
+
+def _draw(result: "Panel | Comparison", file: Path) -> None:
+    """Draw the series into a file."""
+    from matplotlib import pyplot
+
+    from asyncfin.cli.terminal import replace_file, screen
+
+    figure: Any = result.plot().figure
+    try:
+        form = file.suffix.lower()[1:]
+        replace_file(file, lambda stream: figure.savefig(stream, dpi=150, format=form))
+    finally:
+        pyplot.close(figure)
+    screen().print(f"wrote {file}")
+
+
+def _print_twelve_months(
+    result: "Panel | Comparison",
+    meanings: Sequence[str],
+    form: QueryForm,
+    *,
+    unproven: bool,
+) -> None:
+    """Print the last twelve months of the series of panels.
+
+    Args:
+        meanings: the period meanings of values that add up. Empty: `OVER_PERIOD`.
+    """
+    from asyncfin import Panel
+    from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
+    from asyncfin.cli.terminal import print_arrow
+
+    panels = [result] if isinstance(result, Panel) else list(result)
+    table = last_twelve_months(
+        panels, period_meanings=meanings or OVER_PERIOD, unproven=unproven
+    )
+    if form.json or form.csv:
+        print_arrow(table, as_json=form.json)
+    else:
+        _print_latest_months(table, panels, form.unit)
+
+
+def _print_latest_months(
+    table: "pyarrow.Table", panels: Sequence["Panel"], unit: Unit | None
+) -> None:
+    """Print the latest twelve months of each line: label, number, and its operands or
+    why there is none.
+    """
+    from asyncfin.cli.terminal import print_table, screen
+    from asyncfin.text import GAP
+    from asyncfin.typing import Scale
+
+    console = screen()
+    for panel in panels:
+        title = f"{named_entity(panel.catalogue)}, {panel.value_version} values"
+        console.print(title, style="bold")
+    lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in table.to_pylist():
+        lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
+    latest = [rows[-1] for rows in lines.values()]
+    values = [
+        [_value(row) for row in rows if row["number"] is not None]
+        for rows in lines.values()
+    ]
+    scales = Scale.of_rows(values, unit)
+    if units := {scale.unit for scale in scales if scale.unit}:
+        console.print(f"in {units.pop()}")
+    console.print()
+    rows = []
+    for row, name, scale in zip(latest, _labels(latest), scales, strict=True):
+        number = GAP if row["number"] is None else scale.text(_value(row))
+        cells = [name + scale.suffix, " / ".join(row["scope_names"])]
+        rows.append(
+            [row["entity_name"], *cells, row["period_label"], number, _operands(row)]
+        )
+    heads = ["entity", "series", "scopes", "to", "number", "how"]
+    # The entity is in the title already where there is one.
+    first = 0 if len({row["entity_id"] for row in latest}) > 1 else 1
+    width = max((len(row[4]) for row in rows), default=0)
+    for cells in rows:
+        cells[4] = cells[4].rjust(width)
+    if rows:
+        print_table(console, heads[first:], [cells[first:] for cells in rows])
+    else:
+        console.print("no series has a value")
+    for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
+        console.print(note, style="dim")
+
+
+def _labels(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the labels of lines, with the series ids where groups report different
+    numbers.
+    """
+    keys = [(row["entity_id"], row["series_label"], row["scope_path"]) for row in rows]
+    for row, key in zip(rows, keys, strict=True):
+        label = row["series_label"].strip() or row["metric_id"]
+        is_distinct = keys.count(key) == 1
+        yield label if is_distinct else f"{label}, {', '.join(row['series_ids'])}"
+
+
+def _operands(row: Mapping[str, Any]) -> str:
+    """Return what a number is made of, or why there is none."""
+    if row["how"] is None:
+        return str(row["reason"])
+    signs = _SIGNS.get(row["how"], ("", "+ ", "+ ", "+ "))
+    terms = map(str.__add__, signs, row["operands"])
+    return f"{row['how']}: {' '.join(terms)}"
+
+
+def _value(row: Mapping[str, Any]) -> "Value":
+    """Return a number of the table with the text and the format that decide how it is
+    written.
+    """
+    from asyncfin import Value
+
+    return Value(
+        number=row["number"],
+        text=row["text"] or number_text(row["number"]),
+        number_format=row["series_number_format"],
+        value_version="",
+    )

@@ -1,15 +1,39 @@
-"""`asyncfin sandbox`: the local service as a separate process."""
+"""`asyncfin sandbox`: the local service as a separate process, and a demo of it."""
 
+import json
+import signal
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+from attrs import NOTHING, fields_dict
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from asyncfin.cli.exits import UsageError
+from asyncfin.cli.errors import UsageError
 from asyncfin.sandbox import Dialect
+from asyncfin.words import counted
 
 _DIALECT = Group("What the service description leaves open", sort_key=1)
+_FAULTS = ("Latency", "Status", "Drop", "Truncate", "Slow", "Hang", "Switch")
+# In files and pipes; the usual width of a terminal.
+_WIDTH = 80
+_YEARS = 5
+_METRICS = (
+    "Revenue",
+    "GrossProfit",
+    "ResearchAndDevelopment",
+    "OperatingIncome",
+    "NetIncome",
+    "OperatingCashFlow",
+)
+_NEXT = """
+Next
+  pip install ".[cli]"    install the command `asyncfin`, if it is not yet
+  asyncfin sandbox        keep such a service running for your own programs
+  asyncfin query --help   query it, or the real service, for any series"""
 
 
 async def sandbox(
@@ -58,7 +82,8 @@ async def sandbox(
     Args:
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
         demo: Show real figures, read over HTTP from the service, and end.
-        host: The address to listen on; 0.0.0.0 or :: for all addresses of this machine.
+        host: The address to listen on; 0.0.0.0 or :: for all addresses of this machine,
+            with --public-url.
         public_url: The URL under which others reach it, such as http://sandbox:8765.
             [default: this machine]
         port: The port; 0 for a free one.
@@ -68,27 +93,168 @@ async def sandbox(
         burst: How many data requests the rate permits at once.
         fault: A fault, as KIND:name=value,...; repeatable; see above.
     """
+    if demo and (datasets or fault):
+        raise UsageError(
+            "--demo shows the demo companies: leave dataset files and faults out"
+        )
     if demo:
-        if datasets or fault:
-            raise UsageError(
-                "--demo shows the demo companies: leave dataset files and faults out"
-            )
-        from asyncfin.cli.tour import show
-
-        await show()
+        await _show_demo()
         return
+    if host in ("0.0.0.0", "::", "") and public_url is None:  # noqa: S104
+        raise UsageError(
+            f"--host {host} listens at all addresses: give the URL under which others "
+            "reach it as --public-url http://NAME:PORT"
+        )
 
-    from asyncfin.cli.serving import serve
+    from asyncfin.sandbox import BrokenDatasetError, Sandbox, SandboxError
 
-    await serve(
-        datasets,
-        fault,
-        host=host,
-        public_url=public_url,
-        port=port,
-        store=store,
-        allowance=allowance,
-        rate=rate,
-        burst=burst,
-        dialect=dialect,
+    try:
+        make = partial(Sandbox, *datasets) if datasets else Sandbox.demo
+        service = make(
+            faults=[_parse_fault(text) for text in fault],
+            host=host,
+            public_url=public_url,
+            port=port,
+            store=store,
+            allowance=allowance,
+            rate=rate,
+            burst=burst,
+            dialect=dialect,
+        )
+        await _serve(service)
+    except (SandboxError, BrokenDatasetError) as error:
+        raise UsageError(str(error)) from None
+
+
+async def _serve(service: Any) -> None:
+    """Run the sandbox until Ctrl-C or SIGTERM, and print where it is."""
+    import asyncio
+
+    from asyncfin.cli.terminal import progress_console, screen
+
+    async with service:
+        address = service.base_url
+        line = f"export ASYNCFIN_BASE_URL={address} ASYNCFIN_TOKEN={service.token}"
+        screen().print(line, soft_wrap=True)  # wrapped, it could not be pasted
+        console = progress_console()
+        listens = ""
+        if not address.endswith(f":{service.port}"):
+            listens = f", and listens at port {service.port}"
+        lines = [f"The sandbox serves at {address}{listens}:"]
+        lines += [f"  {item}  {name}".rstrip() for item, name in service.names.items()]
+        loopback = ("http://127.", "http://[::1]", "http://localhost", "https:")
+        if not address.startswith(loopback):
+            lines.append("Clients need --allow-http or allow_http=True.")
+        console.print("\n".join([*lines, "Ctrl-C ends it."]), style="dim")
+        # Ctrl-C cancels the task; what a container gets is a termination signal.
+        ended = asyncio.Event()
+        with suppress(NotImplementedError):  # on Windows
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+        with suppress(asyncio.CancelledError):
+            await ended.wait()
+        console.print("\nThe sandbox has ended.", style="dim")
+
+
+def _parse_fault(text: str) -> Any:
+    """Return the fault that an option describes, such as
+    ``status:status=503,nth=2``.
+    """
+    from asyncfin import sandbox as service
+
+    name, _, arguments = text.partition(":")
+    if name.title() not in _FAULTS:
+        kinds = ", ".join(_FAULTS).lower()
+        raise UsageError(
+            f"--fault {text!r} is of no known kind: it must be one of {kinds}"
+        )
+    kind = getattr(service, name.title())
+    pairs = [pair.partition("=") for pair in arguments.split(",") if pair]
+    try:
+        values = {field: _parse_value(field, value) for field, _, value in pairs}
+        reason = _misnamed(fields_dict(kind), values)
+        if not reason:
+            return kind(**values)
+    # Its message names the file and the place in it, which is more than "not
+    # understood" says.
+    except service.BrokenDatasetError:
+        raise
+    except ValueError as error:
+        reason = str(error.args[0])
+    except TypeError:
+        reason = "a value is of the wrong kind"
+    pattern = f"{name}:name=value,... with the names {', '.join(fields_dict(kind))}"
+    raise UsageError(f"--fault {text!r} is not understood ({reason}): write {pattern}")
+
+
+def _misnamed(fields: dict[str, Any], values: Iterable[str]) -> str:
+    """Return what is wrong with the names of a fault's values; "" if nothing is."""
+    if unknown := [name for name in values if name not in fields]:
+        return f"it has no name {unknown[0]!r}"
+    required = [name for name, item in fields.items() if item.default is NOTHING]
+    missing = [name for name in required if name not in values]
+    return f"{' and '.join(missing)} must be given" if missing else ""
+
+
+def _parse_value(field: str, value: str) -> Any:
+    from asyncfin.sandbox import load
+
+    if field == "publication":
+        return load(value)
+    if field == "body":
+        return value.encode()
+    try:
+        # As JSON, so that 503 is a number and [1,2] several; a bare word is a text.
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+async def _show_demo() -> None:
+    """Read real figures of companies, and print them, their cost, and what can be run
+    next.
+    """
+    from asyncfin import Annual, Client, Select
+    from asyncfin.cli.session import show_progress
+    from asyncfin.sandbox import Sandbox
+
+    select = Select(metric_ids=_METRICS, basis="consolidated", cadence="annual")
+    # Over HTTP and not from the files: the demo is to show what a user's own program
+    # does.
+    with show_progress("Reading from the sandbox") as shown:
+        async with Sandbox.demo() as service:
+            address = service.base_url
+            async with Client(address, service.token, observers=[shown]) as client:
+                catalogues = [
+                    await client.catalogue(entity_id) for entity_id in service.entities
+                ]
+                plan = await client.plan(catalogues[0], select, Annual(last=_YEARS))
+                panel = await client.run(plan)
+    _print_demo(catalogues, address, panel)
+    costs = client.stats().by_operation.items()
+    series = counted(len(plan.series), "series", "series")
+    requests = ", ".join(f"{cost.requests} {operation}" for operation, cost in costs)
+    print(  # noqa: T201
+        f"\nAll of it came over HTTP, in {counted(shown.requests, 'request')}: "
+        f"{requests}.\nThe question means {series} and was planned into "
+        f"{counted(plan.requests, 'request')}.\n{_NEXT}"
     )
+
+
+def _print_demo(catalogues: Sequence[Any], address: str, panel: Any) -> None:
+    from asyncfin.cli.terminal import print_table, screen
+
+    console = screen(_WIDTH)
+    title = f"Read over HTTP from a sandbox of the service, at {address}\n"
+    console.print(title, style="bold")
+    rows = [
+        [
+            *(item.entity_id, item.name),
+            *map(str, (len(item), len(item.by_path), len(item.periods))),
+            item.periods[-1].label,
+        ]
+        for item in catalogues
+    ]
+    heads = ("entity", "name", "series", "scopes", "periods", "latest")
+    print_table(console, heads, rows)
+    console.print()
+    console.print(str(panel.show("billions", console.width)))

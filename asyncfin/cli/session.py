@@ -1,32 +1,90 @@
-"""A client for the duration of a command, with progress on standard error if that is a
-terminal.
+"""A client for the duration of a command, with the shared bucket and cache of the
+environment, and progress on standard error.
 """
 
 import os
+import re
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, Generic, TypeVar
 
+from attrs import define, field
 from rich.status import Status
 
-from asyncfin import Cache
-from asyncfin.cli.entities import Names
-from asyncfin.cli.environment import cached, paced
-from asyncfin.cli.exits import UsageError, prefix_errors
-from asyncfin.cli.output import progress_console
-from asyncfin.cli.service import Service
-from asyncfin.cli.streams import print_error
-from asyncfin.client import Client
-from asyncfin.errors import ArgumentError
+from asyncfin import (
+    Cache,
+    Client,
+    FileBucket,
+    FileCache,
+    RedisBucket,
+    TokenBucket,
+    token_file,
+)
+from asyncfin.cli.errors import (
+    EntitiesFailedError,
+    UsageError,
+    prefix_errors,
+    print_error,
+    with_options,
+)
+from asyncfin.cli.options import Names, Service, require
+from asyncfin.cli.terminal import progress_console
+from asyncfin.errors import ArgumentError, AsyncfinError, ends_all
 from asyncfin.events import Event, RequestStarted, Retrying, Waiting
-from asyncfin.wire.address import UnencryptedAddressError, check_user_agent
-from asyncfin.wire.token import TokenSource, token_file
+from asyncfin.extraction.report import Failure
+from asyncfin.tasks import bounded
+from asyncfin.typing import TokenSource
 from asyncfin.words import counted, lasting
+
+T = TypeVar("T")
+
+
+def shared_cache() -> FileCache | None:
+    """Return the cache that ASYNCFIN_CACHE and ASYNCFIN_ACCOUNT name, if any."""
+    if not (folder := os.environ.get("ASYNCFIN_CACHE")):
+        return None
+    with prefix_errors("ASYNCFIN_CACHE"):
+        return FileCache(folder, account=os.environ.get("ASYNCFIN_ACCOUNT") or None)
+
+
+def shared_place() -> str | None:
+    """Return the path or URL of the bucket that ASYNCFIN_BUCKET names, if any."""
+    return os.environ.get("ASYNCFIN_BUCKET") or None
+
+
+def make_bucket(
+    rate: float | None, daily_budget: float | None
+) -> TokenBucket | FileBucket | RedisBucket:
+    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or a separate
+    one.
+    """
+    if (place := shared_place()) is None:
+        return TokenBucket(rate, daily_budget=daily_budget)
+    with prefix_errors("ASYNCFIN_BUCKET"):
+        # Anything else is the path of a folder on this machine.
+        if not re.match(r"(rediss?|unix)://", place):
+            return FileBucket(place, rate, daily_budget=daily_budget)
+        account = os.environ.get("ASYNCFIN_ACCOUNT")
+        if not account:
+            raise UsageError(
+                "ASYNCFIN_BUCKET is the URL of a Redis server: name the account by "
+                "ASYNCFIN_ACCOUNT"
+            )
+        require("redis", "redis", "ASYNCFIN_BUCKET")
+        return RedisBucket(place, account=account, rate=rate, daily_budget=daily_budget)
 
 
 @asynccontextmanager
-async def client_of(
+async def open_client(
     service: Service,
     *,
     rate: float | None = None,
@@ -40,25 +98,25 @@ async def client_of(
     Args:
         otherwise: the cache to use if the environment has none.
     """
-    bucket, cache = paced(rate, daily_budget), None if service.no_cache else cached()
-    # A cache without an account belongs to the token that it is given.
+    bucket, cache = make_bucket(rate, daily_budget), shared_cache()
+    token: TokenSource = service.token()
+    # A cache without an account belongs to the token that it is given. What is not a
+    # regular file, such as the output of another command, can be read once.
     is_fixed = cache is not None and not os.environ.get("ASYNCFIN_ACCOUNT")
-    token = _token_source(service, is_fixed=is_fixed)
+    if service.token_file is not None and not is_fixed and service.token_file.is_file():
+        token = token_file(service.token_file)
+    options |= {"bucket": bucket, "cache": cache or otherwise}
     async with (
-        _client(
-            service, token, bucket=bucket, cache=cache or otherwise, **options
-        ) as client,
+        _make_client(service, token, **options) as client,
         aclosing(bucket),
         aclosing(cache) if cache else nullcontext(),
     ):
         yield client
 
 
-def _client(service: Service, token: TokenSource, **options: Any) -> Client:
+def _make_client(service: Service, token: TokenSource, **options: Any) -> Client:
     """Return a client; its errors and warnings become those of the command line."""
     user_agent = os.environ.get("ASYNCFIN_USER_AGENT") or None
-    with prefix_errors("ASYNCFIN_USER_AGENT"):
-        check_user_agent("it", user_agent)
     options |= {"allow_http": service.allow_http, "user_agent": user_agent}
     try:
         # A Python warning would show a line of this file.
@@ -67,14 +125,8 @@ def _client(service: Service, token: TokenSource, **options: Any) -> Client:
             # off.
             warnings.simplefilter("always")
             client = Client(service.address(), token, **options)
-    # The library does not know the options of the command line.
-    except UnencryptedAddressError as error:
-        complaint = (
-            "--base-url must be https, unless the host is this machine or --allow-http "
-            f"is given{error.given}"
-        )
     except ArgumentError as error:
-        complaint = str(error)
+        complaint = with_options(error)
     else:
         for warning in caught:
             print_error(f"asyncfin: {warning.message}")
@@ -82,74 +134,38 @@ def _client(service: Service, token: TokenSource, **options: Any) -> Client:
     raise UsageError(complaint)
 
 
-def _token_source(service: Service, *, is_fixed: bool) -> TokenSource:
-    """Return the token, or what reads it again from its file after the service has
-    refused it.
-    """
-    token = service.token()
-    # What is not a regular file, such as the output of another command, can be read
-    # once.
-    if service.token_file is None or is_fixed or not service.token_file.is_file():
-        return token
-    return token_file(service.token_file)
-
-
 class Progress:
     """Counts the requests, and shows on a terminal how many were sent and which one is
     retried.
-
-    Attributes:
-        requests: how many were sent.
-        expected: the number of queries that the command will send. None: not known yet.
     """
 
     def __init__(self, title: str, status: Status | None = None) -> None:
         self.requests = 0
-        self.expected: int | None = None
-        self._title, self._status, self._queries = title, status, 0
+        self._title, self._status = title, status
 
     def __call__(self, event: Event) -> None:
         match event:
             case RequestStarted():
                 # Retries count: each attempt costs a request of the allowance.
                 self.requests += 1
-                self._queries += event.operation == "query"
-                expected = (
-                    f", query {self._queries:,} of {self.expected:,}"
-                    if self.expected is not None
-                    else ""
-                )
-                self._show(counted(self.requests, "request") + expected)
+                text = counted(self.requests, "request")
             case Retrying():
-                self._show(f"retrying in {lasting(event.wait)}: {event.failure}")
+                text = f"retrying in {lasting(event.wait)}: {event.failure}"
+            case Waiting(until=until) if until:
+                text = f"waiting for the {event.reason} until {until:%H:%M:%S} UTC"
             case Waiting():
-                until = (
-                    f" until {event.until:%H:%M:%S} UTC"
-                    if event.until
-                    else f", {lasting(event.seconds)} so far"
+                text = (
+                    f"waiting for the {event.reason}, {lasting(event.seconds)} so far"
                 )
-                self._show(f"waiting for the {event.reason}{until}")
-
-    def _show(self, text: str) -> None:
+            case _:
+                return
         if self._status is not None:
             self._status.update(f"{self._title}: {text}")
 
 
-@asynccontextmanager
-async def connected(
-    service: Service, title: str, names: Names | None = None
-) -> AsyncIterator[Client]:
-    """Open a client that shows progress under a title, and whose errors carry the names
-    of entities.
-    """
-    with progress(title) as shown, names.annotate() if names else nullcontext():
-        async with client_of(service, observers=[shown]) as client:
-            yield client
-
-
 @contextmanager
-def progress(title: str) -> Iterator[Progress]:
-    """Return the observer that counts requests, and shows them if standard error is a
+def show_progress(title: str) -> Iterator[Progress]:
+    """Yield the observer that counts requests, and shows them if standard error is a
     terminal.
     """
     console = progress_console()
@@ -158,3 +174,83 @@ def progress(title: str) -> Iterator[Progress]:
         return
     with console.status(title) as status:
         yield Progress(title, status)
+
+
+@asynccontextmanager
+async def connect(
+    service: Service, title: str, names: Names | None = None
+) -> AsyncIterator[tuple[Client, Progress]]:
+    """Open a client that shows progress under a title, and whose errors carry the names
+    of entities.
+    """
+    with show_progress(title) as shown, names.annotate() if names else nullcontext():
+        async with open_client(service, observers=[shown]) as client:
+            yield client, shown
+
+
+@define
+class Answers(Generic[T]):
+    """What was read of some entities, by entity id, and the errors of the others.
+
+    Attributes:
+        ended: what ended the reading, as it fails every other entity too.
+    """
+
+    found: dict[str, T] = field(factory=dict)
+    failed: dict[str, AsyncfinError] = field(factory=dict)
+    ended: AsyncfinError | None = None
+
+
+async def read_each(
+    client: Client, entity_ids: Sequence[str], read: Callable[[str], Awaitable[T]]
+) -> Answers[T]:
+    """Read something of each entity, as many at once as there may be requests in
+    flight.
+    """
+    answers = Answers[T]()
+    found: dict[str, T] = {}
+
+    async def read_one(entity_id: str) -> None:
+        try:
+            if answers.ended is not None:
+                raise answers.ended
+            found[entity_id] = await read(entity_id)
+        except AsyncfinError as error:
+            answers.failed[entity_id] = error
+            if ends_all(error, waits=False):
+                answers.ended = answers.ended or error
+
+    jobs = [partial(read_one, entity_id) for entity_id in entity_ids]
+    async with bounded(jobs, client.max_in_flight) as ends:
+        async for _ in ends:
+            pass
+    answers.found = {name: found[name] for name in entity_ids if name in found}
+    return answers
+
+
+def check_failed(
+    failed: Mapping[str, AsyncfinError],
+    ended: AsyncfinError | None,
+    entities: int,
+    names: Names,
+) -> None:
+    """Print a line for each entity that failed by itself, and raise an error if there
+    is one.
+
+    Raises:
+        EntitiesFailedError: some failed.
+        AsyncfinError: what ended the reading, or the error of the only entity.
+    """
+    errors = {
+        entity_id: error
+        for entity_id, error in failed.items()
+        if not ends_all(error, waits=False)
+    }
+    if ended is None and errors and entities == 1:
+        raise next(iter(errors.values()))
+    for entity_id, error in errors.items():
+        print_error(f"asyncfin: {names.named(entity_id)}: {error}")
+    if ended is not None:
+        raise ended
+    if errors:
+        raise EntitiesFailedError(list(map(Failure.of, errors.values())), entities)

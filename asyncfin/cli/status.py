@@ -2,14 +2,33 @@
 was not meant.
 """
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from asyncfin.cli.options import AsJson
+from asyncfin.checks import without_password
+from asyncfin.cli.errors import UsageError
+from asyncfin.cli.options import AsJson, has_path
+from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.words import counted, lasting
+
+# An object store's client retries for up to a minute.
+_PATIENCE = 10.0
+_PER_PROCESS = "counted per process"
+_STATS = (
+    *("spent_today", "left_today", "daily_budget", "exhausted_until"),
+    *("rate", "burst", "learned", "level"),
+)
+_BUCKET = (*_STATS, "paused_seconds", "waiting")
+_HOLDER = ("host", "pid", "began", "renewed")
+
+# The document of a bucket, a cache or an extraction. A field is None if it is unknown,
+# and `reasons` (or `reason`) says why.
+Document = dict[str, Any]
 
 
 async def status(
@@ -34,104 +53,181 @@ async def status(
 
       asyncfin status prices/ s3://figures/prices
     """
-    from asyncfin.cli.output import print_json, screen
-    from asyncfin.cli.shared import bucket_status, cache_status, extraction_status
+    from asyncfin.cli.terminal import print_json, screen
 
-    bucket, kept = await bucket_status(resume=resume), await cache_status()
-    extractions = [await extraction_status(place) for place in places]
+    bucket, cache = await _read_bucket(resume=resume), await _read_cache()
+    extractions = [await _read_extraction(place) for place in places]
     if json:
-        print_json({"bucket": bucket, "cache": kept, "extractions": extractions})
+        print_json({"bucket": bucket, "cache": cache, "extractions": extractions})
         return
     console = screen()
-    lines = (line for each in extractions for line in extraction_lines(each))
-    for line in [*bucket_lines(bucket), cache_line(kept), *lines]:
+    lines = [*_bucket_lines(bucket), _cache_line(cache)]
+    for extraction in extractions:
+        lines += _extraction_lines(extraction)
+    for line in lines:
         console.print(line)
 
 
-def bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
+async def _read_bucket(*, resume: bool) -> Document:
+    """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses
+    were ended.
+    """
+    import asyncio
+
+    from asyncfin.cli.session import make_bucket, shared_place
+
+    if (place := shared_place()) is None:
+        if resume:
+            raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
+        return _unknown(None, _BUCKET, "ASYNCFIN_BUCKET is not set")
+    shown = without_password(place)
+    try:
+        if ":/" not in place and not has_path(place, folder=False):
+            raise UsageError(
+                f"{place} does not exist; the first process that sends a request "
+                "creates it"
+            )
+        async with aclosing(make_bucket(None, None)) as bucket:
+            if resume:
+                await bucket.resume()
+            stats = await bucket.inspect()
+    except (UsageError, BucketUnavailableError, OSError) as error:
+        if resume:
+            raise
+        return _unknown(shown, _BUCKET, str(error))
+    reasons = {"waiting": _PER_PROCESS}
+    if stats.left_today is None:
+        reasons["left_today"] = (
+            "there is no daily budget, and responses do not state the allowance"
+        )
+    now = asyncio.get_running_loop().time()
+    return {
+        "place": shown,
+        **{name: getattr(stats, name) for name in _STATS},
+        "paused_seconds": max(0.0, (stats.paused_until or now) - now),
+        "waiting": None,
+        "reasons": reasons,
+    }
+
+
+async def _read_cache() -> Document:
+    """Return what the cache of ASYNCFIN_CACHE contains."""
+    from asyncfin.cli.session import shared_cache
+
+    place = os.environ.get("ASYNCFIN_CACHE") or None
+    try:
+        if place is None or (cache := shared_cache()) is None:
+            raise UsageError("ASYNCFIN_CACHE is not set")
+        async with aclosing(cache):
+            if not has_path(place, folder=True):
+                raise UsageError(f"{place} is not a folder")
+            stats = await cache.inspect()
+    except (UsageError, ArgumentError, OSError) as error:
+        shown = place and without_password(place)
+        document = _unknown(shown, ("series", "bytes", "hits"), str(error))
+        document["reasons"]["hits"] = _PER_PROCESS
+        return document
+    return {
+        "place": place,
+        "series": stats.series,
+        "bytes": stats.bytes,
+        "hits": None,
+        "reasons": {"hits": _PER_PROCESS},
+    }
+
+
+def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
+    reasons = dict.fromkeys(fields, reason)
+    return {"place": place, **dict.fromkeys(fields), "reasons": reasons}
+
+
+async def _read_extraction(place: str) -> Document:
+    """Return whether a run is at work on an extraction, which one, and how the last one
+    ended.
+    """
+    import asyncio
+
+    from asyncfin.extraction.last import read_status
+
+    document: Document = {
+        "place": place,
+        **dict.fromkeys(("running", "unfinished", "reason", *_HOLDER, "last", "feed")),
+    }
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return document | await asyncio.to_thread(read_status, place)
+    except TimeoutError:
+        reason = f"the store did not respond within {lasting(_PATIENCE)}"
+    except (ValueError, ImportError, OSError) as error:
+        reason = str(error)
+        # An address that can contain a password is not shown.
+        document["place"] = without_password(place)
+    return document | {"reason": reason}
+
+
+def _bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
     place = f"bucket {bucket['place']}" if bucket["place"] else "bucket"
-    reasons = bucket["reasons"]
+    reasons, left = bucket["reasons"], bucket["left_today"]
     if bucket["spent_today"] is None:
         return [f"{place}: unknown ({reasons['spent_today']})"]
-    budget = (
-        "" if bucket["daily_budget"] is None else f" of {bucket['daily_budget']:,g}"
-    )
-    left = bucket["left_today"]
+    spent = f"{bucket['spent_today']:,g}"
+    if bucket["daily_budget"] is not None:
+        spent += f" of {bucket['daily_budget']:,g}"
     shown_left = f"unknown ({reasons['left_today']})" if left is None else f"{left:,g}"
-    until = bucket["exhausted_until"]
-    used_up = f", used up until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
-    rate = (
-        "none yet"
-        if bucket["rate"] is None
-        else f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
-    )
-    learned = " (learned)" if bucket["learned"] else ""
-    paused = (
-        f"for {lasting(bucket['paused_seconds'])}" if bucket["paused_seconds"] else "no"
-    )
+    if until := bucket["exhausted_until"]:
+        shown_left += f", used up until {until:%Y-%m-%d %H:%M:%S} UTC"
+    rate = "none yet"
+    if bucket["rate"] is not None:
+        rate = f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
+    if bucket["learned"]:
+        rate += " (learned)"
+    seconds = bucket["paused_seconds"]
     return [
         place,
-        f"  spent today: {bucket['spent_today']:,g}{budget}",
-        f"  left today: {shown_left}{used_up}",
-        f"  rate: {rate}{learned}",
-        f"  paused: {paused}",
+        f"  spent today: {spent}",
+        f"  left today: {shown_left}",
+        f"  rate: {rate}",
+        f"  paused: {f'for {lasting(seconds)}' if seconds else 'no'}",
         f"  waiting: unknown ({reasons['waiting']})",
     ]
 
 
-def cache_line(cache: Mapping[str, Any]) -> str:
+def _cache_line(cache: Mapping[str, Any]) -> str:
     place = f"cache {cache['place']}" if cache["place"] else "cache"
     if cache["series"] is None:
         return f"{place}: unknown ({cache['reasons']['series']})"
-    return (
-        f"{place}: {counted(cache['series'], 'series', 'series')}, "
-        f"{cache['bytes'] / 1e6:,.1f} MB"
-    )
+    series = counted(cache["series"], "series", "series")
+    return f"{place}: {series}, {cache['bytes'] / 1e6:,.1f} MB"
 
 
-def extraction_lines(extraction: Mapping[str, Any]) -> list[str]:
-    state = {
-        True: "running",
-        False: "not running",
-        None: f"unknown ({extraction['reason']})",
-    }[extraction["running"]]
-    if extraction["running"]:
-        began, renewed = (
-            datetime.fromisoformat(extraction[name]) for name in ("began", "renewed")
-        )
-        ago = lasting(max(0.0, (datetime.now(UTC) - renewed).total_seconds()))
-        state += (
-            f", locked by {extraction['host']} pid {extraction['pid']},"
-            f" began {began:%Y-%m-%d %H:%M:%S} UTC, renewed {ago} ago"
-        )
-    lines = [f"extraction {extraction['place']}: {state}"]
+def _extraction_lines(extraction: Mapping[str, Any]) -> Iterator[str]:
+    # Here, since help needs no event loop.
+    from asyncfin.extraction.report import spent
+
+    began, holder = "", f"{extraction['host']} pid {extraction['pid']}"
+    if extraction["began"] is not None:
+        began = f"{datetime.fromisoformat(extraction['began']):%Y-%m-%d %H:%M:%S} UTC"
+    state = "running" if extraction["running"] else "not running"
+    if extraction["running"] is None:
+        state = f"unknown ({extraction['reason']})"
+    elif extraction["running"]:
+        renewed = datetime.fromisoformat(extraction["renewed"])
+        age = max(0.0, (datetime.now(UTC) - renewed).total_seconds())
+        state += f", locked by {holder}, began {began}, renewed {lasting(age)} ago"
+    yield f"extraction {extraction['place']}: {state}"
     if extraction["unfinished"]:
-        began = datetime.fromisoformat(extraction["began"])
-        lines.append(
-            f"  the run begun {began:%Y-%m-%d %H:%M:%S} UTC by {extraction['host']} "
-            f"pid {extraction['pid']}"
-            " ended without an outcome; the same command continues it"
+        yield (
+            f"  the run begun {began} by {holder} ended without an outcome; the same "
+            "command continues it"
         )
-    if (last := extraction["last"]) is not None:
-        counts = ", ".join(
-            f"{last[state]:,} {state}"
-            for state in ("unchanged", "done", "failed", "left")
-        )
-        before = "the run before it" if extraction["unfinished"] else "last run"
-        from asyncfin.extraction.report import (
-            spent,
-        )  # here, since help needs no event loop
-
-        cost = spent(last["requests"], last["repeated"], last["uncounted"])
-        lines.append(
-            f"  {before}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}"
-        )
-        if last["stopped"] is not None:
-            lines.append(
-                f"    {last['stopped']['error']}: {last['stopped']['message']}"
-            )
-        lines += [
-            f"    {of_class['count']:,} x {name}, first: {of_class['message']}"
-            for name, of_class in last["failures"].items()
-        ]
-    return lines
+    if (last := extraction["last"]) is None:
+        return
+    states = ("unchanged", "done", "failed", "left")
+    counts = ", ".join(f"{last[state]:,} {state}" for state in states)
+    run = "the run before it" if extraction["unfinished"] else "last run"
+    cost = spent(last["requests"], last["repeated"], last["uncounted"])
+    yield f"  {run}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}"
+    if last["stopped"] is not None:
+        yield f"    {last['stopped']['error']}: {last['stopped']['message']}"
+    for name, failures in last["failures"].items():
+        yield f"    {failures['count']:,} x {name}, first: {failures['message']}"

@@ -96,15 +96,15 @@ def test_a_question_to_several_entities_is_kept_too(
 def test_a_second_command_asks_only_whether_the_publication_is_current(
     command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With ASYNCFIN_CACHE the second command sends one request; with --no-cache it asks for everything."""
+    """With ASYNCFIN_CACHE the second command sends one request."""
     monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
     sent = []
-    for options in ([], [], ["--no-cache"]):
+    for _ in range(2):
         before = len(service.log)
-        result = command("query", COMPANY, "--annual", "--json", *options)
+        result = command("query", COMPANY, "--annual", "--json")
         assert result.code == 0, result.err
         sent.append(len(service.log) - before)
-    assert sent == [2, 1, 2]
+    assert sent == [2, 1]
 
 
 def test_the_catalogue_of_a_cache_costs_one_request_and_a_check_uses_none(

@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import asyncfin
 from asyncfin import Client, FiscalRange, Select, extract
-from asyncfin.extraction import as_of as reading, contents
+from asyncfin.extraction import contents
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, LONG_ENTITY, Command
 from tests.extraction.conftest import clocked
@@ -179,7 +180,7 @@ def test_filters_apply_to_all_forms(
     [
         (("changes", "FEED", entity(9)), f"{entity(9)}' is not in the change feed of FEED, which has"),
         (("changes", "FEED", entity(9)), f"{entity(1)} (Company 0001), {entity(2)} (Company 0002)"),
-        (("changes", "FEED", "acme"), "'acme' is not an entity id"),
+        (("changes", "FEED", "acme"), "no entity has the name 'acme'"),
         (("changes", "FEED", "--metric", "Cost", "--last"), "--metric 'Cost' is not in the change feed of"),
         (("changes", "FEED", "--metric", "Cost"), "which has Revenue, Margin"),
         (("changes", "FEED", "--change", "moved"), "which has appeared, restated, relabelled, vanished"),
@@ -301,8 +302,8 @@ def test_rows_of_both_versions_are_distinguished(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("as-of", "NIGHT", "noon"), "when must be a date or datetime"),
-        (("changes", "NIGHT", "--since", "noon"), "since must be a date or datetime"),
+        (("as-of", "NIGHT", "noon"), "WHEN must be a date or datetime"),
+        (("changes", "NIGHT", "--since", "noon"), "--since must be a date or datetime"),
         (("changes", "NIGHT", "--csv", "--json"), "exclude each other"),
         (("changes", "NIGHT", "--to", "x.csv"), "--to must be the path of a .parquet file, not x.csv"),
         (("changes", "NIGHT", "--to", "s3://b/x.parquet"), "--to must be the path of a file on this machine"),
@@ -341,7 +342,7 @@ def test_a_company_that_enters_the_feed_while_it_is_read_is_no_error(
         return read
 
     monkeypatch.setattr(contents, "feed_contents", finishing(contents.feed_contents))
-    monkeypatch.setattr(reading, "read_changes", finishing(reading.read_changes))
+    monkeypatch.setattr(asyncfin, "read_changes", finishing(asyncfin.read_changes))
     result = command("changes", str(place))
     assert (result.code, result.err) == (0, "")
     assert "rows of Example [AG] began the feed on" in result.out

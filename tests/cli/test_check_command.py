@@ -13,9 +13,8 @@ import pytest
 from attrs import evolve
 
 from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Select
-from asyncfin.cli.record import record
-from asyncfin.cli.recorded import recorded, written
-from asyncfin.cli.service import Service
+from asyncfin.cli.options import Service
+from asyncfin.cli.record import encode_dataset, read_dataset, record
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade
@@ -212,8 +211,8 @@ async def test_scopes_that_only_paths_name_are_recorded() -> None:
         altered(sandbox, without_scopes) as url,
         Client(url, sandbox.token) as client,
     ):
-        dataset = await recorded(client, sandbox.entities[0])
-    (catalogue, panels), (_, expected) = await read(load(written(dataset))), await read(source)
+        dataset = await read_dataset(client, sandbox.entities[0])
+    (catalogue, panels), (_, expected) = await read(load(encode_dataset(dataset))), await read(source)
     assert panels == expected
     (group,) = catalogue.scope_groups
     (series,) = catalogue.series
@@ -226,9 +225,9 @@ async def test_what_the_sandbox_would_reject_is_an_error() -> None:
     """No file is written and called a success."""
     source = handmade.dataset({("Revenue", "all"): {"FY2024": 1.0}})
     async with Sandbox(source) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        dataset = await recorded(client, sandbox.entities[0])
+        dataset = await read_dataset(client, sandbox.entities[0])
     (publication,) = dataset.publications
     group, *_ = publication.groups
     broken = evolve(dataset, publications=(evolve(publication, groups=(group, group)),))
     with pytest.raises(AsyncfinError, match=r"can't be recorded: .*which"):
-        written(broken)
+        encode_dataset(broken)

@@ -15,7 +15,7 @@ def test_scripts_have_commands_and_options(shell: str) -> None:
     """Every command, and the options of each, are in the script of a shell."""
     script = application().generate_completion(prog_name="asyncfin", shell=shell)  # type: ignore[arg-type]
     assert "catalogue" in script
-    assert "csv-raw" in script
+    assert "half-yearly" in script
 
 
 def test_installed_script_completes_in_bash(

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from asyncfin.cli.app import run
-from asyncfin.cli.exits import exit_line
+from asyncfin.cli.errors import exit_line
 from asyncfin.errors import (
     AllowanceExhaustedError,
     AsyncfinError,
@@ -395,4 +395,4 @@ def test_a_user_agent_that_cannot_be_sent_is_wrong_usage(
     monkeypatch.setenv("ASYNCFIN_USER_AGENT", "two\nlines")
     result = command("catalogue", "--publication", ENTITY)
     assert result.code == 2
-    assert "ASYNCFIN_USER_AGENT: it must be 1 to 200 printable ASCII characters" in result.line
+    assert "ASYNCFIN_USER_AGENT must be 1 to 200 printable ASCII characters" in result.line

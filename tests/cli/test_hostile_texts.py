@@ -56,7 +56,7 @@ def running() -> Iterator[Sandbox]:
 SHOWN = [
     "catalogue --publication",
     "catalogue --publication --json",
-    "catalogue --descriptions",
+    "catalogue --csv",
     "catalogue --json",
     "query",
     "query --csv",
@@ -104,9 +104,9 @@ def test_files_and_pipes_get_the_texts_as_they_are(command: Command) -> None:
     assert rows[0]["series_label"] == f"Sales{HARM}"
 
 
-@pytest.mark.parametrize(("option", "prefix"), [("--csv", "'"), ("--csv-raw", "")])
+@pytest.mark.parametrize(("option", "prefix"), [("--csv", "'")])
 def test_a_text_that_is_a_formula_is_one_no_longer(command: Command, option: str, prefix: str) -> None:
-    """Numbers keep their signs, and --csv-raw keeps everything."""
+    """Numbers keep their signs."""
     rows = list(csv.DictReader(io.StringIO(command("query", EVIL_ENTITY, option).out)))
     assert [row["series_label"] for row in rows[1:]] == [f"{prefix}{FORMULA}", f"{prefix}- other costs"]
     assert (rows[0]["FY2024"], rows[2]["FY2024"]) == ("-1300", "-7.5")

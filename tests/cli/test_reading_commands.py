@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -44,20 +43,9 @@ def test_catalogue_lists_every_series_with_what_a_query_takes(command: Command) 
     assert "4 of 4 series: 2 metrics, 2 scope paths, 2 reporting groups" in out
 
 
-def test_catalogue_shows_descriptions_where_they_are_asked_for(command: Command) -> None:
-    """They state the unit, where there is one."""
-    plain, described = (
-        command("catalogue", RATIOS_ENTITY, "--metric", "Revenue", *options).out
-        for options in ([], ["--descriptions"])
-    )
-    assert "description" not in plain
-    assert re.search(r"^metric +label +scope path +description *$", described, re.MULTILINE)
-    assert re.search(r"^Revenue +Sales +company=all +Goods sold. Unit: USD. *$", described, re.MULTILINE)
-
-
 def test_catalogue_is_narrowed_by_the_selection_of_a_query(command: Command) -> None:
     """Only selected series are listed, and groups without any are left out."""
-    out = command("catalogue", ENTITY, "--label", "QUARTER").out
+    out = command("catalogue", ENTITY, "--cadence", "quarterly").out
     assert "1 of 4 series" in out
     assert "quarters:" in out
     assert "years:" not in out

@@ -1,10 +1,8 @@
 """`asyncfin sandbox` as a separate process."""
 
-import ipaddress
 import json
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -97,14 +95,11 @@ async def test_the_sandbox_can_be_reached_under_another_name(serve: Callable[...
         assert (await client.dataset(ENTITY)).entity_id == ENTITY
 
 
-def test_all_addresses_need_a_name_that_others_can_look_up(command: Command, dataset: str) -> None:
-    """A machine that only knows itself by a loopback name asks for the public URL."""
-    found = socket.getaddrinfo(socket.gethostname(), 0)
-    if any(not ipaddress.ip_address(each[4][0]).is_loopback for each in found):
-        pytest.skip("this machine has a name that others can look up")
+def test_all_addresses_need_a_public_url(command: Command, dataset: str) -> None:
+    """A machine does not know under which name others reach it."""
     result = command("sandbox", dataset, "--host", "0.0.0.0", "--port", "0")
     assert (result.code, result.out) == (2, "")
-    assert "give --public-url http://NAME:" in result.line
+    assert "--public-url http://NAME:PORT" in result.line
 
 
 def test_a_port_in_use_is_one_line(command: Command, service: Sandbox, dataset: str) -> None:

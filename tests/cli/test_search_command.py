@@ -3,10 +3,11 @@
 import csv
 import io
 import json
+from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import ENTITY, LONG_ENTITY, ODD_PATH, RATIOS_ENTITY, UNKNOWN_ID, Command
+from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command
 
 
 def cells(out: str) -> list[list[str]]:
@@ -15,18 +16,11 @@ def cells(out: str) -> list[list[str]]:
 
 
 def test_search_prints_a_row_for_each_metric_and_path_best_first(command: Command) -> None:
-    """With the entities that have it; `all` if all of them do. Ids of scopes and groups with --ids."""
+    """With the entities that have it; `all` if all of them do."""
     table = command("catalogue", "--search", "sales", ENTITY, RATIOS_ENTITY)
     head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(table.out)]
     assert head == ["metric", "label", "scopes", "entities"]
     assert rows[0] == ["Revenue", "Sales", "all", "all"]
-    result = command("catalogue", "--search", "sales", ENTITY, RATIOS_ENTITY, "--ids")
-    assert result.code == 0
-    head, _, *rows = [[cell.strip() for cell in row if cell.strip()] for row in cells(result.out)]
-    assert head == ["metric", "label", "scope path", "groups", "entities"]
-    assert rows[0][:3] == ["Revenue", "Sales", "company=all"]
-    assert rows[0][3:] == ["years, quarters", "all"] or rows[0][3:] == ["quarters, years", "all"]
-    assert [ODD_PATH in row for row in rows[:2]] == [False, True]
 
 
 def test_search_names_the_entities_that_have_a_series(command: Command) -> None:
@@ -45,22 +39,23 @@ def test_search_has_the_same_as_json_and_csv(command: Command) -> None:
         "scope_path": "company=all",
         "reporting_group_ids": document[0]["reporting_group_ids"],
         "entity_ids": [ENTITY, RATIOS_ENTITY],
+        "last_value": None,
     }
     assert set(document[0]["reporting_group_ids"]) == {"years", "quarters"}
-    (first, *_) = csv.DictReader(io.StringIO(command(*words, "--csv-raw").out))
+    (first, *_) = csv.DictReader(io.StringIO(command(*words, "--csv").out))
     assert list(first) == list(document[0])
     assert first["entity_ids"] == f"{ENTITY};{RATIOS_ENTITY}"
 
 
-def test_search_prints_so_many_rows_and_says_how_many_more(command: Command) -> None:
-    """In all forms; where lines are read by programs, on standard error."""
-    table = command("catalogue", "--search", "revenue", ENTITY, "--limit", "1")
-    assert len(table.out.splitlines()) == 4
-    assert table.out.endswith("and 1 more\n")
-    lines = command("catalogue", "--search", "revenue", ENTITY, "--limit", "1", "--csv")
-    assert len(lines.out.splitlines()) == 2
-    assert "and 1 more" in lines.err
-    assert command("catalogue", "--search", "revenue", ENTITY, "--limit", "0").code == 2
+def test_series_that_end_early_rank_behind(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the cached values of the publication; with an empty cache by the words alone."""
+    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path))
+    words = ("catalogue", LONG_ENTITY, "--search", "debt revenue")
+    assert "no value since" not in command(*words).out
+    assert command("query", LONG_ENTITY).code == 0
+    assert "Debt (no value since FY2010)" in command(*words).out
 
 
 def test_search_says_what_is_only_close(command: Command) -> None:
@@ -79,7 +74,7 @@ def test_search_says_what_is_only_close(command: Command) -> None:
         (["xyzzy", ENTITY], 2, "no series has the words 'xyzzy'"),
         (["debt"], 2, "no entity is given"),
         (["  ", ENTITY], 2, "--search has no words"),
-        (["net", "profit", ENTITY], 2, '--search "net profit"'),
+        (["net", "profit", ENTITY], 2, '--search "net ..."'),
         (["debt", ENTITY, "--metric", "Debt"], 2, "leave the other selection out"),
         (["debt", UNKNOWN_ID], 4, "404"),
         (["debt", ENTITY, UNKNOWN_ID], 1, "1 of 2 entities failed"),
@@ -127,7 +122,7 @@ def test_catalogue_of_several_entities_as_csv_and_json(command: Command) -> None
             "none of the 2 entities has anything of the selection",
         ),
         ([ENTITY, UNKNOWN_ID, "--metric", "Debt"], 1, "1 of 2 entities failed"),
-        ([ENTITY, RATIOS_ENTITY, "--descriptions"], 2, "--descriptions is for one entity"),
+        ([ENTITY, RATIOS_ENTITY, "--publication"], 2, "--publication is for one entity"),
         ([], 2, "no entity is given"),
     ],
 )

@@ -17,7 +17,7 @@ from asyncfin import (
     extract,
     read_entity,
 )
-from asyncfin.cli.extraction import document
+from asyncfin.cli.extract import report_document as document
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import COMPANIES, IDS, query
 from tests.handmade import ENTITY_ID, dataset, series_id

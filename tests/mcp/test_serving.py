@@ -129,9 +129,9 @@ async def test_http_needs_a_token_and_loopback(
     address: str, token: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tools can spend the account's allowance."""
-    from asyncfin.cli.exits import UsageError
-    from asyncfin.cli.mcp import mcp as command
-    from asyncfin.cli.service import Service
+    from asyncfin.cli.errors import UsageError
+    from asyncfin.cli.explore import mcp as command
+    from asyncfin.cli.options import Service
 
     monkeypatch.setenv("ASYNCFIN_MCP_TOKEN", token)
     monkeypatch.setenv("ASYNCFIN_TOKEN", "t")

@@ -359,7 +359,7 @@ async def test_page_opens_on_the_example(page: Page) -> None:
 
 async def test_demo_opens_on_three_companies() -> None:
     """The command reads them before it announces its address."""
-    from asyncfin.cli.explorer import worked_example
+    from asyncfin.cli.explore import worked_example
 
     async with (
         Sandbox.demo() as sandbox,

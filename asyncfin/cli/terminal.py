@@ -1,4 +1,4 @@
-"""Tables, JSON and CSV on standard output; progress on standard error."""
+"""Standard output and standard error: tables, JSON, CSV, progress, and whole files."""
 
 import io
 import json
@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -21,14 +21,13 @@ from asyncfin.clock import utc_text
 from asyncfin.csv import csv_text
 from asyncfin.errors import printable
 from asyncfin.local import write_whole
-from asyncfin.text import GAP
+from asyncfin.text import table_lines
 
 if TYPE_CHECKING:
     import pyarrow
 
 # Wider than any line, since rich cuts tables at the width of its console.
 _NO_WRAP_WIDTH = 100_000
-_BARS = "▁▂▃▄▅▆▇█"
 
 
 class _Screen(Console):
@@ -43,25 +42,25 @@ class _Screen(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         # Line by line: the ends of lines are control characters too, and stay.
-        shown = (
-            "\n".join(map(printable, each.split("\n")))
-            if isinstance(each, str)
-            else each
-            for each in objects
-        )
-        super().print(*shown, **options)
+        texts = [
+            "\n".join(map(printable, item.split("\n")))
+            if isinstance(item, str)
+            else item
+            for item in objects
+        ]
+        super().print(*texts, **options)
 
 
-def screen(width: int | None = None) -> Console:
+def screen(width: int = _NO_WRAP_WIDTH) -> Console:
     """Return standard output for people, as wide as the terminal.
 
     Args:
-        width: the width in files and pipes. None: lines are not wrapped there.
+        width: the width in files and pipes. Lines are not wrapped there by default.
     """
     console = _Screen()
     # rich would wrap at 80 columns in pipes, where lines are read by programs.
     if not console.is_terminal:
-        console.width = width or _NO_WRAP_WIDTH
+        console.width = width
     return console
 
 
@@ -93,10 +92,15 @@ def progress_console() -> Console:
     return _Screen(file=cast(TextIO, _Lossy(sys.stderr)))
 
 
-def print_table(console: Console, lines: Sequence[str]) -> None:
-    """Print a table that is already printable and no wider than the screen, with its
-    first line in bold.
-    """
+def print_table(
+    console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    """Print a table that is no wider than the screen, with its first line in bold."""
+    print_lines(console, table_lines(heads, rows, console.width))
+
+
+def print_lines(console: Console, lines: Sequence[str]) -> None:
+    """Print the lines of a table that is already printable."""
     console.print(lines[0], style="bold")
     # Not through rich, which looks at every character for where to wrap. Line by line,
     # as in `print_text`.
@@ -105,13 +109,8 @@ def print_table(console: Console, lines: Sequence[str]) -> None:
 
 def print_json(value: Any) -> None:
     """Print a value of the model, or plain data, as one JSON document."""
-    print_text(json_text(value))
-
-
-def json_text(value: Any) -> str:
-    """Write a value of the model, or plain data, as JSON."""
     encoded = msgspec.json.encode(value, enc_hook=dict)
-    return msgspec.json.format(encoded, indent=2).decode()
+    print_text(msgspec.json.format(encoded, indent=2).decode())
 
 
 def print_text(document: str) -> None:
@@ -119,28 +118,17 @@ def print_text(document: str) -> None:
     meaning.
     """
 
-    def escaped(found: re.Match[str]) -> str:
-        sign = found[0]
+    def escape(match: re.Match[str]) -> str:
+        sign = match[0]
         return sign if sign == "\n" or sign.isprintable() else json.dumps(sign)[1:-1]
 
-    text = re.sub(r"[^ -~]", escaped, document)
+    text = re.sub(r"[^ -~]", escape, document)
     # Line by line: one large write to an unbuffered pipe is truncated silently when the
     # reader leaves.
     sys.stdout.writelines(f"{text}\n".splitlines(keepends=True))
 
 
-def print_csv(head: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: bool) -> None:
-    """Print lines of comma-separated values; None is an empty field, and zero is 0.
-
-    Args:
-        raw: write texts as they are. False: put an apostrophe before texts that a
-            spreadsheet would take for formulas, and escape control characters on a
-            terminal.
-    """
-    print_csv_text(csv_text([head, *rows], raw=raw), raw=raw)
-
-
-def print_csv_text(text: str, *, raw: bool) -> None:
+def print_csv(text: str, *, raw: bool = False) -> None:
     """Print lines of comma-separated values.
 
     Args:
@@ -154,39 +142,33 @@ def print_csv_text(text: str, *, raw: bool) -> None:
     sys.stdout.writelines(text.splitlines(keepends=True))
 
 
-def print_rows(table: "pyarrow.Table", *, as_json: bool, raw: bool) -> None:
-    """Print the rows of a table as a JSON list, or as CSV (`print_csv`), which has no
-    columns of lists.
-    """
+def print_rows(rows: Sequence[dict[str, Any]], *, as_json: bool) -> None:
+    """Print rows as a JSON list, or as CSV, which has no columns of lists."""
     if as_json:
-        print_json(table.to_pylist())
+        print_json(rows)
         return
-    names = [
-        each.name for each in table.schema if not str(each.type).startswith("list")
+    heads = [
+        name
+        for name, cell in (rows[0] if rows else {}).items()
+        if not isinstance(cell, (list, tuple))
     ]
-    rows = table.select(names).to_pylist()
-    print_csv(names, [[_plain(each) for each in row.values()] for row in rows], raw=raw)
+    cells = ([_cell(row[name]) for name in heads] for row in rows)
+    print_csv(csv_text([heads, *cells]))
 
 
-def _plain(value: Any) -> Any:
-    return utc_text(value) if isinstance(value, datetime) else value
-
-
-def spark(numbers: Sequence[float | None]) -> str:
-    """Return a bar for each number, scaled from the least to the greatest; a dot for
-    None.
-
-    >>> spark([1, None, 2, 4.5])
-    '▁·▃█'
+def print_arrow(table: "pyarrow.Table", *, as_json: bool) -> None:
+    """Print the rows of a table as `print_rows` does; the CSV of an empty one has its
+    heads.
     """
-    known = [number for number in numbers if number is not None]
-    low, high = min(known, default=0), max(known, default=0)
-    # Equal numbers have no scale; any step will do, since the difference is 0.
-    step = (high - low) / (len(_BARS) - 1) or 1
-    return "".join(
-        GAP if number is None else _BARS[round((number - low) / step)]
-        for number in numbers
-    )
+    if as_json or len(table):
+        print_rows(table.to_pylist(), as_json=as_json)
+        return
+    fields = [field for field in table.schema if not str(field.type).startswith("list")]
+    print_csv(csv_text([[field.name for field in fields]]))
+
+
+def _cell(value: Any) -> Any:
+    return utc_text(value) if isinstance(value, datetime) else value
 
 
 def replace_file(file: Path, write: Callable[[IO[bytes]], object]) -> None:

@@ -1,0 +1,441 @@
+"""What a command failed of: one line that says what to do, and its exit code."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import date
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
+
+from cyclopts import (
+    CoercionError,
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+import asyncfin.errors
+from asyncfin.errors import (
+    AllowanceExhaustedError,
+    AsyncfinError,
+    AuthenticationError,
+    BucketUnavailableError,
+    IncompleteResultError,
+    MalformedAnswerError,
+    ManifestMismatchError,
+    NotFoundError,
+    PermissionDeniedError,
+    RateLimitedError,
+    SelectionError,
+    ServerFailureError,
+    TransportError,
+    ValidationFailedError,
+    printable,
+)
+from asyncfin.extraction.exit import Exit
+from asyncfin.words import counted, either
+
+if TYPE_CHECKING:
+    from asyncfin.extraction.report import Failure
+
+# Returns the commands that have an option.
+CommandsWith: TypeAlias = Callable[[str], list[str]]
+
+
+class UsageError(Exception):
+    """The command line, or a file that it names, is wrong; the message says what to
+    do.
+    """
+
+
+class EntitiesFailedError(Exception):
+    """Some of many entities failed, or all of them.
+
+    Args:
+        failed: the failure of each failed one.
+        entities: how many there are in all.
+    """
+
+    def __init__(self, failed: Sequence[Failure], entities: int) -> None:
+        super().__init__(
+            f"{len(failed):,} of {counted(entities, 'entity', 'entities')} failed"
+        )
+        self.failed = tuple(failed)
+        self.entities = entities
+
+
+class InterruptedRunError(KeyboardInterrupt):
+    """A signal ended an extraction before its end; the argument is the exit code."""
+
+
+class ServiceDiffersError(Exception):
+    """`asyncfin check` has found something that breaks the description, or has not made
+    every check.
+    """
+
+
+# What ends a command with an exit code and one line.
+FAILURES = (
+    CycloptsError,
+    UsageError,
+    EntitiesFailedError,
+    ServiceDiffersError,
+    AsyncfinError,
+    OSError,
+)
+
+# For unknown ids and words. The messages of other selection errors say what would be
+# right.
+_SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
+
+# The options that take ids, by the field of a Select: each option takes one id.
+_ID_OPTIONS = {
+    "metric_ids": "--metric",
+    "reporting_group_ids": "--group",
+    "scope_group_ids": "--scope-group",
+    "series_ids": "--series",
+    "basis": "--basis",
+    "cadence": "--cadence",
+}
+
+# The options of `Periods` that select periods of one length.
+RULE_OPTIONS = ("--annual", "--quarterly", "--half-yearly")
+
+# What the library calls a part of the question, by what the command line does.
+_OPTIONS = {
+    **_ID_OPTIONS,
+    "scope_combinations": "--scope",
+    "period_meaning": "--period-meaning",
+    "base_url": "--base-url",
+    "user_agent": "ASYNCFIN_USER_AGENT",
+    "account": "ASYNCFIN_ACCOUNT",
+    "rate": "--rate",
+    "daily_budget": "--daily-budget",
+    "last": "--last",
+    "months": "--trailing",
+    "to": "--into",
+    "history": "--history",
+    "n": "--latest",
+    "since": "--since",
+    "when": "WHEN",
+}
+
+# What to do about an error: the first class that matches decides.
+_ADVICE: tuple[tuple[type[Exception], str], ...] = (
+    (UsageError, ""),
+    (CycloptsError, "see --help"),
+    (ServiceDiffersError, ""),
+    (SelectionError, ""),
+    (ValidationFailedError, "correct the command; it fails again unchanged"),
+    (AuthenticationError, "put a token issued for the REST API into ASYNCFIN_TOKEN"),
+    (PermissionDeniedError, "check the token's permissions and the account's access"),
+    (
+        NotFoundError,
+        "check the entity id, and that the account has access to its dataset",
+    ),
+    (AllowanceExhaustedError, "run it again then"),
+    (RateLimitedError, "run it again later"),
+    (ServerFailureError, "run it again later"),
+    (TransportError, "check the base URL and the network, then run it again"),
+    (
+        IncompleteResultError,
+        "run it again, and report it to the service's support if it stays",
+    ),
+    (MalformedAnswerError, "report it to the service's support"),
+    (
+        BucketUnavailableError,
+        "check the file or the server of the bucket, then run it again",
+    ),
+    (ManifestMismatchError, ""),
+    (OSError, "check the file and its folder"),
+)
+
+
+def print_error(line: str) -> None:
+    """Write a line to standard error, if it is open."""
+    with suppress(OSError):
+        print(printable(line), file=sys.stderr, flush=True)  # noqa: T201
+
+
+@contextmanager
+def prefix_errors(option: str) -> Iterator[None]:
+    """Name the option in a SelectionError: the library does not know the options."""
+    try:
+        yield
+    except SelectionError as error:
+        complaint = with_options(error)
+    else:
+        return
+    # Out here, so that it has no context: one mistake of the user's is one error, not
+    # two.
+    if complaint.startswith(f"{option} "):
+        raise UsageError(complaint)
+    raise UsageError(f"{option}: {complaint}")
+
+
+def exit_line(
+    failure: Exception,
+    arguments: Sequence[str] = (),
+    commands_with: CommandsWith = lambda _: [],
+) -> tuple[Exit, str]:
+    """Return the exit code of one of FAILURES and its line for standard error.
+
+    `arguments` are those of the command.
+    """
+    complaint, advice = str(failure), _advice_for(type(failure))
+    match failure:
+        case EntitiesFailedError():
+            kinds = dict.fromkeys(item.error for item in failure.failed)
+            lines = (_advice_for(getattr(asyncfin.errors, kind)) for kind in kinds)
+            advice = "; ".join(
+                dict.fromkeys(
+                    line or "the report says what to correct" for line in lines
+                )
+            )
+        case CycloptsError():
+            complaint = _describe(failure, commands_with)
+        case NotFoundError(is_name=True):
+            advice = "give the id, or a file that has the name as --names FILE"
+        case SelectionError():
+            complaint = with_options(failure, arguments)
+            if failure.missing:
+                advice = _advise_repeating(failure.missing) or _SEE_CATALOGUE
+        # The reason of an object store can be a long text about an address that the
+        # user has never seen.
+        case OSError() if "://" in str(failure.filename):
+            advice = _advise_on_store(failure)
+            complaint = (
+                f"{failure.filename} can't be used: {advice} ({failure.strerror})"
+            )
+            advice = ""
+    # Notes are the names of the entities that it is about. One line, whatever the
+    # message holds: standard error is read by scripts too.
+    texts = [*getattr(failure, "__notes__", ()), complaint]
+    line = " ".join(": ".join(texts).split())
+    # The service's message often ends with a full stop.
+    if advice:
+        line = f"{line.removesuffix('.')}; {advice}"
+    return exit_code_for(failure), f"asyncfin: {line}"
+
+
+def exit_code_for(failure: Exception) -> Exit:
+    """Return the exit code of one of FAILURES."""
+    if isinstance(failure, (UsageError, CycloptsError)):
+        return Exit.USAGE
+    # Here, since the list of commands needs no report.
+    from asyncfin.extraction.report import exit_code_of, exit_code_of_failures
+
+    if isinstance(failure, EntitiesFailedError):
+        return exit_code_of_failures(failure.failed, failure.entities)
+    return exit_code_of(type(failure), getattr(failure, "concerns", None))
+
+
+def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
+    """Return an error's text with options in place of Python."""
+    # Here, since the list of commands needs no model.
+    from asyncfin import (
+        Annual,
+        Exact,
+        FiscalRange,
+        HalfYearly,
+        Quarterly,
+        Trailing,
+    )
+
+    name, space, rest = error.problem.partition(" ")
+    option = _OPTIONS.get(name.rstrip(":"), name)
+    complaint = f"{option}{space}{rest}"
+    complaint = complaint.replace("allow_http=True", "--allow-http is given")
+    options: list[str] = []
+    match error.instead:
+        case Exact(periods=periods):
+            options = [f"--exact {period}" for period in periods]
+        case Trailing(months=months):
+            options = [f"--trailing {months}"]
+        case FiscalRange() | Annual() | Quarterly() | HalfYearly() as selection:
+            start, end = selection.start, selection.end
+            if not isinstance(selection, FiscalRange):
+                options.append(f"--{selection.name}")
+            for option, bound in (("--from", start), ("--to", end)):
+                if bound:
+                    options.append(f"{option} FY{bound.year}-{bound.end_month:02d}")
+            if last := getattr(selection, "last", None):
+                options.append(f"--last {last}")
+        case str(label):
+            return f'{complaint}; write "{label}"'
+        case _:
+            return complaint
+    if options:
+        return f"{complaint}; write {' '.join(options)}"
+    # All periods: the options of the command select some.
+    selecting = [*RULE_OPTIONS, "--trailing", "--exact", "--from", "--to", "--last"]
+    options = [option for option in selecting if option in arguments]
+    return f"{complaint}; leave {either(options, 'and')} out"
+
+
+def _advise_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
+    """Return the advice for an unknown id that is a comma-separated list, else ""."""
+    for field, ids in missing.items():
+        for name in ids:
+            if "," in name and (option := _ID_OPTIONS.get(field)):
+                parts = " ".join(f"{option} {part.strip()}" for part in name.split(","))
+                return f"{option} is repeated: {parts}"
+    return ""
+
+
+def _advise_on_store(failure: OSError) -> str:
+    if isinstance(failure, PermissionError):
+        return "check the credentials in the environment"
+    if isinstance(failure, FileNotFoundError):
+        return "check the address"
+    return "the store fails: run it again later"
+
+
+def _advice_for(kind: type[Exception]) -> str:
+    # Subclasses are listed before their bases.
+    advice = (text for listed, text in _ADVICE if issubclass(kind, listed))
+    return next(advice, "run it again")
+
+
+# Below this share of common letters two options only look alike: --start and
+# --restated.
+_ALIKE = 0.8
+_TO_FILE = ("-o", "--output", "--out", "--file", "--save")
+_ENTITY = (
+    "--entity",
+    "--entities",
+    "--company",
+    "--ticker",
+    "--symbol",
+    "--id",
+    "--ids",
+)
+# Words for what is elsewhere, by what is written instead.
+_ELSEWHERE = {
+    "known-by": "asyncfin as-of FOLDER WHEN",
+    "compare": "asyncfin query ENTITY_ID ENTITY_ID",
+    "plan": "asyncfin query ENTITY_ID --explain",
+    "plot": "asyncfin query ENTITY_ID --plot FILE.png",
+    "serve": "asyncfin explore",
+    "--token": "--token-file",
+    "--start": "--from",
+    "--end": "--to",
+    "--format": "--json or --csv",
+    "--force": "--replace",
+    "--overwrite": "--replace",
+    "--folder": "--into",
+    "--excel": "--csv > FILE.csv",
+}
+
+
+def _describe(error: CycloptsError, commands_with: CommandsWith) -> str:
+    """Return what is wrong with a command line, and what to write instead."""
+    match error:
+        case UnknownCommandError(unused_tokens=[word, *_], app=app):
+            commands = [name for name in app or () if not name.startswith("-")]
+            return f"unknown command {word!r}{_advise_close(word, commands)}"
+        case UnknownOptionError(token=token):
+            name = (token.keyword or token.value).partition("=")[0]
+            names = [
+                name
+                for argument in error.argument_collection
+                for name in argument.names
+            ]
+            return _describe_option(name, names, commands_with)
+        case CoercionError(argument=argument, token=token) if (
+            argument is not None and token is not None
+        ):
+            return _describe_value(argument.name, token.value, error)
+        case MissingArgumentError(argument=argument, keyword=None) if (
+            argument is not None
+        ):
+            return f"{argument.name} is missing"
+        case MissingArgumentError(keyword=keyword):
+            return f"{keyword} requires an argument"
+        case UnusedCliTokensError(unused_tokens=[*words]):
+            texts = ", ".join(map(repr, words))
+            complaint = f"more arguments than the command takes: {texts}"
+            if re.search(r"\.\w{2,7}$", words[0]):
+                complaint += f"; to write a file, > {words[0]}"
+            return complaint
+    return str(error)
+
+
+def _describe_option(
+    name: str, names: Sequence[str], commands_with: CommandsWith
+) -> str:
+    complaint = f"unknown option {name}"
+    if name in _ENTITY:
+        return (
+            f"{complaint}: entities are written without an option, such as asyncfin "
+            "query ENTITY_ID"
+        )
+    if name in _TO_FILE and "--into" in names:
+        return f"{complaint}: write --into FOLDER"
+    if name in _TO_FILE:
+        return f"{complaint}: output goes to standard output; write > FILE"
+    if name not in _ELSEWHERE and (commands := commands_with(name)):
+        return f"{name} is an option of {either(commands)}"
+    return complaint + _advise_close(name, names)
+
+
+def _advise_close(word: str, names: Iterable[str]) -> str:
+    """Return what is meant by a word, as the end of a sentence; "" if unclear."""
+    if word in _ELSEWHERE:
+        return f": write {_ELSEWHERE[word]}"
+    close = get_close_matches(word.lower(), list(names), n=1, cutoff=_ALIKE)
+    return f": write {close[0]}" if close else ""
+
+
+def _describe_value(option: str, value: str, error: CoercionError) -> str:
+    kinds = (error.target_type, *getattr(error.target_type, "__args__", ()))
+    if int in kinds:
+        return (
+            f"{option} must be a whole number, such as 5, not "
+            f"{value!r}{_advise_number(option, value)}"
+        )
+    if date in kinds:
+        return (
+            f"{option} must be a day, written YYYY-MM-DD, such as 2026-01-31, not "
+            f"{value!r}"
+        )
+    if bool in kinds:
+        return f"{option} has no value: write {option}{_advise_last(option, value)}"
+    if float in kinds:
+        return f"{option} must be a number, such as 2.5, not {value!r}"
+    words = [
+        word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)
+    ]
+    if words:
+        complaint = f"{option} must be one of {', '.join(words)}, not {value!r}"
+        close = get_close_matches(value.lower(), words, n=1)
+        return f"{complaint}: write {option} {close[0]}" if close else complaint
+    return str(error).strip().rstrip(".")
+
+
+# The model is imported where a mistake concerns periods: neither help nor the list of
+# commands needs it.
+
+
+def _advise_last(option: str, value: str) -> str:
+    """Return what is added to a rule of periods that has a number as its value."""
+    is_rule = option in RULE_OPTIONS
+    return f" --last {value}" if value.isdigit() and is_rule else ""
+
+
+def _advise_number(option: str, value: Any) -> str:
+    from asyncfin import Annual, SelectionError, Trailing
+
+    try:
+        Trailing(value) if option == "--trailing" else Annual(last=value)
+    except SelectionError as error:
+        match error.instead:
+            case Trailing(months=count) | Annual(last=count):
+                advice = error.problem.partition("; ")[2]
+                return f"{advice and '; '}{advice}: write {option} {count}"
+    return ""

@@ -123,7 +123,7 @@ class _Observations:
         # Blocks come page by page, so the series are not in order yet: Arrow sorts
         # their indices below, instead of Python walking through one series after the
         # other.
-        index = {series.series_id: at for at, series in enumerate(grid.series)}
+        index = {series.series_id: place for place, series in enumerate(grid.series)}
         series, numbers, periods = array("i"), array("d"), []
         for whole, rows in grid.rows():
             block = pick_series(whole, rows)
@@ -148,7 +148,7 @@ class _Observations:
         self._all_periods = self._grid.rows_of_wide
         count, place = (
             len(self._all_periods),
-            {each: at for at, each in enumerate(self._all_periods)},
+            {period: number for number, period in enumerate(self._all_periods)},
         )
         places = _buffer(
             array("i", map(place.__getitem__, self._grid.periods)), "int32"
@@ -158,7 +158,7 @@ class _Observations:
         )
         series = range(len(self._grid.series))
         self._series = _buffer(
-            array("i", (at for at in series for _ in range(count))), "int32"
+            array("i", (index for index in series for _ in range(count))), "int32"
         )
         self._periods = _buffer(array("i", list(range(count)) * len(series)), "int32")
         every = _buffer(array("i", range(len(self._series))), "int32")
@@ -197,12 +197,12 @@ class _Observations:
         if by not in self._by_key:
             series, places = self._grid.series, dict[Hashable, int]()
             indices = array(
-                "i", [places.setdefault(by(each), len(places)) for each in series]
+                "i", [places.setdefault(by(head), len(places)) for head in series]
             )
             # Reversed: the first series of each key stays.
             examples = dict(zip(reversed(indices), reversed(series), strict=True))
             rows = _buffer(indices, "int32").take(self._series)
-            self._by_key[by] = [examples[at] for at in range(len(places))], rows
+            self._by_key[by] = [examples[index] for index in range(len(places))], rows
         return self._by_key[by]
 
     def decoded(self, columns: list[Column]) -> dict[str, Any]:
@@ -240,9 +240,9 @@ class _Observations:
         more at a time.
         """
         needed = {
-            each.origin.field: each.origin.kind
-            for each in columns
-            if isinstance(each.origin, OfValue)
+            column.origin.field: column.origin.kind
+            for column in columns
+            if isinstance(column.origin, OfValue)
         }
         chunk: list[Any] = []
         # Without such a column nothing is decompressed.

@@ -78,16 +78,16 @@ class Axis:
         if all(map(lt, keys, keys[1:])):
             return cls(periods, None)
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        rank = {at: index for index, at in enumerate(order)}
+        rank = {place: index for index, place in enumerate(order)}
         return cls(
-            tuple(periods[at] for at in order),
-            tuple(rank[at] for at in range(len(keys))),
+            tuple(periods[place] for place in order),
+            tuple(rank[place] for place in range(len(keys))),
         )
 
     def positions(self) -> dict[Period, int]:
         """Return the index of each period in the page's own order."""
         rank = range(len(self.periods)) if self.rank is None else self.rank
-        return {self.periods[index]: at for at, index in enumerate(rank)}
+        return {self.periods[index]: place for place, index in enumerate(rank)}
 
     def ordered(self, entries: list[T]) -> list[T]:
         """Return entries given in the page's own order, oldest period first."""
@@ -145,27 +145,27 @@ class PageText:
         if self._spans is None:
             # Pieces can be read alone once it is known where the arrays are, which is
             # found out only here because few texts of most panels are ever read.
-            body = b"".join(piece(self, each) for each in range(len(self.pieces)))
+            body = b"".join(piece(self, number) for number in range(len(self.pieces)))
             self._spans = array("Q", chain.from_iterable(_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
         # No copy where the text is in one piece.
         if not self.compressed:
             return memoryview(self.pieces[0])[start:end]
         first, last = start // PIECE_BYTES, (end - 1) // PIECE_BYTES
-        text = b"".join([piece(self, each) for each in range(first, last + 1)])
+        text = b"".join([piece(self, number) for number in range(first, last + 1)])
         return memoryview(text)[start - first * PIECE_BYTES : end - first * PIECE_BYTES]
 
 
 def _spans(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each `values` array of a page begins and ends."""
     end = 0
-    for each in map(bytes, arrays_of(body)):
+    for text in map(bytes, arrays_of(body)):
         # Whatever else holds the same bytes is as good: what is read there is the same.
         # msgspec gives each array as a copy, without its place.
-        start = body.index(each[:_PREFIX_BYTES], end)
-        while body[start : start + len(each)] != each:
-            start = body.index(each[:_PREFIX_BYTES], start + 1)
-        end = start + len(each)
+        start = body.index(text[:_PREFIX_BYTES], end)
+        while body[start : start + len(text)] != text:
+            start = body.index(text[:_PREFIX_BYTES], start + 1)
+        end = start + len(text)
         yield start, end
 
 
@@ -198,14 +198,16 @@ class Block:
 
     def populated(self) -> set[Period]:
         """Return the periods in which a series of the block has a value."""
-        return {self.axis.periods[at] for at in set(self.positions)}
+        return {self.axis.periods[position] for position in set(self.positions)}
 
 
 def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> Block:
     """Return the block of some series of a page, whose text is given so that blocks of
     a page share it.
     """
-    numbers = rows.numbers if axis.rank is None else _ranked(axis.rank, rows.numbers)
+    numbers = (
+        rows.numbers if axis.rank is None else _order_numbers(axis.rank, rows.numbers)
+    )
     return Block(
         axis,
         tuple([page.heads[index].series_id for index in rows.indices]),
@@ -219,7 +221,7 @@ def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> B
 
 def drop_series(block: Block, series_ids: Container[str]) -> Block | None:
     """Return a block without some of its series; None if no other is left."""
-    rows = [row for row, each in enumerate(block.series_ids) if each not in series_ids]
+    rows = [row for row, id_ in enumerate(block.series_ids) if id_ not in series_ids]
     return pick_series(block, rows) if rows else None
 
 
@@ -229,9 +231,9 @@ def pick_series(block: Block, rows: Sequence[int]) -> Block:
         return block
     starts, positions, numbers = array("I", [0]), array("i"), array("d")
     for row in rows:
-        at, found = block.observations(row)
-        positions += at
-        numbers += found
+        row_positions, row_numbers = block.observations(row)
+        positions += row_positions
+        numbers += row_numbers
         starts.append(len(positions))
     return Block(
         block.axis,
@@ -271,21 +273,21 @@ def nbytes(blocks: Iterable[Block]) -> int:
     size, texts = 0, set()
     for block in blocks:
         arrays = (block.page_indices, block.starts, block.positions, block.numbers)
-        size += 1_000 + sum(len(each) * each.itemsize for each in arrays)
+        size += 1_000 + sum(len(values) * values.itemsize for values in arrays)
         size += 100 * (len(block.series_ids) + len(block.axis.periods))
         texts.add(block.text)
     return size + sum(len(piece) for text in texts for piece in text.pieces)
 
 
-def _ranked(rank: tuple[int, ...], found: Numbers) -> Numbers:
+def _order_numbers(rank: tuple[int, ...], unordered: Numbers) -> Numbers:
     """Return the numbers with the observations of each series oldest first."""
     positions, numbers = array("i"), array("d")
-    for start, end in pairwise(found.starts):
-        at = [rank[position] for position in found.positions[start:end]]
-        order = sorted(range(len(at)), key=at.__getitem__)
-        positions.extend(at[index] for index in order)
-        numbers.extend(found.numbers[start + index] for index in order)
-    return Numbers(found.starts, positions, numbers)
+    for start, end in pairwise(unordered.starts):
+        ranks = [rank[position] for position in unordered.positions[start:end]]
+        order = sorted(range(len(ranks)), key=ranks.__getitem__)
+        positions.extend(ranks[index] for index in order)
+        numbers.extend(unordered.numbers[start + index] for index in order)
+    return Numbers(unordered.starts, positions, numbers)
 
 
 class Store:
@@ -324,8 +326,8 @@ class Store:
         row = self._rows.get(series_id)
         if row is None:
             return None
-        at = bisect_right(self._firsts, row) - 1
-        return self.blocks[at], row - self._firsts[at]
+        number = bisect_right(self._firsts, row) - 1
+        return self.blocks[number], row - self._firsts[number]
 
     def rows(self, series_ids: Iterable[str]) -> Iterator[tuple[Block, list[int]]]:
         """Yield each block that holds some of these series, with their rows,
@@ -333,14 +335,12 @@ class Store:
         """
         # By the index: a few series of a panel that was cut from thousands are found
         # without a look at all.
-        rows = sorted(
-            row for each in series_ids if (row := self._rows.get(each)) is not None
-        )
+        rows = sorted(self._rows[id_] for id_ in series_ids if id_ in self._rows)
         for block, (first, end) in zip(
             self.blocks, pairwise(self._firsts), strict=True
         ):
-            if found := rows[bisect_left(rows, first) : bisect_left(rows, end)]:
-                yield block, [row - first for row in found]
+            if in_block := rows[bisect_left(rows, first) : bisect_left(rows, end)]:
+                yield block, [row - first for row in in_block]
 
     def entries(
         self, block: Block, rows: Sequence[int], decoder: ArraysDecoder[T]
@@ -359,9 +359,9 @@ class Store:
             # finds a problem.
             with suppress(MalformedAnswerError):
                 page = decode(block.text.whole(), decoder.page).series
-                found = [page[index].values for index in indices]
-                if all(len(each) == count for each in found):
-                    return map(block.axis.ordered, found)
+                entries = [page[index].values for index in indices]
+                if all(len(values) == count for values in entries):
+                    return map(block.axis.ordered, entries)
         arrays = [self.text(block, row) for row in rows]
         joined = b"[%b]" % b",".join(arrays)
         single = zip(
@@ -394,7 +394,8 @@ class Store:
         # What is wrong in one series is for that series to say.
         with suppress(MalformedAnswerError):
             decoded[text] = [
-                each.values for each in decode(text.whole(), values_decoder.page).series
+                series.values
+                for series in decode(text.whole(), values_decoder.page).series
             ]
             self._kept.append((text, len(block.positions)))
             self._room -= len(block.positions)

@@ -91,8 +91,8 @@ def _report_period(name: str) -> OfValue:
         try:
             return list(map(of_all, values))
         except AttributeError:  # None: the service states no report period
-            periods = (each.report_period for each in values)
-            return [None if each is None else of_one(each) for each in periods]
+            periods = (value.report_period for value in values)
+            return [None if period is None else of_one(period) for period in periods]
 
     return OfValue("report_period", _ReportPeriod | None, read)
 
@@ -126,7 +126,9 @@ _OF_SERIES = [
     Column(each.name, each.type, _of_catalogue(each)) for each in frame.COLUMNS
 ]
 _FORMAT = next(
-    at for at, each in enumerate(_OF_SERIES) if each.name == COLUMN_OF["number_format"]
+    place
+    for place, column in enumerate(_OF_SERIES)
+    if column.name == COLUMN_OF["number_format"]
 )
 COLUMNS: tuple[Column, ...] = (
     *_OF_SERIES[:_FORMAT],
@@ -160,9 +162,9 @@ LABELLED = (
 _BY_NAME = {column.name: column for column in COLUMNS}
 # The fields that a value may be without.
 _DEFAULTS = {
-    each.name: (each.default,)
-    for each in msgspec.structs.fields(Value)
-    if not each.required
+    field.name: (field.default,)
+    for field in msgspec.structs.fields(Value)
+    if not field.required
 }
 
 
@@ -191,7 +193,7 @@ def choose_columns(
     by_name = _BY_NAME
     if labels is not None:
         named = OfSeries(
-            lambda _, examples: [labels[each.series_id] for each in examples],
+            lambda _, examples: [labels[series.series_id] for series in examples],
             frame.by_id,
         )
         by_name = _BY_NAME | {"series": Column("series", "word", named)}

@@ -151,7 +151,7 @@ class Comparison(Forms):
         for entity_id, missing in self.missing.items():
             for name, ids in missing.items():
                 unknown = self.unknown.get(name, ())
-                remaining = tuple(each for each in ids if each not in unknown)
+                remaining = tuple(id_ for id_ in ids if id_ not in unknown)
                 if not remaining:
                     continue
                 if name == "periods":

@@ -54,7 +54,7 @@ class Latest:
         if empty := sum(len(grid.series) for grid in self._grids) - len(rows):
             lines.append(f"{empty:,} series without a value left out")
         durations = sorted(
-            {each.duration_months for row in rows for each in row.values}
+            {period.duration_months for row in rows for period in row.values}
         )
         if len(durations) > 1:
             months = either(list(map(str, durations)), "and")

@@ -168,7 +168,9 @@ class _Part:
         self._grids = grids
         self._all_rows = rows_of(grids, unit)
         periods: dict[int, list[Period]] = {}
-        self._all_periods = sorted({each for grid in grids for each in grid.periods})
+        self._all_periods = sorted(
+            {period for grid in grids for period in grid.periods}
+        )
         for period in self._all_periods:
             periods.setdefault(period.duration_months, []).append(period)
         # The rows and the periods of each table.

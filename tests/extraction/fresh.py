@@ -14,7 +14,6 @@ from typing import Any
 
 import tests.extraction.making  # noqa: F401
 from asyncfin import Annual, Client, ManifestMismatchError, Select, extract
-from tests.extraction.test_feed_faults import night
 
 SECONDS = 100
 
@@ -67,22 +66,3 @@ def extracted(base_url: str, token: str, folder: str, ids: Sequence[str]) -> str
             return f"{len(report.done)} done"
 
     return asyncio.run(run())
-
-
-def killed_after_a_rename(*arguments: Any) -> None:
-    """Extract until a file is in place."""
-    rename = os.replace
-
-    def replace(*names: str) -> None:
-        rename(*names)
-        if str(names[1]).endswith(".parquet"):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    os.replace = replace  # type: ignore[assignment]
-    extracted(*arguments)
-
-
-def second_night(to: str, environment: Mapping[str, str]) -> None:
-    """Run the second night of test_feed_faults in this environment."""
-    _begin(environment)
-    asyncio.run(night(to, 1))

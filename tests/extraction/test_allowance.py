@@ -34,7 +34,7 @@ def many() -> tuple[DatasetFile, ...]:
     return tuple(generate(seed, series=10, publications=1) for seed in range(100, 160))
 
 
-async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: Path) -> None:
+async def test_used_up_allowance_stops_run(tmp_path: Path) -> None:
     """A used-up allowance keeps what is done, and the next day's run goes on with what is left."""
     folder = tmp_path / "night"
     later = timedelta(0)
@@ -57,7 +57,7 @@ async def test_a_used_up_allowance_stops_the_run_and_says_until_when(tmp_path: P
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_small_allowance_comes_further_every_day(
+async def test_small_allowance_comes_further_every_day(
     large: tuple[DatasetFile, ...], tmp_path: Path
 ) -> None:
     """One for two entities: some are done each day, few requests twice."""
@@ -85,7 +85,7 @@ async def test_a_small_allowance_comes_further_every_day(
 
 
 @pytest.mark.virtual
-async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
+async def test_run_can_sleep_until_allowance_returns(tmp_path: Path, virtual_clock: Any) -> None:
     """With wait=True a run over several midnights ends with everything done, in one call."""
     folder = tmp_path / "night"
     bucket = TokenBucket(daily_budget=5, clock=virtual_clock)
@@ -110,9 +110,7 @@ async def test_a_run_can_sleep_until_the_allowance_returns(tmp_path: Path, virtu
 
 
 @pytest.mark.virtual
-async def test_two_entities_are_read_at_first_and_one_more_for_every_eight_done(
-    many: tuple[DatasetFile, ...], tmp_path: Path
-) -> None:
+async def test_two_entities_are_read_first(many: tuple[DatasetFile, ...], tmp_path: Path) -> None:
     """A small allowance finishes some entities, and a large one comes to use all connections."""
     companies = many[:40]
     reading: set[str] = set()

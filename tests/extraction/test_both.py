@@ -13,7 +13,6 @@ from asyncfin import (
     FiscalRange,
     Select,
     Unchanged,
-    as_of,
     extract,
     read_entity,
 )
@@ -33,7 +32,7 @@ def operations(sandbox: Sandbox, since: int = 0) -> dict[str | None, int]:
 
 
 @pytest.mark.parametrize("executor", [False, True])
-async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
+async def test_both_versions_rows_two_extractions_catalogue(
     sandbox: Sandbox,
     client: Client,
     folder: Path,
@@ -63,22 +62,7 @@ async def test_both_versions_are_the_rows_of_two_extractions_and_one_catalogue(
     assert (len(again.unchanged), again.requests) == (6, 6)
 
 
-async def test_both_versions_are_kept_by_the_change_feed(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
-    """What was known at the end is what the files contain, in each version."""
-    options: dict[str, Any] = {"to": folder, "value_version": "both", "history": True}
-    await extract(client, IDS[:2], Select(), FiscalRange(), **options)
-    sandbox.publish(COMPANIES[0])
-    report = await extract(client, IDS[:2], Select(), FiscalRange(), **options)
-    assert len(report.done) == 1
-    known = as_of(folder, "9999-01-01")
-    columns = [name.strip() for name in KEYS.split(",")]
-    found = list(zip(*(known.column(name).to_pylist() for name in columns), strict=True))
-    assert sorted(found) == sorted(query(f"SELECT {KEYS} FROM '{folder}/*.parquet'"))
-
-
-async def test_read_entity_returns_both_panels_of_one_publication(sandbox: Sandbox, client: Client) -> None:
+async def test_read_entity_returns_both_panels_publication(sandbox: Sandbox, client: Client) -> None:
     """`panel` has the original values, `restated` the others, which is None for one version."""
     answer = await read_entity(client, IDS[0], Select(), Annual(), value_version="both")
     assert operations(sandbox) == {"catalogue": 1, "query": 2}
@@ -94,9 +78,7 @@ async def test_read_entity_returns_both_panels_of_one_publication(sandbox: Sandb
         assert single.panel.value_version == version
 
 
-async def test_read_entity_of_the_publication_that_the_caller_has_takes_one_request(
-    sandbox: Sandbox, client: Client
-) -> None:
+async def test_unchanged_publication_takes_one_request(sandbox: Sandbox, client: Client) -> None:
     """In whatever case its id is written; another one is read, with one metadata request in all."""
     answer = await read_entity(client, IDS[0], Select(), Annual())
     assert answer.panel is not None
@@ -130,7 +112,7 @@ def leaving_out(name: str, sent: Any, answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("executor", [False, True])
-async def test_reports_count_the_series_that_the_service_left_out(
+async def test_reports_count_series_service_left_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, executor: bool
 ) -> None:
     """Each once, in whatever version; in the JSON and the text, and as one warning a run, at its end."""

@@ -35,13 +35,13 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("sandbox", "kept")
-async def test_a_program_that_calls_extract_keeps_its_collector(tmp_path: Path) -> None:
+async def test_program_calls_extract_keeps_collector(tmp_path: Path) -> None:
     async with Client.from_env() as client:
         await extract(client, IDS, Select(), Annual(), to=tmp_path / "night")
 
 
 @pytest.mark.usefixtures("sandbox")
-async def test_worker_processes_freeze_what_they_imported_once(tmp_path: Path) -> None:
+async def test_worker_processes_freeze_they_imported_once(tmp_path: Path) -> None:
     before = gc.get_threshold()
     with processes(1) as process:
         report = await extract(

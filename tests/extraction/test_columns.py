@@ -52,16 +52,14 @@ def feed(night: Nights) -> list[Path]:
     return sorted((night.to.parent / "_night.changes").glob("*.parquet"))
 
 
-def test_a_question_does_not_depend_on_the_columns() -> None:
+def test_question_does_not_depend_on_columns() -> None:
     """A later version with another column continues the folder."""
     assert set(json.loads(SharedQuestion(Select(), Annual()).text)) == {"select", "periods", "value_version"}
 
 
 @pytest.mark.parametrize("name", REQUIRED)
 @pytest.mark.parametrize("way", ["missing", "retyped"])
-async def test_a_required_column_that_is_missing_or_of_another_type_is_damage(
-    night: Nights, name: str, way: str
-) -> None:
+async def test_required_column_missing_or_another_type(night: Nights, name: str, way: str) -> None:
     """The error names the file."""
     night.publish({REVENUE: {"FY2020": Cell(1)}})
     await night.run(history=True)
@@ -75,7 +73,7 @@ async def test_a_required_column_that_is_missing_or_of_another_type_is_damage(
             read(night.to)
 
 
-async def test_a_folder_of_different_columns_is_read_as_one_table(night: Nights) -> None:
+async def test_folder_different_columns_read_table(night: Nights) -> None:
     """With the options that docs/extraction.md names."""
     ids = (entity(1), entity(2))
     for each in ids:

@@ -53,7 +53,7 @@ async def test_files_tell_what_entities_cost(client: Client, sandbox: Sandbox, f
     assert again.least == again.most == first.requests
 
 
-async def test_time_and_budget_follow_from_the_bucket(sandbox: Sandbox, folder: Path) -> None:
+async def test_time_budget_follow_from_bucket(sandbox: Sandbox, folder: Path) -> None:
     """Seconds at its rate, and whether what is left of its day suffices."""
     bucket = TokenBucket(2.0, burst=20, daily_budget=20)
     async with Client(sandbox.base_url, sandbox.token, bucket=bucket) as client:

@@ -15,9 +15,7 @@ from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 from tools.checks.damage import damage
 
 
-async def test_a_long_message_of_the_service_is_cut_in_the_report(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
+async def test_long_message_service_cut_report(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """A report of a thousand failures must not contain gigabytes."""
     body = b'{"error":{"code":"forbidden","message":"%b"}}' % (b"x" * 5_000_000)
     sandbox.inject(Status(operation="catalogue", status=403, body=body))
@@ -27,9 +25,7 @@ async def test_a_long_message_of_the_service_is_cut_in_the_report(
 
 
 @pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="there is no second file system here")
-async def test_a_lock_folder_on_another_file_system_is_found_before_a_request_is_sent(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
+async def test_lock_folder_on_another_file_system(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """Files could never be renamed from there into the folder; nothing is left behind."""
     elsewhere = Path("/dev/shm") / f"asyncfin-{os.getpid()}"
     elsewhere.mkdir()
@@ -58,9 +54,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("left", [8_000, 30_000, 60_000, 90_000])
-async def test_a_full_disk_is_called_one_wherever_it_is_met(
-    client: Client, small_disk: Path, left: int
-) -> None:
+async def test_full_disk_called_wherever_met(client: Client, small_disk: Path, left: int) -> None:
     """Whichever file meets it; a later run continues."""
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(500 * 1024 - left))
@@ -72,15 +66,13 @@ async def test_a_full_disk_is_called_one_wherever_it_is_met(
     assert rows(small_disk / "night") == annual(*FIRST)
 
 
-async def test_random_damage_deletes_nothing_and_ends_in_one_error_or_a_repair(tmp_path: Path) -> None:
+async def test_random_damage_deletes_nothing_ends_error(tmp_path: Path) -> None:
     """Damage of the files or the lock's folder ends in one error or is repaired, and deletes no file."""
     outcome = await damage(10, 1, tmp_path)
     outcome.check()
 
 
-async def test_a_question_corrected_after_a_run_without_rows_finds_its_folder_free(
-    client: Client, folder: Path
-) -> None:
+async def test_question_corrected_after_run_without_rows(client: Client, folder: Path) -> None:
     """A file without rows keeps no other question out; one with rows does."""
     for _ in range(2):  # the first run ends after three entities, the second one reads all
         with pytest.raises(UnknownToAllError):

@@ -9,17 +9,15 @@ from asyncfin import (
     ArgumentError,
     Client,
     Exact,
-    FiscalRange,
     Select,
     SelectionError,
     read_entity,
 )
-from asyncfin.sandbox import Sandbox, Status, Switch
-from tests import handmade
+from asyncfin.sandbox import Sandbox, Switch
 from tests.extraction.conftest import COMPANIES, IDS
 
 
-async def test_the_answer_is_that_of_a_query(client: Client, sandbox: Sandbox) -> None:
+async def test_entity_answer_equals_query(client: Client, sandbox: Sandbox) -> None:
     """For the catalogue and the question: two requests here."""
     answer = await read_entity(client, IDS[0], Select(), Annual())
     assert (len(sandbox.log), dict(answer.missing)) == (2, {})
@@ -46,7 +44,7 @@ async def test_unknown_ids_are_not_a_failure(client: Client) -> None:
         (Select(where=lambda _: False, name="none"), Annual(), {"where": ("none",)}),
     ],
 )
-async def test_an_entity_with_nothing_of_the_question_has_an_empty_panel(
+async def test_entity_nothing_question_empty_panel(
     client: Client, sandbox: Sandbox, select: Select, periods: Any, missing: dict[str, Any]
 ) -> None:
     """`missing` has the reason, and no query is sent."""
@@ -54,28 +52,6 @@ async def test_an_entity_with_nothing_of_the_question_has_an_empty_panel(
     assert answer.panel is not None
     assert (answer.entity_id, len(answer.panel), dict(answer.missing)) == (IDS[0], 0, missing)
     assert [served.operation for served in sandbox.log] == ["catalogue"]
-
-
-async def test_dataset_without_periods_misses_none() -> None:
-    """An open range asks for the periods that there are; a bounded one misses its own."""
-    source = handmade.dataset({("Revenue", "all"): {}})
-    async with Sandbox(source) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        missing = [
-            dict((await read_entity(client, handmade.ENTITY_ID, Select(), periods)).missing)
-            for periods in (FiscalRange(), Exact(["FY1901"]))
-        ]
-    assert missing == [{}, {"periods": ("FY1901",)}]
-
-
-async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
-    client: Client, sandbox: Sandbox
-) -> None:
-    """The service may look at the ids before it looks at the pin."""
-    sandbox.inject(Switch(operation="query", nth=1, publication=COMPANIES[0]))
-    sandbox.inject(Status(status=400, code="validation_failed", operation="query", nth=1))
-    answer = await read_entity(client, IDS[0], Select(), Annual())
-    assert [served.status for served in sandbox.log].count(400) == 1
-    assert answer.panel.dataset.dataset_id == COMPANIES[0].publications[1].dataset_id
 
 
 @pytest.mark.parametrize(
@@ -88,7 +64,7 @@ async def test_a_400_for_ids_of_an_old_publication_starts_the_read_over(
         ({"value_version": "newest"}, SelectionError, "value_version"),
     ],
 )
-async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
+async def test_wrong_argument_refused_before_request_sent(
     client: Client, sandbox: Sandbox, changed: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     """A wrong argument is refused by name before a request is sent."""
@@ -103,9 +79,7 @@ async def test_a_wrong_argument_is_refused_before_a_request_is_sent(
     assert sandbox.log == []
 
 
-async def test_a_catalogue_that_the_client_still_has_is_not_read_again(
-    client: Client, sandbox: Sandbox
-) -> None:
+async def test_cached_catalogue_is_not_read_again(client: Client, sandbox: Sandbox) -> None:
     """The metadata show whether it is the current one; the catalogue of another publication is read."""
     await client.query(IDS[0], Select(), Annual())
     before = len(sandbox.log)

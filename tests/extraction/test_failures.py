@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -14,11 +13,7 @@ from attrs import evolve
 from asyncfin import (
     Annual,
     AuthenticationError,
-    BucketUnavailableError,
     Client,
-    ExtractProgress,
-    FileBucket,
-    NotFoundError,
     Select,
     SelectionError,
     extract,
@@ -27,7 +22,7 @@ from asyncfin.sandbox import Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows
 
 
-async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: Path) -> None:
+async def test_bad_entity_does_not_stop_others(client: Client, folder: Path) -> None:
     """An entity that fails is reported with what the service's support asks for; the others go on."""
     report = await extract(client, (IDS[0], UNKNOWN_ID, IDS[1]), Select(), Annual(), to=folder)
     assert [each.state for each in report.entities] == ["done", "failed", "done"]
@@ -40,34 +35,7 @@ async def test_one_bad_entity_does_not_stop_the_others(client: Client, folder: P
     assert rows(folder) == annual(*FIRST[:2])
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no FileBucket on Windows")
-@pytest.mark.parametrize("on_error", ["continue", "raise"])
-async def test_a_shared_bucket_out_of_reach_ends_the_run_with_its_report(
-    sandbox: Sandbox, folder: Path, tmp_path: Path, on_error: Literal["continue", "raise"]
-) -> None:
-    """No entity has failed; the next run goes on with what is left."""
-    place = tmp_path / "bucket"
-
-    def take_away(progress: ExtractProgress) -> None:
-        if progress.done and place.is_file():
-            place.unlink()
-            place.mkdir()
-
-    async with Client(sandbox.base_url, sandbox.token, bucket=FileBucket(place)) as client:
-        asked: dict[str, Any] = {"to": folder, "on_error": on_error}
-        report = await extract(client, IDS, Select(), Annual(), **asked, progress=take_away)
-        assert isinstance(report.stopped, BucketUnavailableError)
-        assert f"ended early: {place} can't be used" in str(report)
-        assert (len(report.failed), bool(report.done), bool(report.left)) == (0, True, True)
-        place.rmdir()
-        after = await extract(client, IDS, Select(), Annual(), **asked)
-    assert (len(after.unchanged), len(after.done)) == (len(report.done), len(report.left))
-    assert rows(folder) == annual(*FIRST)
-
-
-async def test_a_value_that_breaks_the_spec_never_reaches_a_file(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
+async def test_value_breaks_spec_never_reaches_file(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """All fields are decoded before the file is put in place, and the one of before stays."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     publication = COMPANIES[0].publications[1]
@@ -81,17 +49,7 @@ async def test_a_value_that_breaks_the_spec_never_reaches_a_file(
     assert rows(folder) == annual(FIRST[0])
 
 
-async def test_an_error_can_end_the_run_instead(client: Client, folder: Path) -> None:
-    """With on_error="raise" the first failure comes out as itself."""
-    with pytest.raises(NotFoundError):
-        await extract(client, (UNKNOWN_ID, *IDS), Select(), Annual(), to=folder, on_error="raise")
-    report = await extract(client, IDS, Select(), Annual(), to=folder)
-    assert len(report.done) + len(report.unchanged) == len(IDS)
-
-
-async def test_a_refused_token_stops_the_run_and_keeps_what_is_done(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
+async def test_refused_token_stops_run_keeps_done(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """A token that ends half way: what was done is done, the rest is left."""
     await extract(client, IDS[:2], Select(), Annual(), to=folder)
     async with Client(sandbox.base_url, "no-token") as refused:
@@ -101,9 +59,7 @@ async def test_a_refused_token_stops_the_run_and_keeps_what_is_done(
     assert len((await extract(client, IDS, Select(), Annual(), to=folder)).unchanged) == 2
 
 
-async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
+async def test_token_service_echoes_reaches_no_file(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """An echoed token is cut out of the error before anything is written."""
     body = b'{"error":{"code":"forbidden","message":"no access with %b"}}' % sandbox.token.encode()
     sandbox.inject(Status(operation="query", status=403, body=body))
@@ -142,7 +98,7 @@ async def test_a_token_that_the_service_echoes_reaches_no_file_and_no_report(
         ({"to": os.fsdecode(b"n\xe9")}, "to: '.*n.udce9' is not a path in UTF-8"),
     ],
 )
-async def test_a_wrong_argument_is_refused_before_anything_happens(
+async def test_wrong_argument_refused_before_anything_happens(
     sandbox: Sandbox, client: Client, folder: Path, options: dict[str, Any], named: str
 ) -> None:
     """One error names it; no request is spent and no folder made."""
@@ -175,7 +131,7 @@ def read_only(request: pytest.FixtureRequest) -> Iterator[Path]:
             path.chmod(0o755)
 
 
-async def test_a_read_only_folder_is_one_clear_error(
+async def test_read_only_folder_clear_error(
     sandbox: Sandbox, client: Client, folder: Path, read_only: Path
 ) -> None:
     """A read-only folder is one error that names the file, before a request is spent."""

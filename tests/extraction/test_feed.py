@@ -1,10 +1,7 @@
 """The change feed of `extract`: what each run writes, and what it refuses."""
 
-import asyncio
 import json
 import re
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -102,7 +99,7 @@ def in_files(folder: Path) -> list[tuple[Any, ...]]:
     return sorted(row for path in folder.glob("*.parquet") for row in rows(pq.ParquetFile(path).read()))
 
 
-async def test_the_first_run_writes_everything_as_appeared(night: Nights) -> None:
+async def test_first_run_writes_everything_appeared(night: Nights) -> None:
     """One file beside the folder, of the publication's own time; nothing is left pending."""
     night.publish(ONE)
     await night.run(history=True)
@@ -119,7 +116,7 @@ async def test_the_first_run_writes_everything_as_appeared(night: Nights) -> Non
     ]
 
 
-async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
+async def test_later_run_writes_only_changed(night: Nights) -> None:
     """Without the argument the feed is continued; an unchanged night writes no file."""
     night.publish(ONE)
     await night.run(history=True)
@@ -137,7 +134,7 @@ async def test_a_later_run_writes_only_what_changed(night: Nights) -> None:
     assert len(as_of(night.to, BEGIN)) == 0
 
 
-async def test_a_folder_begun_without_history_starts_from_its_files(night: Nights) -> None:
+async def test_feed_starts_from_existing_files(night: Nights) -> None:
     """What was there is known from its publication's time, in a run before the one that changes it."""
     night.publish(ONE)
     await night.run()
@@ -150,21 +147,8 @@ async def test_a_folder_begun_without_history_starts_from_its_files(night: Night
     assert set(read_changes(night.to, since=second).column("run").to_pylist()) == set()
 
 
-async def test_a_publication_that_went_back_is_a_change_like_others(night: Nights) -> None:
-    """A, B, A: what is known increases, though the service's timestamps do not."""
-    for content, number in ((ONE, 1), (TWO, 2), (ONE, 1)):
-        night.publish(content, number=number)
-        await night.run(history=True)
-    table = read_changes(night.to)
-    assert [each[0] for each in changes_in(table)] == ["appeared", "appeared", "restated", "restated"]
-    known = sorted(set(table.column("known_from").to_pylist()))
-    assert known == [BEGIN + timedelta(days=1), BEGIN + timedelta(days=2), night.now]
-    for when, expected in zip(known, (1, 3, 1), strict=True):
-        assert as_of(night.to, when).column("number").to_pylist()[0] == expected
-
-
 @pytest.mark.parametrize("later", ["R-1", "R-2"])
-async def test_a_renamed_series_is_one_when_others_become_twins(night: Nights, later: str) -> None:
+async def test_renamed_series_when_others_become_twins(night: Nights, later: str) -> None:
     """Its rows are in the feed under two ids, and twins are compared with the feed; only the twin appears."""
     renamed, twin = REVENUE._replace(series_id="R-1"), COST._replace(series_id="S-9")
     cost = {COST: {"FY2020": Cell(4)}}
@@ -181,7 +165,7 @@ async def test_a_renamed_series_is_one_when_others_become_twins(night: Nights, l
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
 
 
-async def test_publications_of_one_moment_are_known_one_after_the_other(night: Nights) -> None:
+async def test_publications_moment_known_after_other(night: Nights) -> None:
     """Otherwise both would be the state of that moment: what is known at each one is one publication."""
     for number, content in enumerate((ONE, TWO), 1):
         night.sandbox.publish(publication(content, number=number, of=entity(1), created=BEGIN))
@@ -193,7 +177,7 @@ async def test_publications_of_one_moment_are_known_one_after_the_other(night: N
     assert sorted(as_of(night.to, known[1]).column("number").to_pylist()) == [2, 3]
 
 
-async def test_a_clock_that_steps_back_changes_no_order(night: Nights) -> None:
+async def test_clock_steps_back_changes_no_order(night: Nights) -> None:
     """Runs are named after the last one, and known times increase by a microsecond at least."""
     for content, number in ((ONE, 2), (TWO, 1), (ONE, 2), (TWO, 1)):
         night.publish(content, number=number)
@@ -207,7 +191,7 @@ async def test_a_clock_that_steps_back_changes_no_order(night: Nights) -> None:
     assert len(set(known)) == 4
 
 
-async def test_the_run_of_each_file_and_the_run_before_are_named(night: Nights) -> None:
+async def test_runs_form_a_chain(night: Nights) -> None:
     """The footers form a chain; they have the number of their format."""
     for content in (ONE, TWO):
         night.publish(content)
@@ -238,7 +222,7 @@ async def test_a_missing_run_is_named(night: Nights) -> None:
     assert len(read_changes(night.to)) == 4
 
 
-async def test_a_last_run_that_only_pruned_is_named_if_its_file_is_missing(night: Nights) -> None:
+async def test_last_run_only_pruned_named(night: Nights) -> None:
     """No entity's file names it; `head` does. Without that, what is left is read as it is."""
     await night.run((entity(1), entity(2)), history=True)
     await night.run(prune=True)
@@ -259,7 +243,7 @@ async def test_a_last_run_that_only_pruned_is_named_if_its_file_is_missing(night
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "renamed", "later", "other"])
-async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str) -> None:
+async def test_damaged_run_named_never_read(night: Nights, damage: str) -> None:
     """Whatever was done to a file: an error that names it."""
     for content in (ONE, TWO):
         night.publish(content)
@@ -287,7 +271,7 @@ async def test_a_damaged_run_is_named_and_never_read(night: Nights, damage: str)
             read(night.to)
 
 
-async def test_another_question_than_the_feeds_is_refused(night: Nights) -> None:
+async def test_another_question_than_feeds_refused(night: Nights) -> None:
     """Also with `replace`, which would delete the files that the feed describes; nothing is touched."""
     night.publish(ONE)
     await night.run(history=True)
@@ -309,9 +293,7 @@ async def test_another_question_than_the_feeds_is_refused(night: Nights) -> None
 
 
 @pytest.mark.parametrize("periods", [Annual(last=3), Annual(2000, last=3), Trailing(12)])
-async def test_rules_that_move_are_refused_with_what_to_write(
-    night: Nights, periods: PeriodSelection
-) -> None:
+async def test_moving_rules_are_rejected(night: Nights, periods: PeriodSelection) -> None:
     """Their windows would report each old period as vanished."""
     night.publish(ONE)
     with pytest.raises(ArgumentError, match="history needs periods that stay, not the last") as caught:
@@ -321,7 +303,7 @@ async def test_rules_that_move_are_refused_with_what_to_write(
     assert not report.failed
 
 
-async def test_an_entity_that_left_the_list_keeps_its_file_until_it_is_pruned(night: Nights) -> None:
+async def test_entity_left_list_keeps_file(night: Nights) -> None:
     """The report counts it; pruned rows are vanished, as of the run's time."""
     night.publish(ONE)
     both = (entity(1), entity(2))
@@ -340,7 +322,7 @@ async def test_an_entity_that_left_the_list_keeps_its_file_until_it_is_pruned(ni
     assert len(as_of(night.to, night.now - timedelta(microseconds=1))) == 3
 
 
-async def test_a_missing_or_foreign_file_is_not_what_changes_are_measured_by(night: Nights) -> None:
+async def test_restored_file_changes_nothing(night: Nights) -> None:
     """The feed is: a file that was deleted, or restored from an earlier night, makes nothing appear twice."""
     night.publish(ONE)
     await night.run(history=True)
@@ -355,24 +337,6 @@ async def test_a_missing_or_foreign_file_is_not_what_changes_are_measured_by(nig
     await night.run()
     assert len(read_changes(night.to)) == 3
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
-
-
-@pytest.mark.parametrize("periods", [FiscalRange(), FiscalRange((2020, 1)), Annual(), Annual(2020)])
-async def test_what_a_company_had_vanishes_with_its_last_series(
-    night: Nights, periods: PeriodSelection
-) -> None:
-    """Also of the periods that its catalogue still lists: the question covers them."""
-    night.publish(ONE)
-    ids = [entity(1), entity(2)]
-    await night.run(ids, periods, history=True)
-    night.publish({}, periods=("FY2020", "FY2022"))
-    await night.run(ids, periods)
-    found = changes_in(read_changes(night.to))
-    assert [(change, period) for change, _, period, _, _ in found if change == "vanished"] == [
-        ("vanished", "FY2020"),
-        ("vanished", "FY2021"),
-    ]
-    assert rows(as_of(night.to, "2999-01-01")) == in_files(night.to)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +354,7 @@ async def test_what_a_company_had_vanishes_with_its_last_series(
         (datetime(2025, 1, 4).date(), 0),
     ],
 )
-async def test_changes_since_a_run_or_a_time(night: Nights, since: Any, count: int) -> None:
+async def test_changes_since_run_or_time(night: Nights, since: Any, count: int) -> None:
     """A run is exclusive, a date or time inclusive."""
     for content in (ONE, TWO):
         night.publish(content)
@@ -427,7 +391,7 @@ async def test_bad_arguments_are_refused(night: Nights, call: Callable[[Any], An
         call(night.to)
 
 
-async def test_only_the_newest_run_is_read_with_last(night: Nights) -> None:
+async def test_only_newest_run_read_last(night: Nights) -> None:
     """Also if a run after it changed nothing; a time or run is not given with it."""
     for content in (ONE, TWO):
         night.publish(content)
@@ -440,7 +404,7 @@ async def test_only_the_newest_run_is_read_with_last(night: Nights) -> None:
         read_changes(night.to, last=1)  # type: ignore[arg-type]
 
 
-async def test_as_of_names_the_companies_that_were_not_kept_yet(night: Nights) -> None:
+async def test_companies_not_kept_yet_are_named(night: Nights) -> None:
     """With the time from which on they are known; nothing is said of what was known and pruned."""
     both = (entity(1), entity(2))
     night.publish(ONE)
@@ -462,9 +426,7 @@ async def test_as_of_names_the_companies_that_were_not_kept_yet(night: Nights) -
     assert not_kept(BEGIN + timedelta(days=5)) == not_kept(night.now) == []
 
 
-async def test_the_documented_query_returns_the_rows_of_as_of(
-    night: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_documented_query_returns_rows(night: Nights, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of docs/history.md, with DuckDB: restated, vanished and pruned rows among them."""
     await night.run((entity(1), entity(2)), history=True)
     for content in (ONE, TWO, {REVENUE: {"FY2021": Cell(2)}}):
@@ -481,7 +443,7 @@ async def test_the_documented_query_returns_the_rows_of_as_of(
             assert rows(found) == rows(as_of(night.to, when))
 
 
-async def test_what_is_known_is_never_later_than_the_run(night: Nights) -> None:
+async def test_known_never_later_than_run(night: Nights) -> None:
     """A publication dated far ahead by mistake hides no later one."""
     dates = [datetime(*day, tzinfo=UTC) for day in ((2025, 2, 27), (2199, 1, 1), (2026, 10, 1))]
     contents = [{REVENUE: {"FY2020": Cell(number), "FY2021": Cell(1)}} for number in range(3)]
@@ -492,17 +454,6 @@ async def test_what_is_known_is_never_later_than_the_run(night: Nights) -> None:
         await night.run(history=True)
         assert rows(as_of(night.to, datetime.now(UTC))) == in_files(night.to)
         assert max(read_changes(night.to).column("known_from").to_pylist()) <= night.now
-
-
-async def test_nothing_of_the_feed_is_read_by_a_night_that_changes_nothing(night: Nights) -> None:
-    """A feed of many runs costs an unchanged night the names of its files, and one footer."""
-    for content in (ONE, TWO):
-        night.publish(content)
-        await night.run(history=True)
-    oldest = min((night.to.parent / "_night.changes").glob("*.parquet"))
-    oldest.write_bytes(b"damaged")
-    report = await night.run()
-    assert [each.state for each in report.entities] == ["unchanged"]
 
 
 READ = """
@@ -519,14 +470,3 @@ before = threads()
 counts = len(read_changes(place)), len(as_of(place, "2999-01-01"))
 print(*counts, threads() - before)
 """
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs a list of the system's threads")
-async def test_reading_a_feed_starts_no_thread_of_pyarrow(night: Nights) -> None:
-    """It could release bytes of Python while the interpreter ends, which aborts the process (code 134)."""
-    for content in (ONE, TWO):
-        night.publish(content)
-        await night.run(history=True)
-    read = [sys.executable, "-c", READ, str(night.to)]
-    done = await asyncio.to_thread(subprocess.run, read, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["3", "2", "0"]

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -20,7 +19,7 @@ from asyncfin.table.columns import COLUMNS
 from tests.extraction.conftest import FIRST, IDS, annual, names, query, rows, stamps
 
 
-async def test_the_files_hold_what_the_publications_hold(client: Client, folder: Path) -> None:
+async def test_files_equal_publications(client: Client, folder: Path) -> None:
     """Row for row, against a plain reading of the datasets, and the report counts them."""
     report = await extract(client, IDS, Select(), Annual(), to=folder)
     assert rows(folder) == annual(*FIRST)
@@ -29,7 +28,7 @@ async def test_the_files_hold_what_the_publications_hold(client: Client, folder:
     assert report.bytes == sum(size for size, _ in stamps(folder).values())
 
 
-async def test_four_readers_take_the_folder_for_one_table(client: Client, folder: Path) -> None:
+async def test_four_readers_take_folder_for_table(client: Client, folder: Path) -> None:
     """DuckDB, Polars, pandas and pyarrow need no more than its name, and agree on rows and columns."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     shape = (len(annual(*FIRST)), len(COLUMNS))
@@ -47,7 +46,7 @@ def modes(folder: Path) -> dict[Path, int]:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no modes")
-async def test_files_have_the_rights_that_the_umask_gives(client: Client, folder: Path) -> None:
+async def test_files_have_rights_umask_gives(client: Client, folder: Path) -> None:
     """SECURITY.md: they are for readers. So are the folder, and what is next to it."""
     before = os.umask(0o027)
     try:
@@ -77,7 +76,7 @@ async def test_a_file_says_what_it_is(client: Client, folder: Path) -> None:
     assert {group.column(at).compression for at in range(group.num_columns)} == {"ZSTD"}
 
 
-async def test_row_groups_have_a_bounded_number_of_rows(
+async def test_row_groups_have_bounded_number_rows(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many as the documents say; fewer here, since no entity of the tests has so many."""
@@ -89,7 +88,7 @@ async def test_row_groups_have_a_bounded_number_of_rows(
     assert max(sizes) == 5
 
 
-async def test_the_documented_query_reads_the_metadata_of_all_files(
+async def test_documented_query_reads_metadata_files(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of docs/extraction.md, with DuckDB."""
@@ -103,7 +102,7 @@ async def test_the_documented_query_reads_the_metadata_of_all_files(
     )
 
 
-async def test_an_id_that_no_file_name_can_hold_is_written_otherwise(tmp_path: Path) -> None:
+async def test_id_no_file_name_can_hold(tmp_path: Path) -> None:
     """Spec 2.2 allows any 32 characters; the table has the id as it is."""
     odd = "O-../" + "é" * 29
     publication = evolve(FIRST[0].publications[0], entity_id=odd)
@@ -112,26 +111,3 @@ async def test_an_id_that_no_file_name_can_hold_is_written_otherwise(tmp_path: P
     (name,) = names(tmp_path / "night")
     assert name.startswith("O-..%2F")
     assert {row[0] for row in rows(tmp_path / "night")} == {odd}
-
-
-async def test_a_reader_never_sees_half_a_file(
-    client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While new files are flushed, the folder contains the whole old ones, and nothing else."""
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    seen, flush = [], os.fsync
-
-    def look() -> Any:
-        # Readers skip what begins with an underscore.
-        return rows(folder), [name for name in names(folder) if not name.startswith("_")]
-
-    before = look()
-
-    def fsync(file: int) -> None:
-        flush(file)
-        seen.append(look() == before)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    await extract(client, IDS, Select(), Annual(), to=folder, refresh=True)
-    assert seen
-    assert all(seen)

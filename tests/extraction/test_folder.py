@@ -27,9 +27,7 @@ from tests.extraction.conftest import IDS, names, rows
 ids = st.text("aA/+%\u00e9\u682a\u682b\U00020bb7", min_size=32, max_size=32).map("O-".__add__)
 
 
-async def test_a_run_uses_the_cache_of_its_client_and_does_not_fill_it(
-    sandbox: Sandbox, tmp_path: Path
-) -> None:
+async def test_run_does_not_fill_cache(sandbox: Sandbox, tmp_path: Path) -> None:
     """A night's run would evict what visitors use."""
     cache = MemoryCache()
     async with Client(sandbox.base_url, sandbox.token, cache=cache) as client:
@@ -43,7 +41,7 @@ async def test_a_run_uses_the_cache_of_its_client_and_does_not_fill_it(
     assert rows(tmp_path / "first") == rows(tmp_path / "second")
 
 
-async def test_what_is_no_folder_is_refused_before_anything_happens(
+async def test_no_folder_refused_before_anything_happens(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
     """The run and the estimate refuse a plain file, and a link to itself, before anything else."""
@@ -56,7 +54,7 @@ async def test_what_is_no_folder_is_refused_before_anything_happens(
     assert (sandbox.log, names(tmp_path)) == ([], ["file", "loop"])
 
 
-async def test_a_folder_within_another_extraction_is_refused(
+async def test_folder_within_another_extraction_refused(
     sandbox: Sandbox, client: Client, tmp_path: Path
 ) -> None:
     """Readers of the outer one would meet its files, and unfinished ones."""
@@ -84,9 +82,7 @@ def test_no_two_entities_share_a_file(several: list[str]) -> None:
         assert "+" in name or unquote(name) == f"{entity_id}.parquet"
 
 
-async def test_ids_that_differ_only_in_case_are_refused(
-    sandbox: Sandbox, client: Client, tmp_path: Path
-) -> None:
+async def test_ids_differ_only_case_refused(sandbox: Sandbox, client: Client, tmp_path: Path) -> None:
     """Many file systems would give them one file; in different runs they may be in different folders."""
     with pytest.raises(SelectionError, match=f"'{IDS[0]}' and '{IDS[0].upper()}' differ only in case"):
         await extract(client, [*IDS, IDS[0].upper()], Select(), Annual(), to=tmp_path / "night")
@@ -94,7 +90,7 @@ async def test_ids_that_differ_only_in_case_are_refused(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no directories that can be flushed")
-async def test_what_is_put_in_place_is_on_the_disk(
+async def test_files_are_flushed_to_disk(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The content of a file is flushed before its name, and each before the run goes on."""
@@ -125,7 +121,7 @@ async def test_an_extraction_around_another_is_refused(
 
 
 @pytest.mark.parametrize("segment", ["year=1999", "entity_id=x"])
-async def test_a_name_that_readers_take_for_a_column_is_rejected(
+async def test_name_readers_take_for_column_rejected(
     sandbox: Sandbox, client: Client, tmp_path: Path, segment: str
 ) -> None:
     """They would replace the files' column by the folder's value; other names of that form are fine."""

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from asyncfin import Client, Exact, as_of, extract, read_changes
-from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
 from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import clocked
@@ -105,7 +104,7 @@ def in_folder(folder: Path) -> dict[str, Rows]:
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
-async def test_the_state_of_every_night_is_that_of_its_files(tmp_path: Path, seed: int) -> None:
+async def test_state_of_each_night_equals_files(tmp_path: Path, seed: int) -> None:
     """Values, texts, sources, periods and series change; companies leave and return; publications go back.
 
     In every other example, runs find the disk full at a random step.
@@ -124,18 +123,3 @@ async def test_the_state_of_every_night_is_that_of_its_files(tmp_path: Path, see
                 await run.night(client, sandbox, at)
             copies.note(run.to)
     copies.check(run.to)
-
-
-@pytest.mark.parametrize("version", ["latest_restated"])
-async def test_restated_values_are_kept_like_original_ones(tmp_path: Path, version: ValueVersion) -> None:
-    """A folder of the other value version has a feed of that version."""
-    run, copies = Run(3, tmp_path / "night", 4), Copies()
-    async with (
-        Sandbox(*(run.publication(each, 0) for each in IDS)) as sandbox,
-        Client(sandbox.base_url, sandbox.token) as client,
-    ):
-        for at in range(run.count):
-            await run.night(client, sandbox, at, value_version=version)
-            copies.note(run.to)
-    copies.check(run.to)
-    assert set(read_changes(run.to).column("asked_version").to_pylist()) == {version}

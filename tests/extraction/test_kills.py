@@ -5,7 +5,7 @@ from pathlib import Path
 from tools.checks.crash import crash
 
 
-async def test_a_run_killed_again_and_again_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+async def test_run_survives_repeated_kills(tmp_path: Path) -> None:
     """Equal row for row, nothing stray, and only what was in progress is asked again."""
     outcome = await crash(2, 1, tmp_path)
     assert (outcome.kills, outcome.on_disk) == (2, 1)

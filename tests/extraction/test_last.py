@@ -15,15 +15,14 @@ from asyncfin import (
     Annual,
     AuthenticationError,
     Client,
-    ManifestMismatchError,
     Select,
     extract,
 )
 from asyncfin.extraction.last import FORMAT, read_last
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
-from asyncfin.sandbox import Drop, Hang, Latency, Sandbox, Status
-from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, clocked, wait_for
+from asyncfin.sandbox import Drop, Latency, Sandbox, Status
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, clocked
 
 NOW = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
 
@@ -41,7 +40,7 @@ async def run(client: Client, folder: Path, ids: Any = IDS, **options: Any) -> A
     return await extract(clocked(client, lambda: NOW), ids, Select(), Annual(), to=folder, **options)
 
 
-async def test_a_complete_run_and_the_next_night(client: Client, folder: Path) -> None:
+async def test_complete_run_next_night(client: Client, folder: Path) -> None:
     """All fields, as operators' tools read them."""
     report = await run(client, folder)
     assert written(folder) == {
@@ -92,7 +91,7 @@ async def test_a_partial_run_names_what_failed(client: Client, folder: Path) -> 
     assert failure["message"] == report.failed[0].failure.message
 
 
-async def test_a_run_that_is_stopped_by_an_error_says_by_which(sandbox: Sandbox, folder: Path) -> None:
+async def test_stopped_run_names_its_error(sandbox: Sandbox, folder: Path) -> None:
     """With what the service's support asks for."""
     async with Client(sandbox.base_url, "wrong") as client:
         report = await run(client, folder)
@@ -122,30 +121,7 @@ async def test_a_stopped_run_is_interrupted(sandbox: Sandbox, client: Client, fo
     assert last["left"] >= 1
 
 
-async def test_a_run_that_raises_an_error_says_which(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """Also one about the place, that no report is about."""
-    with pytest.raises(Exception, match="404"):
-        await run(client, folder, [UNKNOWN_ID, *IDS], on_error="raise")
-    last = written(folder)
-    assert (last["exit"], last["outcome"], last["stopped"]["error"]) == (4, "stopped", "NotFoundError")
-    await run(client, folder)
-    with pytest.raises(ManifestMismatchError):
-        await extract(client, IDS, Select(metric_ids="x"), Annual(), to=folder)
-    assert written(folder)["exit"] == 2
-
-
-async def test_a_cancelled_run_is_interrupted(sandbox: Sandbox, client: Client, folder: Path) -> None:
-    """Its file is written before its lock is released."""
-    sandbox.inject(Hang(operation="query"))
-    running = asyncio.ensure_future(run(client, folder))
-    await wait_for(lambda: any(served.operation == "query" for served in sandbox.log))
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert (written(folder)["exit"], written(folder)["outcome"]) == (130, "interrupted")
-
-
-async def test_an_outcome_that_cannot_be_written_is_logged(
+async def test_outcome_cannot_written_logged(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It ends nothing."""
@@ -160,7 +136,7 @@ def make_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[1]", json.dumps({"format": FORMAT + 1}), None])
-def test_what_is_no_outcome_of_this_format_is_none(folder: Path, content: str | None) -> None:
+def test_no_outcome_this_format_none(folder: Path, content: str | None) -> None:
     """A newer version may have written it, or a killed editor."""
     make_folder(place_of_last(folder).parent)
     if content is not None:
@@ -177,7 +153,7 @@ def test_what_is_no_outcome_of_this_format_is_none(folder: Path, content: str | 
         ([None, "NotFoundError"], 1),
     ],
 )
-def test_if_all_failed_for_one_reason_its_code_says_more(kinds: list[str | None], code: int) -> None:
+def test_common_reason_decides_exit_code(kinds: list[str | None], code: int) -> None:
     """And "partial" otherwise."""
     concerns = {"ServerFailureError": "service", "RequestTimeoutError": "service"}
     entities = tuple(
@@ -214,7 +190,7 @@ async def test_repeated_requests_are_counted_by_reason(tmp_path: Path) -> None:
     assert written(tmp_path / "night")["repeated"] == dict(report.repeated)
 
 
-async def test_a_run_without_threads_leaves_its_outcome(
+async def test_run_without_threads_leaves_outcome(
     client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container's limit: one error of this machine, exit code 7."""

@@ -4,11 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin import Annual, Client, FiscalRange, Select, SelectionError, extract
+from asyncfin import Annual, Client, Select, SelectionError, extract
 from asyncfin.extraction.report import EntityReport, ExtractReport
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.series import triple
-from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, rows
 
 
@@ -23,9 +21,7 @@ def uneven(catalogues: list[Catalogue]) -> tuple[str, str]:
     return min(first - second), min(second - first)
 
 
-async def test_an_entity_is_done_with_what_it_has(
-    client: Client, folder: Path, catalogues: list[Catalogue]
-) -> None:
+async def test_entity_is_done_with_part(client: Client, folder: Path, catalogues: list[Catalogue]) -> None:
     """Each file has the one metric that its entity knows, and the report names the other."""
     metrics = uneven(catalogues)
     report = await extract(client, IDS[:2], Select(metric_ids=metrics), Annual(), to=folder)
@@ -41,20 +37,7 @@ async def test_an_entity_is_done_with_what_it_has(
     assert rows(folder) == [row for row in annual(*FIRST[:2]) if row[:2] in ids]
 
 
-async def test_an_entity_that_knows_none_of_the_ids_is_done_without_rows(
-    sandbox: Sandbox, client: Client, folder: Path, catalogues: list[Catalogue]
-) -> None:
-    """An entity that knows none of the ids costs its catalogue and no query, and is unchanged later."""
-    metric, _ = uneven(catalogues)
-    report = await extract(client, IDS[:2], Select(metric_ids=metric), Annual(), to=folder)
-    assert [bool(each.rows) for each in report.done] == [True, False]
-    since = len(sandbox.log)
-    again = await extract(client, IDS[:2], Select(metric_ids=metric), Annual(), to=folder)
-    assert [dict(each.missing) for each in again.unchanged] == [{}, {"metric_ids": (metric,)}]
-    assert len(sandbox.log) == since + 2
-
-
-async def test_what_no_entity_knows_is_told_with_what_comes_close(
+async def test_unknown_names_have_close_matches(
     client: Client, folder: Path, catalogues: list[Catalogue]
 ) -> None:
     """The message about ids that no entity has names what comes close in a catalogue read by this run."""
@@ -70,26 +53,7 @@ async def test_what_no_entity_knows_is_told_with_what_comes_close(
         await extract(client, IDS[:1], asked, Annual(), to=folder)
 
 
-async def test_series_picked_by_hand_from_two_entities_are_told_apart_by_what_they_are(
-    client: Client, folder: Path, catalogues: list[Catalogue]
-) -> None:
-    """Where two entities give one series_id to different series, each file has its own entity's."""
-    first, second = catalogues[:2]
-    picked = next(
-        (one, second[one.series_id])
-        for one in first
-        if one.series_id in second
-        and triple(one) not in second.by_triple
-        and triple(second[one.series_id]) not in first.by_triple
-    )
-    report = await extract(client, IDS[:2], Select.of(picked), FiscalRange(), to=folder)
-    read = {(entity_id, series_id) for entity_id, series_id, *_ in rows(folder)}
-    assert read == {(entity_id, picked[0].series_id) for entity_id in IDS[:2]}
-    assert [each.metric_id in str(dict(report.done[0].missing)) for each in picked] == [False, True]
-    assert dict(report.unknown) == {}
-
-
-def test_a_report_names_what_most_entities_lack() -> None:
+def test_report_names_most_entities_lack() -> None:
     """Each id or word with the number of entities, and no more than a few of them."""
     few = EntityReport(IDS[0], "done", missing={"metric_ids": ("gen:A", "gen:B")})
     more = EntityReport(IDS[1], "unchanged", missing={"basis": ("segments",), "metric_ids": ("gen:B",)})

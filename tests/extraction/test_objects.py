@@ -28,7 +28,7 @@ from asyncfin import (
 )
 from asyncfin.extraction import prefix
 from asyncfin.sandbox import Hang, Latency, Sandbox
-from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
+from tests.extraction.conftest import FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.s3 import BUCKET, S3, served
 
 TO = f"s3://{BUCKET}/night"
@@ -49,7 +49,7 @@ def s3() -> Iterator[S3]:
         yield running
 
 
-async def test_the_objects_hold_what_the_files_of_a_folder_hold(s3: S3, client: Client, folder: Path) -> None:
+async def test_objects_equal_files_of_folder(s3: S3, client: Client, folder: Path) -> None:
     """Under the same names, with the same rows, and nothing else is left in the bucket."""
     local = await extract(client, IDS, Select(), Annual(), to=folder)
     report = await extract(client, IDS, Select(), Annual(), to=TO)
@@ -59,22 +59,8 @@ async def test_the_objects_hold_what_the_files_of_a_folder_hold(s3: S3, client: 
     assert [each.path for each in report.entities] == [f"{TO}/{each}.parquet" for each in IDS]
 
 
-async def test_a_second_run_sends_one_request_an_entity_and_reads_what_has_changed(
-    s3: S3, client: Client, sandbox: Sandbox
-) -> None:
-    """The objects' footers name their publication and question."""
-    first = await extract(client, IDS, Select(), Annual(), to=TO)
-    again = await extract(client, IDS, Select(), Annual(), to=TO)
-    assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
-    assert (again.rows, again.bytes) == (first.rows, first.bytes)
-    sandbox.publish(COMPANIES[2])
-    changed = await extract(client, IDS, Select(), Annual(), to=TO)
-    assert [each.entity_id for each in changed.done] == [IDS[2]]
-    assert s3.rows("night") == annual(*FIRST[:2], COMPANIES[2], *FIRST[3:])
-
-
 @pytest.mark.parametrize("key", ["night/mine.parquet", f"night/deep/{IDS[0]}.parquet"])
-async def test_a_key_that_is_not_ours_is_refused(s3: S3, client: Client, sandbox: Sandbox, key: str) -> None:
+async def test_key_not_ours_refused(s3: S3, client: Client, sandbox: Sandbox, key: str) -> None:
     """Readers would take it for part of the table; a file of another kind does not matter."""
     obstore.put(s3.store, "night/_SUCCESS", b"")
     obstore.put(s3.store, key, b"PAR1")
@@ -92,7 +78,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     set_seconds(monkeypatch, RENEW_SECONDS=0.05, STALE_SECONDS=10.0)
 
 
-async def test_a_second_driver_is_refused_while_the_first_is_at_work(
+async def test_second_driver_refused_while_first_work(
     s3: S3, client: Client, sandbox: Sandbox, quick: None
 ) -> None:
     """A second driver sees the lock renewed and is refused; after the first has ended it is let in."""
@@ -112,7 +98,7 @@ async def test_a_second_driver_is_refused_while_the_first_is_at_work(
     assert s3.rows("night") == annual(*FIRST)
 
 
-async def test_a_lock_that_is_not_renewed_is_taken_over(
+async def test_lock_not_renewed_taken_over(
     s3: S3, client: Client, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock of a killed driver is taken over without comparing the clocks of two machines."""
@@ -123,7 +109,7 @@ async def test_a_lock_that_is_not_renewed_is_taken_over(
     assert s3.rows("night") == annual(*FIRST)
 
 
-async def test_a_wait_for_a_lock_is_told_and_ended_by_a_stop(
+async def test_stop_ends_wait_for_lock(
     s3: S3, client: Client, sandbox: Sandbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     """All entities are left, nothing is deleted, and the lock stays whose it is."""
@@ -139,7 +125,7 @@ async def test_a_wait_for_a_lock_is_told_and_ended_by_a_stop(
     assert (s3.everything(), len(sandbox.log)) == (before, spent)
 
 
-async def test_a_driver_whose_lock_may_be_lost_deletes_nothing(
+async def test_driver_without_lock_deletes_nothing(
     s3: S3, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Objects of another question would be those of the run that has taken over."""
@@ -151,7 +137,7 @@ async def test_a_driver_whose_lock_may_be_lost_deletes_nothing(
     assert s3.everything() == before
 
 
-async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
+async def test_driver_lost_lock_writes_nothing_more(
     s3: S3, client: Client, sandbox: Sandbox, quick: None
 ) -> None:
     """Another one wrote the lock while this one hung; that is seen at the next renewal."""
@@ -166,7 +152,7 @@ async def test_a_driver_that_has_lost_its_lock_writes_nothing_more_and_says_so(
     assert f"night/{IDS[0]}.parquet" not in s3.names()
 
 
-async def test_the_lock_of_another_run_is_left_alone(s3: S3, client: Client, sandbox: Sandbox) -> None:
+async def test_lock_another_run_left_alone(s3: S3, client: Client, sandbox: Sandbox) -> None:
     """Another run has replaced the lock since it was last renewed, and this one ends."""
     sandbox.inject(Hang(operation="query", nth=1))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
@@ -177,18 +163,7 @@ async def test_the_lock_of_another_run_is_left_alone(s3: S3, client: Client, san
     assert bytes(obstore.get(s3.store, "_night.journal/lock").bytes()) == b"another's"
 
 
-async def test_a_driver_that_could_not_renew_its_lock_in_time_writes_nothing_more(
-    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A driver that could not renew its lock in time stops writing: another run may have taken over."""
-    set_seconds(monkeypatch, STALE_SECONDS=prefix.RENEW_SECONDS + 0.3)
-    sandbox.inject(Latency(operation="query", nth=1, seconds=1))
-    with pytest.raises(RunInProgressError, match="not be renewed in time"):
-        await extract(client, IDS[:1], Select(), Annual(), to=TO)
-    assert not [name for name in s3.names() if name.endswith(".parquet")]
-
-
-async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandbox: Sandbox) -> None:
+async def test_cancelled_run_takes_lock_away(s3: S3, client: Client, sandbox: Sandbox) -> None:
     """However often it is cancelled: the next one need not wait for minutes."""
     sandbox.inject(Hang(operation="query", nth=1))
     running = asyncio.ensure_future(extract(client, IDS[:1], Select(), Annual(), to=TO))
@@ -200,7 +175,7 @@ async def test_a_cancelled_run_takes_its_lock_away(s3: S3, client: Client, sandb
     assert s3.names() == JOURNAL
 
 
-async def test_a_store_without_conditional_writes_needs_leave(
+async def test_store_without_conditional_writes_needs_leave(
     s3: S3, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing could keep two drivers apart there: lock=False says that there is one."""
@@ -211,7 +186,7 @@ async def test_a_store_without_conditional_writes_needs_leave(
     assert s3.rows("night") == annual(*FIRST)
 
 
-async def test_a_missing_bucket_is_one_clear_error(s3: S3, client: Client, sandbox: Sandbox) -> None:
+async def test_missing_bucket_clear_error(s3: S3, client: Client, sandbox: Sandbox) -> None:
     """Before a request is sent."""
     for ask in (extract, extract_cost):
         with pytest.raises(FileNotFoundError, match=r"no such bucket.*s3://elsewhere/night"):
@@ -219,7 +194,7 @@ async def test_a_missing_bucket_is_one_clear_error(s3: S3, client: Client, sandb
     assert sandbox.log == []
 
 
-async def test_a_store_that_is_away_is_one_clear_error(
+async def test_store_away_clear_error(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A store that is away is one error that names the place and says why in one line."""
@@ -231,7 +206,7 @@ async def test_a_store_that_is_away_is_one_clear_error(
     assert sandbox.log == []
 
 
-async def test_a_store_that_goes_away_loses_nothing(
+async def test_store_goes_away_loses_nothing(
     s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One clear error; the same call goes on when the store is back and the lock is stale."""
@@ -288,7 +263,7 @@ async def test_wrong_credentials_are_one_clear_error(
         ("gs:/figures/night", "is not an address"),
     ],
 )
-async def test_a_wrong_address_is_refused_and_shows_no_secret(
+async def test_wrong_address_refused_shows_no_secret(
     client: Client, sandbox: Sandbox, to: str, said: str
 ) -> None:
     """Before anything is asked."""
@@ -299,7 +274,7 @@ async def test_a_wrong_address_is_refused_and_shows_no_secret(
     assert sandbox.log == []
 
 
-async def test_the_token_is_in_no_object_and_no_log(
+async def test_token_no_object_no_log(
     s3: S3, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Neither the token nor the store's secret is in a key, in metadata, in a file or in a log."""
@@ -315,22 +290,7 @@ async def test_the_token_is_in_no_object_and_no_log(
     assert found.count(IDS[0].encode()) > 2
 
 
-async def test_workers_write_the_objects_that_one_process_writes(
-    s3: S3, client: Client, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The same keys and rows; nothing is read again, by whomever."""
-    monkeypatch.setenv("ASYNCFIN_BASE_URL", sandbox.base_url)
-    monkeypatch.setenv("ASYNCFIN_TOKEN", sandbox.token)
-    with ThreadPoolExecutor(2) as executor:
-        report = await extract(Client.from_env, IDS, Select(), Annual(), to=TO, executor=executor, chunk=2)
-    assert [each.path for each in report.entities] == [f"{TO}/{each}.parquet" for each in IDS]
-    assert s3.rows("night") == annual(*FIRST)
-    assert s3.names() == [*JOURNAL, *(f"night/{each}.parquet" for each in sorted(IDS))]
-    again = await extract(client, IDS, Select(), Annual(), to=TO)
-    assert (len(again.unchanged), again.requests) == (len(IDS), len(IDS))
-
-
-async def test_an_address_is_taken_as_it_is(s3: S3, client: Client, sandbox: Sandbox) -> None:
+async def test_address_is_taken_literally(s3: S3, client: Client, sandbox: Sandbox) -> None:
     """A key with %20 in it is not one with a space."""
     await extract(client, IDS[:1], Select(), Annual(), to=f"s3://{BUCKET}/a%20b")
     assert f"a%20b/{IDS[0]}.parquet" in s3.names()

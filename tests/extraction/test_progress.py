@@ -47,22 +47,7 @@ async def test_progress_says_what_is_waited_for(client: Client, sandbox: Sandbox
     assert received[-1].waiting is None
 
 
-@pytest.mark.virtual
-async def test_progress_says_that_all_wait_for_a_pause_that_another_client_has_met(
-    client: Client, folder: Path
-) -> None:
-    """Nothing of this run was refused; after a second it says what it waits for, and until when."""
-    assert isinstance(client.bucket, TokenBucket)
-    client.bucket.pause_until(asyncio.get_running_loop().time() + 30)
-    received: list[ExtractProgress] = []
-    await extract(client, IDS, Select(), Annual(), to=folder, progress=received.append)
-    paused = [progress.waiting for progress in received if 0.5 < progress.seconds < 29]
-    assert paused
-    assert all(waiting and waiting.startswith("the pause until 20") for waiting in paused)
-    assert received[-1].waiting is None
-
-
-async def test_a_callback_that_fails_does_not_disturb_the_run(
+async def test_callback_fails_does_not_disturb_run(
     client: Client, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error of a callback is logged and does not disturb the run."""
@@ -76,7 +61,7 @@ async def test_a_callback_that_fails_does_not_disturb_the_run(
     assert "progress callback" in caplog.text
 
 
-async def test_two_runs_on_one_client_count_their_own_requests(client: Client, folder: Path) -> None:
+async def test_two_runs_on_client_count(client: Client, folder: Path) -> None:
     """Both ask the same entities at once, and the footers say what each took."""
     beside = folder.parent / "beside"
     one, other = await asyncio.gather(
@@ -90,7 +75,7 @@ async def test_two_runs_on_one_client_count_their_own_requests(client: Client, f
 
 
 @pytest.mark.virtual
-async def test_progress_goes_on_while_an_allowance_is_waited_for(
+async def test_progress_goes_on_while_allowance_waited(
     sandbox: Sandbox, folder: Path, virtual_clock: Any
 ) -> None:
     """Every ten seconds, so that a line now and then shows that the run lives."""

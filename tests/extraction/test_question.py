@@ -40,9 +40,7 @@ def meaning(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(FIELDS, FIELDS, st.randoms())
-def test_two_selections_have_one_hash_if_and_only_if_they_mean_the_same(
-    one: dict[str, Any], other: dict[str, Any], source: Any
-) -> None:
+def test_two_selections_have_hash(one: dict[str, Any], other: dict[str, Any], source: Any) -> None:
     """Order and repetition mean nothing; everything else does."""
     shuffled = {
         name: value if name == "label" else source.sample(value * 2, len(value) * 2)
@@ -75,7 +73,7 @@ PERIODS = [
 ]
 
 
-def test_every_selection_of_periods_has_its_own_hash() -> None:
+def test_every_selection_periods_own_hash() -> None:
     """Fifteen of them, and both value versions."""
     questions = [
         SharedQuestion(Select(), periods, version)
@@ -119,8 +117,6 @@ def test_what_differs_is_named(other: SharedQuestion, part: str) -> None:
         (Quarterly("FY2020-Q2"), {"start": "FY2020-04-00M"}),
     ],
 )
-def test_the_folders_of_earlier_versions_stay_valid_where_the_meaning_has_not_changed(
-    periods: PeriodSelection, written: dict[str, str]
-) -> None:
+def test_folders_of_earlier_versions_stay_valid(periods: PeriodSelection, written: dict[str, str]) -> None:
     """Fiscal years end in month 12, so `Annual` keeps the text in which a start is a period's last month."""
     assert json.loads(SharedQuestion(Select(), periods).text)["periods"] == {type(periods).__name__: written}

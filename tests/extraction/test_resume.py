@@ -16,7 +16,7 @@ def spent(sandbox: Sandbox, since: int) -> list[str | None]:
     return [served.operation for served in sandbox.log[since:]]
 
 
-async def test_what_has_not_changed_costs_one_request(client: Client, sandbox: Sandbox, folder: Path) -> None:
+async def test_unchanged_entity_costs_one_request(client: Client, sandbox: Sandbox, folder: Path) -> None:
     """The second run asks for metadata alone and leaves the files as they are."""
     first = await extract(client, IDS, Select(), Annual(), to=folder)
     written = stamps(folder)
@@ -45,9 +45,7 @@ def shout(name: str, sent: Any, answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "rotten"])
-async def test_a_file_without_a_readable_footer_is_written_again(
-    client: Client, folder: Path, damage: str
-) -> None:
+async def test_file_without_readable_footer_written_again(client: Client, folder: Path, damage: str) -> None:
     """Unchanged means that the footer can be read, and names the question and the publication."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     path = folder / f"{IDS[1]}.parquet"
@@ -79,9 +77,7 @@ async def test_more_entities_join_the_folder(client: Client, folder: Path) -> No
     assert rows(folder) == annual(*FIRST)
 
 
-async def test_a_folder_of_another_question_is_refused(
-    client: Client, sandbox: Sandbox, folder: Path
-) -> None:
+async def test_folder_another_question_refused(client: Client, sandbox: Sandbox, folder: Path) -> None:
     """The message says what differs, and neither a request is spent nor a file touched."""
     await extract(client, IDS, Select(), Annual(), to=folder)
     since = len(sandbox.log)
@@ -101,9 +97,7 @@ async def test_another_question_can_replace_the_folder(client: Client, folder: P
 
 
 @pytest.mark.parametrize("name", ["mine.parquet", "below/it/mine.parquet"])
-async def test_files_that_are_not_an_extraction_s_are_refused(
-    client: Client, folder: Path, name: str
-) -> None:
+async def test_foreign_files_are_rejected(client: Client, folder: Path, name: str) -> None:
     """A reader would take them for part of the table, wherever they are in it."""
     os.makedirs((folder / name).parent)
     (folder / name).write_bytes(b"PAR1")
@@ -112,7 +106,7 @@ async def test_files_that_are_not_an_extraction_s_are_refused(
             await ask(client, IDS, Select(), Annual(), to=folder)
 
 
-async def test_what_a_killed_run_left_unfinished_is_swept_away(client: Client, folder: Path) -> None:
+async def test_killed_run_left_unfinished_swept_away(client: Client, folder: Path) -> None:
     """The next run deletes it, whatever becomes of the entity."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     (folder.parent / "_night.journal" / f"{IDS[3]}.part").write_bytes(b"half")

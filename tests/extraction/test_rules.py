@@ -92,7 +92,7 @@ async def test_an_entity_with_a_file_decides(
         assert list(service.order).index(ids[50]) <= 20
 
 
-async def test_twenty_five_without_anything_end_a_run(
+async def test_twenty_five_without_anything_end_run(
     workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     """The error names what is missing and what comes close; the files stay, and the next run ends too."""
@@ -121,7 +121,7 @@ async def test_rare_names_are_allowed(
     assert "missing: metric_ids 'Nonsense' in 40 entities" in str(report)
 
 
-async def test_a_file_with_rows_proves_the_question(
+async def test_file_rows_proves_question(
     workers: Executor | None, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     """Thirty entities without anything of it are no reason to stop then."""
@@ -136,7 +136,7 @@ async def test_a_file_with_rows_proves_the_question(
     assert len(raised.value.extract_report.done) == 30
 
 
-async def test_a_name_that_no_entity_has_is_an_error_at_the_end(client: Client, folder: Path) -> None:
+async def test_name_unknown_to_all_is_error(client: Client, folder: Path) -> None:
     """All files are written: they have what exists of the question."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     with pytest.raises(UnknownToAllError, match=f"none of 6 entities has metric_ids '{metric}x'") as raised:
@@ -162,7 +162,7 @@ async def test_corrected_query_finds_folder_free(client: Client, folder: Path) -
         await extract(client, IDS, right, Annual(), to=other)
 
 
-async def test_an_entity_that_failed_may_have_it(client: Client, folder: Path) -> None:
+async def test_failed_entity_may_have_name(client: Client, folder: Path) -> None:
     """Nothing is called unknown then: the failure is the outcome."""
     select = Select(metric_ids="Nonsense")
     report = await extract(client, [IDS[0], UNKNOWN_ID], select, Annual(), to=folder)

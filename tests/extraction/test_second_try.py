@@ -63,9 +63,7 @@ IDS = [entity(number) for number in range(1, 61)]
 FAILING = {IDS[0], IDS[7], IDS[30], IDS[59]}
 
 
-async def test_what_the_service_failed_is_read_once_more_after_all_others(
-    folder: Path, workers: Executor | None
-) -> None:
+async def test_service_failures_are_read_again(folder: Path, workers: Executor | None) -> None:
     """It ends once, and its requests are those of both tries."""
 
     def status(entity_id: str, operation: str, number: int) -> int:
@@ -95,9 +93,7 @@ async def test_what_fails_twice_has_failed(folder: Path, workers: Executor | Non
 
 
 @pytest.mark.parametrize("code", [403, 404, 400])
-async def test_what_concerns_the_entity_or_the_question_is_not_read_again(
-    folder: Path, workers: Executor | None, code: int
-) -> None:
+async def test_failed_entity_is_not_read_again(folder: Path, workers: Executor | None, code: int) -> None:
     """It would fail again."""
 
     def status(entity_id: str, operation: str, number: int) -> int:

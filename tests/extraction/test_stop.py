@@ -11,7 +11,7 @@ from asyncfin.sandbox import Sandbox
 from tests.extraction.conftest import FIRST, IDS, annual, names, rows
 
 
-async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Path) -> None:
+async def test_stop_finishes_entities_in_progress(sandbox: Sandbox, folder: Path) -> None:
     """Nothing else is begun, and the report names what is left."""
     stop = asyncio.Event()
 
@@ -31,7 +31,7 @@ async def test_a_stop_finishes_what_is_in_progress(sandbox: Sandbox, folder: Pat
 
 
 @pytest.mark.virtual
-async def test_a_stop_ends_the_sleep_for_the_allowance(tmp_path: Path) -> None:
+async def test_stop_ends_sleep_for_allowance(tmp_path: Path) -> None:
     """A run that is stopped does not wait for midnight first."""
     stop = asyncio.Event()
 
@@ -56,7 +56,7 @@ def tasks() -> set[asyncio.Task[Any]]:
 
 
 @pytest.mark.parametrize("at", range(1, 37, 3))
-async def test_a_cancelled_run_leaves_nothing_behind_and_can_be_resumed(
+async def test_cancelled_run_leaves_nothing_behind(
     sandbox: Sandbox, client: Client, folder: Path, at: int
 ) -> None:
     """Cancelled at any request, it holds neither lock nor task; the next run completes the folder."""

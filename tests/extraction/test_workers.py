@@ -26,13 +26,6 @@ from asyncfin import (
     extract,
     read_changes,
 )
-from asyncfin.events import (
-    ExtractFinished,
-    ExtractStarted,
-    QuestionFinished,
-    QuestionStarted,
-    RequestStarted,
-)
 from asyncfin.extraction import workers
 from asyncfin.extraction.places import place_of
 from asyncfin.extraction.question import SharedQuestion
@@ -41,13 +34,11 @@ from asyncfin.sandbox import Account, Sandbox, Status
 from tests.extraction.conftest import COMPANIES, FIRST, IDS, UNKNOWN_ID, annual, names, rows, wait_for
 from tests.extraction.fresh import processes
 from tests.extraction.making import (
-    EVENTS,
     make_client_after_another,
     make_impatient_client,
     make_killing_client,
     make_later,
     make_nothing,
-    make_observed_client,
 )
 
 
@@ -64,9 +55,7 @@ def threads() -> Iterator[Executor]:
         yield executor
 
 
-async def test_a_process_pool_writes_what_one_process_writes(
-    sandbox: Sandbox, client: Client, folder: Path
-) -> None:
+async def test_process_pool_writes_equal_files(sandbox: Sandbox, client: Client, folder: Path) -> None:
     """Row for row; a later run of either kind sends one request per entity."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn) as executor:
@@ -80,39 +69,6 @@ async def test_a_process_pool_writes_what_one_process_writes(
     alone = await extract(client, IDS, Select(), Annual(), to=folder)
     assert len(alone.unchanged) == len(IDS)
     assert not list((folder.parent / "_night.journal").glob("*.part"))
-
-
-async def test_a_chunk_is_a_run_above_its_questions_for_observers(folder: Path) -> None:
-    """Its worker's client announces its begin, then its questions, then its end."""
-    EVENTS.clear()
-    asked: dict[str, Any] = {"to": folder, "chunk": 4}
-    with ThreadPoolExecutor(1) as executor:
-        await extract(make_observed_client, IDS, Select(), Annual(), executor=executor, **asked)
-    seen: list[ExtractStarted | ExtractFinished] = []
-    depth = 0
-    for event in EVENTS:
-        match event:
-            case ExtractStarted() | ExtractFinished():
-                seen.append(event)
-                depth += 1 if isinstance(event, ExtractStarted) else -1
-                assert depth in (0, 1)
-            case QuestionStarted() | QuestionFinished() | RequestStarted():
-                assert depth == 1
-    began, ended = seen[::2], seen[1::2]
-    assert [each.serial for each in began] == [each.serial for each in ended]
-    assert sum(each.entities for each in began) == len(IDS) > max(each.entities for each in began)
-    assert sum(each.done for each in ended if isinstance(each, ExtractFinished)) == len(IDS)
-
-
-async def test_what_has_changed_is_read_by_workers_again(
-    sandbox: Sandbox, client: Client, folder: Path, threads: Executor
-) -> None:
-    """Workers read again what has changed, knowing the driver's files."""
-    await extract(client, IDS, Select(), Annual(), to=folder)
-    sandbox.publish(COMPANIES[3])
-    report = await extract(Client.from_env, IDS, Select(), Annual(), to=folder, executor=threads)
-    assert [each.entity_id for each in report.done] == [IDS[3]]
-    assert rows(folder) == annual(*FIRST[:3], COMPANIES[3], *FIRST[4:])
 
 
 async def test_failures_are_reported_by_the_driver(folder: Path, threads: Executor) -> None:
@@ -130,7 +86,7 @@ async def test_failures_are_reported_by_the_driver(folder: Path, threads: Execut
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
 @pytest.mark.parametrize("at", [1, 4, 6])
-async def test_a_killed_worker_costs_what_was_in_flight(
+async def test_killed_worker_costs_little(
     sandbox: Sandbox, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """The driver makes another pool; what the dead one had put in place is found there."""
@@ -154,7 +110,7 @@ async def test_a_killed_worker_costs_what_was_in_flight(
     assert not list((folder.parent / "_night.journal").glob("*.part"))
 
 
-async def test_a_worker_finds_what_a_killed_one_has_replaced(
+async def test_worker_finds_files_of_killed_one(
     client: Client,
     sandbox: Sandbox,
     folder: Path,
@@ -178,7 +134,7 @@ async def test_a_worker_finds_what_a_killed_one_has_replaced(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
-async def test_a_given_executor_that_breaks_ends_the_run_and_loses_nothing(
+async def test_broken_executor_loses_nothing(
     client: Client, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same call with another one goes on from there."""
@@ -204,7 +160,7 @@ class Breaking(Executor):
         return self.futures[-1]
 
 
-async def test_a_broken_pool_fails_its_futures_undisturbed(client: Client, folder: Path) -> None:
+async def test_broken_pool_fails_futures_undisturbed(client: Client, folder: Path) -> None:
     """If one were cancelled then, Python 3.11's pool would not end the others: the run would hang."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)  # all chunks are sent at once then
     executor = Breaking()
@@ -219,7 +175,7 @@ async def test_a_broken_pool_fails_its_futures_undisturbed(client: Client, folde
         await running
 
 
-async def test_a_stop_leaves_the_chunks_that_have_not_begun(client: Client, folder: Path) -> None:
+async def test_stop_leaves_waiting_chunks(client: Client, folder: Path) -> None:
     """Those that have are finished."""
     await extract(client, IDS[:1], Select(), Annual(), to=folder)
     stop = asyncio.Event()
@@ -236,7 +192,7 @@ async def test_a_stop_leaves_the_chunks_that_have_not_begun(client: Client, fold
     assert len(names(folder)) == len(report.done) + 1
 
 
-async def test_a_used_up_allowance_ends_the_run_and_is_no_failure(
+async def test_used_up_allowance_ends_run(
     sandbox: Sandbox, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch, threads: Executor
 ) -> None:
     """An engine would try a failed task again at once."""
@@ -281,7 +237,7 @@ async def test_a_silent_executor_is_logged(
     await asyncio.wait([running])
 
 
-async def test_a_cancelled_run_waits_for_what_workers_have_begun(folder: Path, client: Client) -> None:
+async def test_cancelled_run_waits_for_workers(folder: Path, client: Client) -> None:
     """Else another run could take the place while they write to it."""
     received = asyncio.Event()
     with ThreadPoolExecutor(1) as executor:
@@ -323,7 +279,7 @@ class Holding(ThreadPoolExecutor):
         return Future()
 
 
-async def test_a_worker_writes_nothing_after_another_run_has_begun(
+async def test_worker_writes_nothing_after_another_run(
     sandbox: Sandbox, client: Client, folder: Path
 ) -> None:
     """Its driver was killed, and with it the lock ended; it has a chunk nevertheless."""
@@ -376,7 +332,7 @@ def within() -> Callable[[], Client]:
         (Client.from_env, {"executor": make_nothing}, "what executor makes must be an Executor, not None"),
     ],
 )
-async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
+async def test_unsendable_arguments_are_rejected(
     sandbox: Sandbox,
     folder: Path,
     threads: Executor,
@@ -394,7 +350,7 @@ async def test_what_cannot_be_sent_to_workers_is_refused_and_shows_no_token(
     assert sandbox.log == []
 
 
-def test_what_workers_are_sent_holds_no_token(sandbox: Sandbox, folder: Path) -> None:
+def test_chunk_contains_no_token(sandbox: Sandbox, folder: Path) -> None:
     """The client is made where they are, by a function that is sent as a name."""
     question = SharedQuestion(Select(), Annual())
     chunk = Chunk(make_killing_client, IDS, question, place_of(folder), False, "continue", "me")

@@ -794,11 +794,6 @@ async def read_entity(
     return await read_versions(client._publications, question, versions, unless=unless)
 
 
-def publications_of(client: Client) -> Publications:
-    """Return what our own rooms need of a client beyond its methods."""
-    return client._publications
-
-
 def _day(name: str, value: date | str) -> date:
     """Return a day. A datetime is refused, since its time of day would be lost."""
     if isinstance(value, date) and not isinstance(value, datetime):

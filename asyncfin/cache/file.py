@@ -13,7 +13,6 @@ import random
 import secrets
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -36,12 +35,10 @@ from asyncfin.cache.store import partition_key
 from asyncfin.cache.stored import (
     STORE_SECONDS,
     StoredCache,
-    StoredPartition,
     current_group,
 )
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError
-from asyncfin.model.catalogue import Dataset
 from asyncfin.wire.token import TokenSource
 
 T = TypeVar("T")
@@ -145,25 +142,6 @@ class FileCache(StoredCache):
 
     def _reason(self, error: Exception) -> str:
         return f"{type(error).__name__}: {error}"
-
-
-def datasets(
-    cache: FileCache, base_url: str, token: TokenSource
-) -> Awaitable[tuple[Dataset, ...]]:
-    """Return the metadata of the cached publications of a client, by entity id. No
-    request is sent.
-
-    Cached are those whose catalogue was read. They need not be current any longer.
-
-    Raises:
-        ArgumentError: as for `partition`; or, when awaited, the folder is not one that
-            may be used.
-        OSError: when awaited: the folder can't be read.
-    """
-    # Not async itself: the frame of a coroutine would hold the token while it waits.
-    partition = cache.partition(base_url, token)
-    assert isinstance(partition, StoredPartition)
-    return partition.datasets()
 
 
 class FolderStore:

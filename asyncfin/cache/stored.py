@@ -40,7 +40,7 @@ from asyncfin.cache.codec import (
 from asyncfin.cache.record import EntityRecord, later
 from asyncfin.cache.store import Store
 from asyncfin.errors import ArgumentError, printable
-from asyncfin.model.catalogue import Catalogue, Dataset, publication_id
+from asyncfin.model.catalogue import Catalogue, publication_id
 from asyncfin.table.block import Block, compressed
 
 _log = logging.getLogger("asyncfin.cache")
@@ -262,29 +262,6 @@ class StoredPartition(Partition):
 
             await self._stored._run(enter, waiting=LOCK_SECONDS)
             yield
-
-    async def datasets(self) -> tuple[Dataset, ...]:
-        """Return the metadata of the cached publications that are current, by entity
-        id.
-        """
-        account = await self._name()
-        datasets = []
-        for key in await self._store.names(f"{FORMAT}/"):
-            if not key.endswith(f"-{account}/{_RECORD}"):
-                continue
-            (row,) = await self._store.get([key])
-            record = None if row is None else decode_record(key, row)
-            if record is None or record.dataset_id is None:
-                continue
-            entity = key.removesuffix(f"/{_RECORD}")
-            name = publication_name(publication_id(record.dataset_id))
-            group = f"{entity}/{name}.{CATALOGUE}"
-            for catalogue in (
-                await self._decode_parts(group, (), decode_catalogue)
-            ).values():
-                datasets.append(catalogue.dataset)
-                break
-        return tuple(sorted(datasets, key=lambda dataset: dataset.entity_id))
 
 
 class StoredCache(Cache):

@@ -213,22 +213,6 @@ async def _cached_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
     return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
 
-async def read_cached(publications: Publications, question: Question) -> Panel | None:
-    """Return the answer to a question if all of it is cached and counts as current. No
-    request.
-    """
-    read = Read(publications, question, "query")
-    fresh = await read.fresh_publication()
-    if fresh is None:
-        return None
-    current = without_batches(question, fresh.publication.catalogue)
-    stitch = Stitch(current, fresh.publication)
-    blocks = stitch.take(await _cached_blocks(read, current))
-    if stitch.missing:
-        return None
-    return stitch.panel(blocks, current.series, confirmed_at=fresh.sent)
-
-
 async def _cached_panel(read: Read) -> Panel | None:
     """Return the panel of an equal question if it counts as current. No request.
 

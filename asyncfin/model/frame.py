@@ -222,13 +222,17 @@ class SearchResult(tuple[CatalogueSeries, ...]):
         """Group the matches of searches in different catalogues by metric and scope
         path, the best group first.
 
-        Each match has the position of its catalogue.
+        Each match has the position of its catalogue. Those that are only described or
+        close are dropped if a catalogue has others.
         """
         matches = [
             (index, match)
             for index, result in enumerate(results)
             for match in result.matches
         ]
+        best = min((match.rank for _, match in matches), default=Rank.EXACT)
+        worst = max(best, Rank.ALIAS)
+        matches = [entry for entry in matches if entry[1].rank <= worst]
         groups: dict[tuple[str, ScopePath], list[tuple[int, Match]]] = {}
         for index, match in sorted(matches, key=lambda entry: entry[1].order):
             key = match.series.metric_id, match.series.scopes

@@ -52,27 +52,12 @@ async def test_later_value_counts_from_report_on() -> None:
         assert cells(known_by(*panels, Period.parse(reported))) == expected
 
 
-async def test_value_restated_to_zero_is_zero() -> None:
-    """A reported zero is a value."""
-    panels = await both(
-        {REVENUE: {"FY2022": Cell(5, report=(2022, 12))}}, {REVENUE: {"FY2022": Cell(0, report=(2023, 12))}}
-    )
-    assert cells(known_by(*panels, "FY2023")) == {("Revenue", "FY2022"): (0, True)}
-
-
 async def test_split_that_came_later_is_flagged() -> None:
     """NVIDIA's case: a restatement in between is lost, only the original and the last one are served."""
     panels = await both(
         {EPS: {"FY2024": Cell(12.05, report=(2024, 12))}}, {EPS: {"FY2024": Cell(1.19, report=(2025, 6))}}
     )
     assert cells(known_by(*panels, "FY2025-Q1")) == {("EPS", "FY2024"): (12.05, False)}
-
-
-async def test_value_may_be_restated_only() -> None:
-    """It has no original value that could have been known before."""
-    panels = await both({REVENUE: {}}, {REVENUE: {"FY2022": Cell(7, report=(2023, 12))}})
-    assert cells(known_by(*panels, "FY2022")) == {}
-    assert cells(known_by(*panels, "FY2023")) == {("Revenue", "FY2022"): (7, True)}
 
 
 async def test_known_table_is_a_long_table() -> None:

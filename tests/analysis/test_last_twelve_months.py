@@ -265,15 +265,6 @@ async def test_halves_prove_that_line_adds_up() -> None:
     assert (await latest(bare, unproven=True))["number"] == 105
 
 
-async def test_a_note_counts_lines_without_proof() -> None:
-    """It names the argument that adds them up."""
-    bare = {period: number for period, number in HALVES.items() if number != 60}
-    table = last_twelve_months(await panel_with({"A.annual": bare, "B.annual": bare, "C.annual": HALVES}))
-    (note,) = json.loads(table.schema.metadata[b"asyncfin"])["notes"]
-    assert note.startswith("2 lines are not added up: ")
-    assert "unproven=True" in note
-
-
 async def test_averages_are_not_added_up() -> None:
     """Share counts of quarters and the year: each is an average of the others."""
     quarters = {Period(year, month, 3): 100 + month for year in (2024, 2025) for month in (3, 6, 9, 12)}
@@ -337,30 +328,6 @@ async def test_lines_of_another_meaning_are_counted() -> None:
     with pytest.raises(ArgumentError, match="each of panels must be a Panel"):
         last_twelve_months([5])  # type: ignore[list-item]
     assert last_twelve_months([]).num_rows == 0
-
-
-async def test_panels_are_taken_together() -> None:
-    """A question for years and one for quarters are one line; entities are in the given order."""
-    quarterly = {Period(2023, 3, 3): 2, Period(2024, 3, 3): 3}
-    numbers = {"Sales.annual": {of("FY2023"): 10}, "Sales.quarterly": quarterly}
-    both = await panel_with(numbers)
-    years = both.where(lambda series: series.reporting_group_id == "annual")
-    quarters = both.where(lambda series: series.reporting_group_id == "quarterly")
-    assert rows_of(last_twelve_months([quarters, years])) == rows_of(last_twelve_months(both))
-    last = last_twelve_months([years, quarters], unproven=True).to_pylist()[-1]
-    assert (last["how"], last["number"]) == ("year to date", 11)
-
-
-async def test_last_twelve_months_of_demo() -> None:
-    """NVIDIA's four quarters, and Apple's year with nine months less nine months."""
-    async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        found = {}
-        for entity in sandbox.entities:
-            panel = await client.query(entity, Select("Revenue", basis="consolidated"), FiscalRange())
-            (*_, last) = last_twelve_months(panel).to_pylist()
-            found[last["entity_name"]] = last["how"], round(last["number"] / 1e9, 1), len(last["operands"])
-    assert found["NVIDIA"] == ("quarters", 253.5, 4)
-    assert found["Apple"] == ("year to date", 466.8, 3)
 
 
 @pytest.mark.skipif(not REAL, reason="../shared/data is not there")

@@ -21,12 +21,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_names_are_mapping_in_order_file(file: Path) -> None:
-    names = read_names(file)
-    assert list(names.items()) == [(ONE, "Example Company"), (TWO, "Example Bank"), (THREE, "Other")]
-    assert (len(names), names[THREE], ONE in names) == (3, "Other", True)
-
-
 @pytest.mark.parametrize(
     ("text", "entity_id"),
     [

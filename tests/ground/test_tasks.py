@@ -114,21 +114,6 @@ async def test_generators_share_limit_item_by_item(limit: int) -> None:
     assert busy.most == min(limit, 3)
 
 
-async def test_generator_ends_leaves_place_to_others() -> None:
-    """A short one beside a long one: then the long one may be as far ahead as both together."""
-    busy = Busy()
-
-    async def chain(length: int) -> AsyncGenerator[int, None]:
-        for name in range(length):
-            yield await busy.job(name)
-
-    async with merged([partial(chain, 1), partial(chain, 9)], 2) as items:
-        await anext(items)
-        await anext(items)
-        await asyncio.sleep(1000)
-        assert busy.begun == 2 + 2
-
-
 async def test_first_failure_comes_as_itself() -> None:
     """The first failure is raised without a group around it, and no job outlives it."""
     error, busy = KeyError("x"), Busy()
@@ -317,19 +302,6 @@ def start(awaitable: Awaitable[int]) -> asyncio.Future[int]:
     return asyncio.ensure_future(awaitable)
 
 
-async def test_callers_at_same_time_share(calls: SingleFlight[str, int]) -> None:
-    """Five callers at once start the function once, and each gets its result."""
-    call = Call()
-    assert await asyncio.gather(*(calls.share("a", call) for _ in range(5))) == [1] * 5
-    assert call.begun == 1
-
-
-async def test_result_is_shared_but_not_kept(calls: SingleFlight[str, int]) -> None:
-    """A caller that asks after the end starts the function again."""
-    call = Call()
-    assert [await calls.share("a", call), await calls.share("a", call)] == [1, 2]
-
-
 async def test_failure_reaches_all_as_itself(calls: SingleFlight[str, int]) -> None:
     """All callers get the error itself, and the next one starts the function again."""
     error = KeyError("x")
@@ -409,25 +381,6 @@ async def test_abandoned_call_is_not_shared(
     assert not abandoned.done()
     assert await calls.share("a", Call()) == 1
     await asyncio.wait([abandoned])
-
-
-async def test_failure_of_abandoned_call_is_silent(
-    calls: SingleFlight[str, int],
-) -> None:
-    """No caller waits for the error of an abandoned call, and the loop does not report it."""
-
-    async def fails_to_end() -> int:
-        try:
-            await asyncio.sleep(10)
-        finally:
-            raise KeyError("x")
-        return 0
-
-    abandoned = start(calls.share("a", fails_to_end))
-    await asyncio.sleep(5)
-    abandoned.cancel()
-    await asyncio.wait([abandoned])
-    assert abandoned.cancelled()
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), min_size=1, max_size=6))
@@ -531,19 +484,6 @@ async def test_wait_for_all_passes_cancellation_on(times: int) -> None:
     await asyncio.wait([caller])
     assert ended.is_set()
     assert caller.cancelled()
-
-
-async def test_wait_for_all_raises_no_error() -> None:
-    """Results, errors and cancellations stay in the tasks; nothing is logged as never retrieved."""
-
-    async def fail() -> None:
-        raise ValueError
-
-    tasks = [asyncio.ensure_future(fail()), asyncio.ensure_future(asyncio.sleep(60))]
-    tasks[1].cancel()
-    await wait_for_all(tasks)
-    assert isinstance(tasks[0].exception(), ValueError)
-    assert tasks[1].cancelled()
 
 
 # Calls in threads

@@ -1,6 +1,5 @@
 """A catalogue: what a Select means in it, what it says of unknown ids, and how it shows itself."""
 
-import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -273,26 +272,6 @@ def test_same_word_is_suggested_first() -> None:
         sold.select(Select("Revenue"))
 
 
-def test_several_ids_in_one_text() -> None:
-    """A comma is a letter of an id, so nothing is split."""
-    with pytest.raises(SelectionError, match=r"'Cash,Revenue' \(these are 2: give each by itself\)"):
-        EXAMPLE.select(Select("Cash,Revenue"))
-
-
-def test_row_without_id_means_single_series() -> None:
-    """The explorer and MCP write rows of three, which stay valid when a new publication has new ids."""
-    written = (
-        '{"series": [["Cash", "annual", "company=total"], ["Revenue", "income", "segment=cloud", "s2"]]}'
-    )
-    select = Select.from_json(written)
-    assert EXAMPLE.select(select) == (REVENUE_CLOUD, CASH)
-    assert Select.from_json(select.to_json()) == select
-    assert json.loads(select.to_json()) == json.loads(written)
-    assert EXAMPLE.missing(Select.from_json('{"series": [["Cash", "annual", ""]]}')) == {
-        "series": ("(Cash, annual, )",)
-    }
-
-
 def test_ambiguous_row_without_id_is_rejected() -> None:
     """The error names them."""
     twins = catalogue(*(replace(CASH, series_id=f"x{at}") for at in range(30)))
@@ -302,15 +281,6 @@ def test_ambiguous_row_without_id_is_rejected() -> None:
     ) as e:
         twins.select(select)
     assert str(e.value).endswith("and 10 more; pick again with Select.of")
-
-
-def test_error_has_unknown_names_by_field() -> None:
-    """An error over unknown names has them by field, so that a program need not read its text."""
-    select = Select(["Cash", "Revenu"], basis="segments")
-    with pytest.raises(SelectionError) as caught:
-        EXAMPLE.select(select)
-    assert caught.value.missing == EXAMPLE.missing(select)
-    assert SelectionError("something else").missing == {}
 
 
 @pytest.mark.parametrize(
@@ -384,11 +354,6 @@ def test_key_must_be_a_series_id() -> None:
 LONG = "x" * 100_000
 
 
-def test_scopes_are_named_along_a_path() -> None:
-    """A scope that the catalogue does not list keeps its id."""
-    assert EXAMPLE.scope_names((*CLOUD_EMEA, ScopeRef("region", "apac"))) == ("Cloud", "Emea", "apac")
-
-
 def test_a_catalogue_shows_what_it_contains() -> None:
     """A catalogue's text is its head and its groups, in a few lines."""
     assert str(EXAMPLE).splitlines() == [
@@ -447,13 +412,6 @@ def test_catalogue_is_table_of_its_series() -> None:
     assert EXAMPLE.to_polars().rows(named=True) == table.to_pylist()
     with pytest.raises(SelectionError, match="close: Revenue"):
         EXAMPLE.to_pandas(Select("Revenu"))
-
-
-def test_empty_catalogue_is_table_without_rows() -> None:
-    """The columns are the same."""
-    pytest.importorskip("pandas")
-    assert catalogue().to_arrow().schema == EXAMPLE.to_arrow().schema
-    assert len(catalogue().to_pandas()) == 0
 
 
 def test_other_libraries_read_catalogue_as_table() -> None:

@@ -12,7 +12,6 @@ from asyncfin.model.judge import has_nothing, judge, unstated_notes
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import plan, without_batches
 from asyncfin.plan.question import Question
 from tests.model.test_catalogue import CASH, CLOUD, EXAMPLE, REVENUE, REVENUE_BOTH, TOTAL, catalogue, series
 
@@ -99,25 +98,6 @@ def test_where_is_called_once_for_series(listed: Catalogue, passes: bool, narrow
     assert (judged.error(), judged.missing) is not None
     assert set(calls.values()) == {1}
     assert all(listed[each].metric_id == "Revenue" or not narrowed for each in calls)
-
-
-def test_question_is_judged_once_in_catalogue() -> None:
-    """The plan, the wanted series and what is missing read one judgement; another catalogue has another."""
-    calls = Counter[str]()
-
-    def where(each: CatalogueSeries) -> bool:
-        calls[each.series_id] += 1
-        return True
-
-    question = Question(EXAMPLE, Select("Revenue", where=where), FiscalRange(), allow_missing=True)
-    found = without_batches(question, EXAMPLE)
-    plan(question, EXAMPLE, found.series)
-    assert question.missing(EXAMPLE) == {}
-    assert question.wanted(EXAMPLE)[0] == found.series
-    assert calls == {"s1": 1, "s2": 1, "s3": 1}
-    other = catalogue(REVENUE)
-    assert question.wanted(other)[0] == (REVENUE,)
-    assert calls["s1"] == 2
 
 
 def test_allow_missing_rejects_ambiguous_rows() -> None:

@@ -134,12 +134,6 @@ def test_fields_are_whole_numbers_in_range(field: str, value: object) -> None:
         Period(**{"year": 2024, "end_month": 12, "duration_months": 12, field: value})
 
 
-def test_exact_takes_periods_labels_or_single() -> None:
-    """Labels are parsed, order is kept."""
-    assert Exact(["FY2024", Period(2023, 12, 12)]).periods == (Period(2024, 12, 12), Period(2023, 12, 12))
-    assert Exact("FY2024") == Exact(Period(2024, 12, 12)) == Exact(iter(["FY2024"]))
-
-
 @pytest.mark.parametrize(
     ("given_periods", "expected"),
     [
@@ -158,16 +152,6 @@ def test_exact_needs_distinct_periods(given_periods: object, expected: str) -> N
     """The error names what is wrong."""
     with pytest.raises(SelectionError, match=expected):
         Exact(given_periods)  # type: ignore[arg-type]
-
-
-def test_bounds_may_be_periods_pairs() -> None:
-    """All become points in time; a year means its first month as a start and its last as an end."""
-    whole = FiscalRange(Period(2023, 1, 0), Period(2024, 12, 0))
-    assert FiscalRange(2023, 2024) == whole
-    assert FiscalRange((2023, 1), (2024, 12)) == whole
-    assert FiscalRange(Period(2023, 3, 3), Period(2024, 12, 12)) == whole
-    assert FiscalRange("FY2023", "FY2024") == whole
-    assert FiscalRange() == FiscalRange(None, None)
 
 
 @pytest.mark.parametrize(
@@ -238,13 +222,6 @@ def test_annual_means_fiscal_years_of_catalogue(
     )
     meant = tuple(years[-last:] if last else years)
     assert resolve(Annual(start, last=last), known) == (Exact(meant) if meant else None)
-
-
-@given(catalogues, st.none() | st.integers(2018, 2025))
-def test_quarterly_means_periods_of_three_months(known: list[Period], end: int | None) -> None:
-    """In whatever month they end, up to the end, oldest first."""
-    meant = sorted(p for p in known if p.duration_months == 3 and p.year <= (end or 9999))
-    assert resolve(Quarterly(end=end), known) == (Exact(meant) if meant else None)
 
 
 @given(catalogues)

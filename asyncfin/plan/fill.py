@@ -43,8 +43,8 @@ def for_cache(
     questions.
     """
     # An unlisted series is known to be empty.
-    known = cached | unlisted
-    missing = [series for series in plan.series if series.series_id not in known]
+    available = cached | unlisted
+    missing = [series for series in plan.series if series.series_id not in available]
     periods = plan.periods
     if periods is not None:
         periods = (
@@ -58,7 +58,7 @@ def for_cache(
             return plan  # nothing was cached since it was made
     batches = batches_of(plan.catalogue, missing, periods, plan.question.value_version)
     if fill:
-        batches = _filled(batches, plan.catalogue, known)
+        batches = _filled(batches, plan.catalogue, available)
     return evolve(
         plan,
         batches=batches,
@@ -67,11 +67,11 @@ def for_cache(
 
 
 def _filled(
-    batches: Sequence[Batch], catalogue: Catalogue, known: Set[str]
+    batches: Sequence[Batch], catalogue: Catalogue, available: Set[str]
 ) -> tuple[Batch, ...]:
     """Widen batches with uncached series, at no extra request."""
     uncached = {series.series_id for series in catalogue.series}.difference(
-        known, *(batch.matched for batch in batches)
+        available, *(batch.matched for batch in batches)
     )
     # Each round of `_widened` examines the whole catalogue.
     if not uncached:
@@ -158,13 +158,14 @@ def _add(
     the room taken.
     """
     lines: dict[L, list[CatalogueSeries]] = {}
-    for each in series:
-        if (line := line_of(each)) not in chosen:
-            lines.setdefault(line, []).append(each)
+    for item in series:
+        line = line_of(item)
+        if line not in chosen:
+            lines.setdefault(line, []).append(item)
     # By the share and not by the number: cached series would be read a second time.
     share = {
-        line: sum(s.series_id in uncached for s in found) / len(found)
-        for line, found in lines.items()
+        line: sum(item.series_id in uncached for item in items) / len(items)
+        for line, items in lines.items()
     }
     taken = 0
     # The sort keeps the catalogue's order among equals, so that equal questions have
@@ -182,11 +183,10 @@ def _matchable(
     """Yield the series that a query of these groups can match within the caps of spec
     8.
     """
-    for each in series:
-        if len(each.scopes) <= MAX_PATH_ENTRIES and (
-            groups is None or each.reporting_group_id in groups
-        ):
-            yield each
+    for item in series:
+        has_group = groups is None or item.reporting_group_id in groups
+        if has_group and len(item.scopes) <= MAX_PATH_ENTRIES:
+            yield item
 
 
 def _matched(

@@ -209,7 +209,7 @@ def plan(
     A series whose scope path has more than 20 entries cannot be queried:
     SelectionError.
     """
-    places = sorted({catalogue.places[each.series_id] for each in wanted})
+    places = sorted({catalogue.places[item.series_id] for item in wanted})
     series = tuple(catalogue.series[place] for place in places)
     periods = question.resolved(catalogue)
     batches = batches_of(catalogue, series, periods, question.value_version)
@@ -258,13 +258,13 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
     # What follows a cursor is planned first: neither strips nor grown batches can
     # contain it.
     oversized = cells.oversized_cells()
-    rest = cells.wanted
-    if apart := {series.series_id for product in oversized for series in product.home}:
-        left = (
-            (cell, [s for s in several if s.series_id not in apart])
-            for cell, several in rest.items()
-        )
-        rest = {cell: several for cell, several in left if several}
+    others = cells.wanted
+    apart = {series.series_id for product in oversized for series in product.home}
+    if apart:
+        others = {}
+        for cell, items in cells.wanted.items():
+            if remaining := [item for item in items if item.series_id not in apart]:
+                others[cell] = remaining
     bound = lower_bound(sum(map(len, cells.wanted.values())), cells.wanted) - _requests(
         oversized
     )
@@ -272,7 +272,7 @@ def _cross_products(cells: Cells) -> list[CrossProduct]:
     fewest = 1 if oversized else 2
     products = [
         *oversized,
-        *map(cells.cross_product, _homes(cells, rest, bound, fewest)),
+        *map(cells.cross_product, _homes(cells, others, bound, fewest)),
     ]
     # Two pages in a row take twice as long as batches at once: worth it where it saves
     # one request of three.

@@ -143,5 +143,5 @@ def _has_periods(catalogue: Catalogue, periods: PeriodSelection) -> bool:
 def _missing_periods(catalogue: Catalogue, periods: PeriodSelection) -> tuple[str, ...]:
     if isinstance(periods, Exact):
         listed = set(catalogue.periods)
-        return tuple(each.label for each in periods.periods if each not in listed)
+        return tuple(period.label for period in periods.periods if period not in listed)
     return () if _has_periods(catalogue, periods) else (str(periods),)

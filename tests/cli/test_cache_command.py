@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from errno import EPERM
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from asyncfin.cache.file import FileCache
 from asyncfin.cache.record import EntityRecord
 from asyncfin.sandbox import Sandbox
 from tests.cache.stored import AT, DATASET, ENTITY, OTHER, URL, blocks
-from tests.cli.conftest import ENTITY as COMPANY, RATIOS_ENTITY, Command
+from tests.cli.conftest import ENTITY as COMPANY, Command
 
 
 @pytest.fixture
@@ -49,20 +48,6 @@ def test_it_empties_the_folder_or_deletes_an_entity(
     assert command("cache", "--clear").out == f"{folder}: 0 series, 0.0 MB\n"
 
 
-def test_folder_that_cannot_be_emptied_is_an_error(
-    command: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line names the file and what the disk says."""
-
-    def fail(self: Path) -> None:
-        raise PermissionError(EPERM, "Operation not permitted", str(self))
-
-    monkeypatch.setattr(Path, "unlink", fail)
-    result = command("cache", "--cache", str(folder), "--clear")
-    assert (result.code, result.out) == (7, "")
-    assert "Operation not permitted" in result.line
-
-
 def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_path: Path) -> None:
     """No folder, one that others can read, an entity without --clear."""
     for arguments, said in [
@@ -79,18 +64,6 @@ def test_what_is_wrong_is_said_in_a_line(command: Command, folder: Path, tmp_pat
         result = command("cache", "--cache", str(folder), *arguments)
         assert result.code == 2
         assert "must be closed to other users" in result.line
-
-
-def test_a_question_to_several_entities_is_kept_too(
-    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second time each entity is only asked for its current publication."""
-    monkeypatch.setenv("ASYNCFIN_CACHE", str(tmp_path / "cache"))
-    for sent in (4, 2):
-        before = len(service.log)
-        result = command("query", COMPANY, RATIOS_ENTITY, "--annual", "--json")
-        assert result.code == 0, result.err
-        assert len(service.log) - before == sent
 
 
 def test_a_second_command_asks_only_whether_the_publication_is_current(

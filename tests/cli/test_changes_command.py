@@ -210,28 +210,6 @@ def test_a_state_names_the_companies_that_were_not_kept_yet(command: Command, fe
     assert command("as-of", feed, "2025-01-05", entity(2), "--json").err == ""
 
 
-def test_at_most_twelve_companies_that_were_not_kept_are_named(command: Command, tmp_path: Path) -> None:
-    """And how many more there are."""
-    content = {REVENUE: {"FY2020": Cell(1)}}
-    run_nights(tmp_path / "many", {entity(number): content for number in range(1, 15)})
-    lines = command("as-of", str(tmp_path / "many"), "2024-01-01").out.splitlines()
-    assert len(lines) == 14
-    assert lines[-3:] == [
-        "Company 000c: kept from 2025-01-02 on; nothing earlier is known",
-        "and 2 more entities",
-        "0 rows of 0 entities",
-    ]
-
-
-def test_changes_since_a_run(command: Command, night: str) -> None:
-    """A run is exclusive, a date inclusive."""
-    runs = sorted({row["run"] for row in json.loads(command("changes", night, "--json").out)})
-    rows = json.loads(command("changes", night, "--since", runs[0], "--json").out)
-    assert {row["change"] for row in rows} == {"vanished"}
-    assert len(json.loads(command("changes", night, "--since", "2025-01-01", "--json").out)) == 34
-    assert command("changes", night, "--since", "2999-01-01").out == "no changes\n"
-
-
 def test_changes_as_lines_of_values(command: Command, night: str) -> None:
     """One line for each change; lists are left out, and whole numbers are written without a point."""
     rows = list(csv.DictReader(io.StringIO(command("changes", night, "--csv").out)))

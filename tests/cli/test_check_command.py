@@ -18,7 +18,7 @@ from asyncfin.cli.record import encode_dataset, read_dataset, record
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade
-from tests.cli.conftest import ENTITY, LONG_ENTITY, UNKNOWN_ID, Command
+from tests.cli.conftest import ENTITY, LONG_ENTITY, Command
 from tests.services.altering import altered
 
 
@@ -39,12 +39,6 @@ def test_a_check_that_is_not_complete_has_exit_code_1(command: Command) -> None:
     assert result.code == 1
     assert "5 requests, no break of the spec; not all checks were made" in result.out
     assert "--max-requests" in result.line
-
-
-def test_an_entity_without_a_dataset_cannot_be_checked(command: Command) -> None:
-    """The exit code is that of every command."""
-    result = command("check", UNKNOWN_ID)
-    assert (result.code, result.out) == (4, "")
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from asyncfin.errors import (
 )
 from asyncfin.extraction.exit import Exit
 from asyncfin.extraction.report import ExtractReport, UnknownToAllError
-from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status, Truncate
+from asyncfin.sandbox import Account, Drop, Hang, Sandbox, Status
 from tests.cli.conftest import ENTITY, UNKNOWN_ID, Command, Terminal, environment, finish, start
 
 
@@ -54,16 +54,6 @@ def test_a_refused_token_is_told_from_a_missing_permission(
     assert "not-a-token" not in refused.err
 
 
-def test_an_unknown_entity_ends_with_4(command: Command) -> None:
-    """The line says what to check."""
-    result = command("catalogue", "--publication", UNKNOWN_ID)
-    assert result.code == 4
-    assert result.line.endswith(
-        "to the account; entity ids come from the operator of the service; check the entity id, and that the"
-        " account has access to its dataset"
-    )
-
-
 def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(
     command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,12 +63,6 @@ def test_a_spent_allowance_ends_with_5_and_says_when_to_come_back(
     result = command("catalogue", "--publication", ENTITY)
     assert result.code == 5
     assert re.search(r"possible again at \d{4}-\d\d-\d\dT.*; run it again then$", result.line)
-
-
-def test_a_request_found_invalid_by_the_service_ends_with_2(command: Command, service: Sandbox) -> None:
-    """What the service refuses with validation_failed is wrong usage, and ends with 2."""
-    service.inject(Status(status=400, code="validation_failed"))
-    assert command("catalogue", "--publication", ENTITY).code == 2
 
 
 @pytest.mark.parametrize(
@@ -309,29 +293,6 @@ def _unread(pipe: int) -> int:
     import termios
 
     return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
-
-
-def test_the_token_file_may_begin_with_a_byte_order_mark(
-    command: Command, service: Sandbox, tmp_path: Path
-) -> None:
-    """Some editors write one, and it is no part of the token."""
-    path = tmp_path / "token"
-    path.write_text(f"{service.token}\n", encoding="utf-8-sig")
-    assert command("usage", "--limits", "--token-file", str(path)).code == 0
-
-
-def test_an_empty_token_file_is_no_token(command: Command, tmp_path: Path) -> None:
-    """An empty file says what is missing."""
-    path = tmp_path / "token"
-    path.write_text("\n")
-    assert "there is no access token" in command("usage", "--limits", "--token-file", str(path)).line
-
-
-def test_a_truncated_answer_is_retried_in_silence(command: Command, service: Sandbox) -> None:
-    """Retries that mend a truncated answer are no matter for the user."""
-    service.inject(Truncate(nth=1))
-    result = command("catalogue", "--publication", ENTITY)
-    assert (result.code, result.err) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`asyncfin extract`: its report, its exit codes, its interruption, and what a terminal shows."""
 
-import gc
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from attrs import evolve
 from asyncfin.cli.extract import _show_progress
 from asyncfin.cli.options import Names
 from asyncfin.extraction.progress import ExtractProgress
-from asyncfin.extraction.report import EntityReport, ExtractReport, Failure
+from asyncfin.extraction.report import EntityReport, Failure
 from asyncfin.sandbox import Hang, Sandbox, Slow, Status
 from tests.cli.conftest import (
     ENTITY,
@@ -51,36 +50,6 @@ def test_an_extraction_says_what_it_did(command: Command, night: str) -> None:
     assert first.out.startswith("entities: 1 done, 0 unchanged, 0 failed, 0 left\n2 requests")
     assert count(night) == 6
     assert "1 unchanged" in command("extract", ENTITY, "--into", night, "--annual").out
-
-
-def test_the_command_collects_garbage_rarely(
-    command: Command, night: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is imported is left out, which is decided once in a process."""
-    frozen, freeze = [], gc.freeze
-    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(freeze()))
-    command("extract", ENTITY, "--into", night, "--annual")
-    assert gc.get_threshold() == (50_000, 20, 50)
-    assert len(frozen) == 1
-    command("extract", ENTITY, "--into", night, "--annual")
-    assert len(frozen) == 1
-
-
-@pytest.mark.parametrize(
-    ("requests", "rows", "size", "seconds", "said"),
-    [
-        (1, 1, 900, 0.04, "1 request in 40 ms\n1 row, 0.9 kB"),
-        (2, 0, 1_250_000, 12.4, "2 requests in 12 s\n0 rows, 1.2 MB"),
-        (3000, 2000, 40_960, 125.0, "3,000 requests in 2 min 5 s\n2,000 rows, 41.0 kB"),
-        (3, 6, 7_000_000_000, 7260.0, "3 requests in 2 h 1 min\n6 rows, 7,000.0 MB"),
-    ],
-)
-def test_the_report_speaks_of_one_and_of_many(
-    requests: int, rows: int, size: int, seconds: float, said: str
-) -> None:
-    """Nothing that was done is said to be 0 MB or to have taken 0 s."""
-    entity = EntityReport(ENTITY, "done", rows=rows, bytes=size, requests=requests)
-    assert said in str(ExtractReport((entity,), seconds, 0.0))
 
 
 def test_the_report_as_json(command: Command, night: str) -> None:
@@ -163,16 +132,6 @@ def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_op
     assert result.code == 2
     assert result.line.startswith("asyncfin: --into / is a mount point")
     assert not re.search(r"\bto must\b", result.line)
-
-
-def test_no_name_is_not_the_current_folder(command: Command) -> None:
-    """A shell's empty variable comes so."""
-    result = command("extract", ENTITY, "--into", "", "--annual")
-    assert (result.code, result.out) == (2, "")
-    assert (
-        result.line
-        == "asyncfin: --into must be the path of a folder, or an address such as s3://bucket/prefix, not ''"
-    )
 
 
 def test_another_question_is_refused_unless_it_replaces_the_files(command: Command, night: str) -> None:
@@ -397,14 +356,6 @@ def test_a_used_up_allowance_is_waited_for_if_asked(service: Sandbox, night: str
     assert "1 left" in terminal.shown
 
 
-def test_unchanged_entities_are_read_again_if_asked(command: Command, night: str) -> None:
-    """With --refresh unchanged entities are read again, for as many requests as the first time."""
-    arguments = ("extract", ENTITY, "--into", night, "--annual", "--json")
-    command(*arguments)
-    asked = [json.loads(command(*arguments, *options).out) for options in ([], ["--refresh"])]
-    assert [(each["done"], each["unchanged"], each["requests"]) for each in asked] == [(0, 1, 1), (1, 0, 2)]
-
-
 def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """However much happens in between; a failure has its line at once."""
     failed = EntityReport(UNKNOWN_ID, "failed", failure=Failure("NotFoundError", "404", "entity"))
@@ -430,13 +381,3 @@ def test_elsewhere_a_line_says_every_ten_seconds_how_far_it_is(capsys: pytest.Ca
         "0 of 2,000 entities, 20 requests, 2.0 a second",
         "1,001 of 2,000 entities, 1 request, 0.0 a second, 1 unchanged, waiting: a reason",
     ]
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals on Windows")
-@pytest.mark.parametrize("options", [(), ("--dry-run",)])
-def test_quiet_shows_nothing_but_the_end(service: Sandbox, night: str, options: tuple[str, ...]) -> None:
-    """A terminal gets what a file would get."""
-    arguments = ("extract", ENTITY, "--into", night, "--annual", "--quiet", *options)
-    terminal = Terminal(*arguments, sandbox=service)
-    assert terminal.end() == 0
-    assert terminal.shown.startswith("entities: 1 ")

@@ -116,15 +116,6 @@ def test_names_are_merged_into_a_file(command: Command, service: Sandbox, tmp_pa
     assert [each.name for each in tmp_path.iterdir()] == ["names.csv"]
 
 
-def test_names_into_a_new_file_or_an_empty_one(command: Command, tmp_path: Path) -> None:
-    """The file has the columns and the service's names."""
-    path = tmp_path / "names.csv"
-    for _ in range(2):
-        assert command("names", ENTITY, "--into", str(path)).code == 0
-        assert path.read_text() == f"id,name,aliases\n{ENTITY},Example [AG],\n"
-        path.write_text("")
-
-
 def test_names_that_fail_do_not_lose_the_others(command: Command, tmp_path: Path) -> None:
     """The others are written, and the exit code is 1; it is that of the reason if all failed."""
     path = tmp_path / "names.csv"
@@ -181,14 +172,6 @@ def test_a_word_is_sent_only_if_it_is_meant_as_an_id(
         )
         ids.write_text(entity_id)
     assert command("names", "--ids", str(ids)).out.endswith(f"{ENTITY},Example [AG],\r\n")
-
-
-def test_a_file_that_names_wrote_is_a_file_of_ids(command: Command, names: str) -> None:
-    """Its columns may be in any order."""
-    assert command("names", "--ids", names).code == 1
-    path = Path(names).with_name("other.csv")
-    path.write_text(f'name,id\n"Example, the company",{ENTITY}\n')
-    assert command("names", "--ids", str(path)).out == f"id,name,aliases\r\n{ENTITY},Example [AG],\r\n"
 
 
 @pytest.mark.parametrize(

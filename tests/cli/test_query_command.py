@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from asyncfin.sandbox import Sandbox, Status
+from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import (
     ENTITY,
     HUGE,
@@ -188,22 +188,6 @@ def test_each_selection_option_narrows_the_series(
     assert {series["series_id"] for series in json.loads(result.out)["series"]} == series_ids
 
 
-def test_options_that_leave_no_series_are_refused(command: Command) -> None:
-    """The line names the condition, or the two that exclude each other; nothing is printed."""
-    result = command("query", ENTITY, "--metric", "Debt", "--basis", "product")
-    assert (result.code, result.out) == (2, "")
-    assert "metric_ids='Debt' and basis='product' leave nothing" in result.line
-
-
-def test_plot_draws_a_picture(command: Command, tmp_path: Path) -> None:
-    """The file is a PNG, and it is named."""
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "sales.png"
-    result = command("query", ENTITY, "--metric", "Revenue", "--exact", "FY2022", "--plot", str(path))
-    assert (result.code, result.out) == (0, f"wrote {path}\n")
-    assert path.read_bytes().startswith(b"\x89PNG")
-
-
 def test_too_much_for_a_plot_says_how_to_narrow_it(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """The line names options, and no methods."""
     pytest.importorskip("matplotlib")
@@ -266,17 +250,6 @@ def test_a_picture_of_nothing_is_an_error_and_no_file(command: Command, tmp_path
     assert "nothing to draw" in result.line
 
 
-def test_several_entities_stand_in_one_table(command: Command) -> None:
-    """A column names them, and one line says how many there are."""
-    out = command("query", ENTITY, RATIOS_ENTITY, "--group", "years", "--metric", "Revenue", "--annual").out
-    assert out.startswith("2 companies, original values\n")
-    rows = [line.split("  ")[0] for line in out.split("\n\n")[1].splitlines()]
-    assert rows[0] == "entity"
-    assert rows[2:] == ["Example [AG]", "Example [AG]", "Ratios"]
-    assert "the same fiscal period of two entities can be different months" in out
-    assert re.search(r"^\d requests$", out, re.MULTILINE)
-
-
 def test_several_entities_are_one_object_in_json(command: Command) -> None:
     """Each document is that of the entity alone, the spent requests included; what failed is next to them."""
     both = json.loads(command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--json").out)
@@ -316,28 +289,6 @@ def test_several_entities_answer_with_what_each_has(command: Command) -> None:
     assert "'Revenues' (close: Revenue" in unknown.line
 
 
-def test_a_rule_is_the_same_periods_for_several_entities(command: Command) -> None:
-    """The latest years that any of them has: one has the last two only."""
-    asked = (
-        "query",
-        LONG_ENTITY,
-        RATIOS_ENTITY,
-        "--metric",
-        "Revenue",
-        "--group",
-        "years",
-        "--annual",
-        "--last",
-        "3",
-    )
-    rows = list(csv.DictReader(io.StringIO(command(*asked, "--csv").out)))
-    assert list(rows[0])[-3:] == ["FY2022", "FY2023", "FY2024"]
-    found = {
-        row["entity_name"]: [row[f"FY{year}"] for year in (2022, 2023, 2024)] for row in rows if row["basis"]
-    }
-    assert found["Long"] == ["1012", "1013", "1014"]
-
-
 @pytest.mark.parametrize("periods", [["--annual"], ["--trailing", "24"], []])
 @pytest.mark.parametrize("form", [[], ["--csv"], ["--json"], ["--explain"]])
 def test_the_others_are_printed_if_one_entity_fails(
@@ -373,14 +324,6 @@ def test_a_refused_token_is_one_line_for_several_entities(
         result = command("query", ENTITY, RATIOS_ENTITY, *periods)
         assert (result.code, result.out) == (3, "")
         assert "ASYNCFIN_TOKEN" in result.line
-
-
-def test_what_is_finished_is_printed_if_the_allowance_ends(command: Command, service: Sandbox) -> None:
-    """Exit code 5."""
-    service.inject(Status(status=429, retry_after=7200, operation="query", nth=range(2, 99)))
-    result = command("query", ENTITY, RATIOS_ENTITY, LONG_ENTITY, "--metric", "Revenue", "--csv")
-    assert result.code == 5
-    assert len({row["entity_id"] for row in csv.DictReader(io.StringIO(result.out))}) == 1
 
 
 def test_an_entity_with_nothing_of_the_question_is_named(command: Command) -> None:

@@ -5,10 +5,7 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +15,7 @@ import pytest
 from asyncfin import FileBucket, FileCache, RedisBucket
 from asyncfin.extraction.place import Holder
 from asyncfin.extraction.places import place_of
-from asyncfin.sandbox import Drop, Sandbox, Status
-from tests.cli.conftest import ENTITY, LONG_ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command, environment
+from tests.cli.conftest import ENTITY, UNKNOWN_ID, Command
 from tests.shared_buckets import redis_server
 
 if TYPE_CHECKING:
@@ -78,58 +74,6 @@ def test_it_shows_what_other_processes_have_spent(
     assert bucket["waiting"] is None
     assert bucket["reasons"] == {"waiting": "counted per process"}
     assert path.read_bytes() == before
-
-
-# Four workers that ask and a batch. They are forked: what each would import takes longer than all else here.
-FIVE = """
-import asyncio, os, sys, traceback
-from contextlib import aclosing
-from asyncfin import Annual, Client, FileBucket, RedisBucket, Retry, Select, extract
-
-place, data, *entities = sys.argv[1:]
-
-async def work(number):
-    shared = {"rate": 500, "burst": 5, "daily_budget": 1000}
-    bucket = RedisBucket(place, account="us", **shared) if "://" in place else FileBucket(place, **shared)
-    async with aclosing(bucket), Client.from_env(bucket=bucket, retry=Retry(wait_initial=0)) as client:
-        if number == 4:
-            await extract(client, entities, Select(), Annual(), to=data)
-        else:
-            await asyncio.gather(*(client.query(each, Select(), Annual()) for each in entities))
-
-children = []
-for number in range(5):
-    if not (child := os.fork()):
-        try:
-            asyncio.run(work(number))
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-    children.append(child)
-sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
-"""
-
-
-@pytest.mark.parametrize("kind", ["file", "redis"])
-def test_workers_and_a_batch_have_spent_what_the_service_has_counted(
-    command: Command, service: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """Each attempt of each of the five processes, as another process shows it when they have ended."""
-    # Without Retry-After: with one, two entities of one process would be an outage, which ends its query.
-    service.inject(Status(status=503, operation="query", nth=(1, 4)), Drop(operation="catalogue", nth=2))
-    before = len(service.log)
-    with redis_server() if kind == "redis" else nullcontext() as server:
-        place = str(tmp_path / "bucket") if server is None else server.url
-        five = (sys.executable, "-c", FIVE, place, str(tmp_path / "data"), ENTITY, RATIOS_ENTITY, LONG_ENTITY)
-        subprocess.run(five, env=environment(service), check=True, timeout=60)
-        counted = len(service.log) - before
-        monkeypatch.setenv("ASYNCFIN_BUCKET", place)
-        monkeypatch.setenv("ASYNCFIN_ACCOUNT", "us")
-        shown = json.loads(command("status", "--json").out)["bucket"]
-    # Of three entities a page of the catalogue and a query, and what met a fault again.
-    assert counted == 5 * 3 * 2 + 3
-    assert (shown["spent_today"], shown["left_today"]) == (counted, 1000 - counted)
 
 
 def test_a_used_up_allowance_leaves_nothing(
@@ -260,13 +204,6 @@ def test_unreadable_cache_is_unknown(
     assert "is not a folder" in shown["reasons"]["series"]
 
 
-def test_what_is_no_folder_is_unknown(command: Command, tmp_path: Path) -> None:
-    """With the reason."""
-    (shown,) = json.loads(command("status", str(tmp_path / "other"), "--json").out)["extractions"]
-    assert (shown["running"], shown["unfinished"], shown["last"]) == (None, None, None)
-    assert "is not a folder" in shown["reason"]
-
-
 def test_a_killed_run_is_unfinished(command: Command, tmp_path: Path) -> None:
     """Not "complete", as the run of the night before was; the next run makes it whole."""
     night = str(tmp_path / "data")
@@ -333,12 +270,6 @@ def test_a_run_on_a_prefix_counts_as_running_for_two_minutes_after_a_renewal(
     line = command("status", "s3://figures/prices").out
     assert ("by loader pid 7 ended without an outcome" in line) is not expected
     assert (", locked by loader pid 7, began " in line) is expected
-
-
-def test_it_shows_whether_a_run_holds_the_lock_of_a_prefix(command: Command, s3: "S3") -> None:
-    """Without a lock there is no run."""
-    assert "s3://figures/prices: not running" in command("status", "s3://figures/prices").out
-    assert "s3://figures/desk@home: not running" in command("status", "s3://figures/desk@home").out
 
 
 def test_resume_ends_a_pause_and_shows_the_state_after_it(

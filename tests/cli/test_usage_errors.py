@@ -103,35 +103,6 @@ def test_a_missing_extra_is_named_before_a_request(
     assert f"{package} is not installed: pip install 'asyncfin[{extra}]'" in result.line
 
 
-def test_a_shared_bucket_without_its_extra_is_said_before_a_request(
-    command: Command, service: Sandbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line names the variable and what to install."""
-    monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.setenv("ASYNCFIN_BUCKET", "redis://127.0.0.1:1/0")
-    monkeypatch.setenv("ASYNCFIN_ACCOUNT", "desk")
-    result = command("catalogue", "--publication", ENTITY)
-    assert result.code == 2
-    assert "ASYNCFIN_BUCKET" in result.line
-    assert "pip install 'asyncfin[redis]'" in result.line
-
-
-def test_an_extraction_without_entities_says_how_to_name_them(command: Command, tmp_path: Path) -> None:
-    """Entity ids, or a file of them."""
-    pytest.importorskip("pyarrow")
-    result = command("extract", "--into", str(tmp_path / "out"))
-    assert result.code == 2
-    assert result.line == "asyncfin: no entity is given: give entity ids, or a file of them as --ids FILE"
-
-
-def test_exploring_a_service_without_entities_shows_how_to_name_one(command: Command) -> None:
-    """With an example; a service does not list what it has."""
-    pytest.importorskip("uvicorn")
-    result = command("explore", "--port", "0")
-    assert result.code == 2
-    assert "give entity ids, such as asyncfin explore ENTITY_ID, or --ids FILE" in result.line
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such shell on Windows")
 @pytest.mark.parametrize(
     ("arguments", "named"),

@@ -25,7 +25,7 @@ VAGUE_NAMES: dict[str, int] = {
     "analysis": 50,
     "cache": 29,
     "cli": 206,
-    "conformance": 88,
+    "conformance": 33,
     "extraction": 119,
     "ground": 62,
     "mcp": 21,

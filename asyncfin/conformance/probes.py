@@ -117,14 +117,14 @@ class Probe(Reader):
         # The service's clock may differ from this one's.
         now = _read_date(response) or response.at
         if read_moment(self._dataset) > now + _FUTURE:
-            what = "created_timestamp is in the future"
-            self._find("reading", "2.2", what, shown_by=response)
+            statement = "created_timestamp is in the future"
+            self._find("reading", "2.2", statement, shown_by=response)
 
     async def _check_catalogue(self) -> None:
         await self._read_catalogue()
         if not self._series:
-            what = "the catalogue has no series: queries were not checked"
-            self._find("reading", "4.2", what)
+            statement = "the catalogue has no series: queries were not checked"
+            self._find("reading", "4.2", statement)
             raise IncompleteError
         for path, count in Counter(differences(self._pages)).items():
             self._find("differs", "4.2", f"{path} differs between pages", count)
@@ -134,8 +134,8 @@ class Probe(Reader):
         if count > 1 or (count < len(self._series) and not page.next_cursor):
             self._find("break", "4.2 rule 1", "`limit` 1 is not observed")
         request = self._catalogue_request(1, None, pin=str(uuid4()))
-        what = "another expected_dataset_id"
-        await self._expect_rejection(request, "4.2 rule 3", what, 409)
+        statement = "another expected_dataset_id"
+        await self._expect_rejection(request, "4.2 rule 3", statement, 409)
 
     async def _read_catalogue(self) -> None:
         """Read all pages, or as many as the requests suffice for."""
@@ -156,17 +156,17 @@ class Probe(Reader):
                 break
             short += len(series) < 100
             if cursor in cursors:
-                what = "the catalogue's next_cursor is repeated"
-                self._find("break", "4.2 rule 2", what)
+                statement = "the catalogue's next_cursor is repeated"
+                self._find("break", "4.2 rule 2", statement)
                 raise IncompleteError
             cursors.add(cursor)
         else:
-            what = f"the catalogue has more than {budget:,} pages"
-            self._find("limit", "4.2", f"{what}; the others were not read")
+            statement = f"the catalogue has more than {budget:,} pages"
+            self._find("limit", "4.2", f"{statement}; the others were not read")
             raise IncompleteError
         if short:
-            what = "pages before the last have fewer series than `limit`"
-            self._find("reading", "4.2", what, short, len(self._pages))
+            statement = "pages before the last have fewer series than `limit`"
+            self._find("reading", "4.2", statement, short, len(self._pages))
 
     async def _read_page(self, limit: int, cursor: str | None) -> CataloguePage:
         response = await self._fetch(self._catalogue_request(limit, cursor))
@@ -196,11 +196,11 @@ class Probe(Reader):
     def _describe_periods(self) -> None:
         instants = sum(not period.duration_months for period in self._periods)
         if instants:
-            what = (
+            statement = (
                 "periods have duration_months 0: Annual, Quarterly and HalfYearly do "
                 "not contain them"
             )
-            self._find("reading", "2.1", what, instants, len(self._periods))
+            self._find("reading", "2.1", statement, instants, len(self._periods))
         for rule in (Annual, Quarterly, HalfYearly):
             ends = {
                 period.end_month
@@ -208,12 +208,12 @@ class Probe(Reader):
                 if period.duration_months == rule.months
             }
             if ends and rule.end_month not in {None, *ends}:
-                what = (
+                statement = (
                     f"periods of {rule.months} months end in month "
                     f"{', '.join(map(str, sorted(ends)))}, not {rule.end_month}: "
                     f"{rule.__name__} finds none"
                 )
-                self._find("reading", "2.1", what)
+                self._find("reading", "2.1", statement)
 
     # --- queries (spec 4.3)
 
@@ -244,13 +244,13 @@ class Probe(Reader):
         await self._check_wider()
         await self._check_cell()
         unknown = Exact((Period(self._periods[-1].year + 50, 12, 12),))
-        what = "a period that the catalogue does not list"
+        statement = "a period that the catalogue does not list"
         await self._describe(
             self._request(self._query(unknown)),
             "4.3",
-            what,
-            f"exact accepts {what}",
-            f"exact refuses {what}",
+            statement,
+            f"exact accepts {statement}",
+            f"exact refuses {statement}",
         )
 
     async def _read_range(self) -> Rows | None:
@@ -311,8 +311,8 @@ class Probe(Reader):
             if page is None:
                 break
             if rejection is not None:
-                what = f"{form} refuses {counts[0]} {noun}, and accepts {count}"
-                self._find("limit", "4.3", what, shown_by=rejection)
+                statement = f"{form} refuses {counts[0]} {noun}, and accepts {count}"
+                self._find("limit", "4.3", statement, shown_by=rejection)
             return page[0], count
         return None
 
@@ -341,19 +341,21 @@ class Probe(Reader):
             for rows in (whole, exact)
         )
         if missing := selected - ranged:
-            what = "fiscal_range leaves out values that exact has"
-            self._find("break", "4.3", what, len(missing), len(selected))
+            statement = "fiscal_range leaves out values that exact has"
+            self._find("break", "4.3", statement, len(missing), len(selected))
         if missing := ranged - selected:
-            what = "exact leaves out values that fiscal_range has"
-            self._find("break", "4.3", what, len(missing), len(ranged))
+            statement = "exact leaves out values that fiscal_range has"
+            self._find("break", "4.3", statement, len(missing), len(ranged))
 
     def _compare_versions(self, original: Rows, latest: Rows) -> None:
         common = original.keys() & latest.keys()
         count = sum(len(original[series_id]) for series_id in common)
         equal = all(original[series_id] == latest[series_id] for series_id in common)
         if count and equal and not self._has_restated:
-            what = "all values are equal in both versions: value_version may be ignored"
-            self._find("reading", "4.3", what, count, count)
+            statement = (
+                "all values are equal in both versions: value_version may be ignored"
+            )
+            self._find("reading", "4.3", statement, count, count)
 
     async def _check_wider(self) -> None:
         """Read the whole range, some years wider at both ends."""
@@ -366,17 +368,17 @@ class Probe(Reader):
         )
         response = await self._fetch(self._request(query))
         if is_rejection(response):
-            what = "fiscal_range refuses a range beyond the catalogue's periods"
-            self._find("reading", "4.3", what)
+            statement = "fiscal_range refuses a range beyond the catalogue's periods"
+            self._find("reading", "4.3", statement)
             return
-        what = "a range beyond the catalogue's periods"
-        page = self._read_rows(response, query, what)
+        statement = "a range beyond the catalogue's periods"
+        page = self._read_rows(response, query, statement)
         if page is None:
             return
         periods = [period for row in page[0].values() for period in row]
         if unlisted := sum(period not in self._periods for period in periods):
-            what = "values in periods that the catalogue does not list"
-            self._find("break", "2.3", what, unlisted, len(periods))
+            statement = "values in periods that the catalogue does not list"
+            self._find("break", "2.3", statement, unlisted, len(periods))
 
     async def _check_cell(self) -> None:
         """Read one cell as exact, alone.
@@ -406,13 +408,17 @@ class Probe(Reader):
         if len(rows) > 1:
             self._find("break", "4.3", "`limit` 1 is not observed")
         if cursor is not None:
-            what = "limit 1, second page"
-            second = await self._read(query, what, limit=1, cursor=cursor)
+            statement = "limit 1, second page"
+            second = await self._read(query, statement, limit=1, cursor=cursor)
             if second is not None and set(rows) & set(second[0]):
                 self._find("break", "4.3 rule 3", "a series is on two pages")
-        request, what = self._request(query, limit=101), "`limit` 101"
+        request, statement = self._request(query, limit=101), "`limit` 101"
         await self._describe(
-            request, "8", what, f"{what} is accepted", f"{what} is refused"
+            request,
+            "8",
+            statement,
+            f"{statement} is accepted",
+            f"{statement} is refused",
         )
 
     async def _check_trailing(self) -> None:
@@ -432,11 +438,11 @@ class Probe(Reader):
         theirs = {period for row in rows.values() for period in row}
         if theirs != ours:
             more, fewer = len(theirs - ours), len(ours - theirs)
-            what = (
+            statement = (
                 "the service's trailing window differs from asyncfin's, which cuts it "
                 f"from a range by itself: {more} more and {fewer} fewer periods"
             )
-            self._find("reading", "4.3", what)
+            self._find("reading", "4.3", statement)
 
     async def _check_cap(self, name: str) -> None:
         """Send as many metrics or paths as the spec allows, and one more."""
@@ -448,8 +454,8 @@ class Probe(Reader):
         ids, others = sides if is_metric else reversed(sides)
         if len(ids) < _CAP:
             if self._has_all_series:
-                what = f"the catalogue has fewer than {_CAP} {name}"
-                self._find("reading", "8", f"{what}: the cap was not checked")
+                statement = f"the catalogue has fewer than {_CAP} {name}"
+                self._find("reading", "8", f"{statement}: the cap was not checked")
             return
 
         def query_of(count: int) -> Query:
@@ -461,15 +467,15 @@ class Probe(Reader):
         response = await self._fetch(self._request(query))
         if isinstance(response, ValidationFailedError):
             fewer = await self._fetch(self._request(query_of(_CAP - 1)))
-            what = f"{_CAP - 1} {name}"
+            statement = f"{_CAP - 1} {name}"
             if not isinstance(fewer, ServiceError) and self._has_object(
-                fewer, "8", what
+                fewer, "8", statement
             ):
-                what = f"{_CAP} {name} are refused"
-                self._find("break", "8", what, shown_by=response)
+                statement = f"{_CAP} {name} are refused"
+                self._find("break", "8", statement, shown_by=response)
         elif is_rejection(response):
-            what = f"a query of {_size_of(query)} is refused as too large"
-            self._find("limit", "8", what, shown_by=response)
+            statement = f"a query of {_size_of(query)} is refused as too large"
+            self._find("limit", "8", statement, shown_by=response)
         elif isinstance(response, ServiceError):
             raise self._fail(response, "8")
         else:
@@ -480,10 +486,10 @@ class Probe(Reader):
         body = dict(request.body or {})
         body[name] = [*body[name], msgspec.to_builtins(ids[_CAP])]
         response = await self._fetch(evolve(request, body=body))
-        what = f"{_CAP + 1} {name}"
+        statement = f"{_CAP + 1} {name}"
         if not isinstance(response, ServiceError):
-            if self._has_object(response, "8", what):
-                self._find("limit", "8", f"{what} are accepted")
+            if self._has_object(response, "8", statement):
+                self._find("limit", "8", f"{statement} are accepted")
         elif not is_rejection(response):
             raise self._fail(response, "8")
 
@@ -491,16 +497,18 @@ class Probe(Reader):
         query = self._query()
         unknown = f"unknown-{uuid4().hex}"
         stale = evolve(query, expected_dataset_id=str(uuid4()))
-        what = "another expected_dataset_id"
-        await self._expect_rejection(self._request(stale), "4.3 rule 6", what, 409)
-        for what, wrong in {
+        statement = "another expected_dataset_id"
+        await self._expect_rejection(self._request(stale), "4.3 rule 6", statement, 409)
+        for statement, wrong in {
             "an unknown metric": evolve(query, metric_ids=(unknown,)),
             "an unknown scope path": evolve(
                 query, scope_combinations=((("unknown", unknown),),)
             ),
             "an unknown reporting group": evolve(query, reporting_group_ids=(unknown,)),
         }.items():
-            await self._expect_rejection(self._request(wrong), "4.3 rule 5", what, 400)
+            await self._expect_rejection(
+                self._request(wrong), "4.3 rule 5", statement, 400
+            )
         stale_and_wrong = evolve(stale, metric_ids=(unknown,))
         response = await self._fetch(self._request(stale_and_wrong))
         first = ""
@@ -522,8 +530,8 @@ class Probe(Reader):
         page = await self._read(query, "a series without values")
         if page is not None and page[1] is None:
             listed = "listed" if series.series_id in page[0] else "left out"
-            what = f"series without a value in the selected periods are {listed}"
-            self._find("reading", "4.3 rule 4", what)
+            statement = f"series without a value in the selected periods are {listed}"
+            self._find("reading", "4.3 rule 4", statement)
 
     def _find_empty_cell(self) -> tuple[CatalogueSeries, Period] | None:
         """A series that was read, and a period in which it has no value."""
@@ -558,8 +566,8 @@ class Probe(Reader):
             if version == "original"
         )
         if lost := absent & valued:
-            what = "a query leaves out series that another one lists"
-            self._find("break", "4.3", what, len(lost), len(batch.matched))
+            statement = "a query leaves out series that another one lists"
+            self._find("break", "4.3", statement, len(lost), len(batch.matched))
 
     def _join_catalogue(self) -> Catalogue:
         """The catalogue for the planner, without texts."""
@@ -599,8 +607,8 @@ class Probe(Reader):
         while True:
             response = await self._fetch(self._request(batch, cursor=cursor))
             if is_rejection(response) and cursor is None:
-                what = f"the first query of a plan, {_size_of(batch)}, is refused"
-                self._find("limit", "4.3", what, shown_by=response)
+                statement = f"the first query of a plan, {_size_of(batch)}, is refused"
+                self._find("limit", "4.3", statement, shown_by=response)
                 return None
             page = self._read_rows(response, batch, "the first query of a plan")
             if page is None:
@@ -610,8 +618,8 @@ class Probe(Reader):
             if cursor is None:
                 return listed
             if cursor in cursors:
-                what = "the next_cursor of a query is repeated"
-                self._find("break", "4.3 rule 3", what)
+                statement = "the next_cursor of a query is repeated"
+                self._find("break", "4.3 rule 3", statement)
                 return None
             cursors.add(cursor)
 
@@ -635,14 +643,14 @@ class Probe(Reader):
             response = error
         if not isinstance(response, ServiceError):
             if not _is_json(response):
-                what = f"the body of {path} is not JSON"
-                self._find("break", spec, what, shown_by=response)
+                statement = f"the body of {path} is not JSON"
+                self._find("break", spec, statement, shown_by=response)
         elif response.status in (401, 403):
-            what = f"the token has no permission for {path}"
-            self._find("limit", spec, what, shown_by=response)
+            statement = f"the token has no permission for {path}"
+            self._find("limit", spec, statement, shown_by=response)
         else:
-            what = f"{path} gives status {response.status}"
-            self._find("break", spec, what, shown_by=response)
+            statement = f"{path} gives status {response.status}"
+            self._find("break", spec, statement, shown_by=response)
 
 
 def _size_of(query: Query) -> str:

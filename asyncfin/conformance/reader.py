@@ -95,10 +95,10 @@ class Reader:
             self._find("words", "2.3, 2.4", line, count)
         # Only now: a later body may have shown that the name of a field is a label.
         for (path, name), count in self._extras.items():
-            what = "fields whose names are not shown"
+            statement = "fields whose names are not shown"
             if self._words.is_printable(name):
-                what = f"{path}.{name}"
-            self._find("extra", "2", what, count)
+                statement = f"{path}.{name}"
+            self._find("extra", "2", statement, count)
         kinds = list(KINDS)
         return sorted(
             self._findings.values(),
@@ -109,16 +109,16 @@ class Reader:
         self,
         kind: Kind,
         spec: str,
-        what: str,
+        statement: str,
         count: int = 1,
         of: int | None = None,
         shown_by: Response | ServiceError | None = None,
     ) -> None:
         """Add a finding, or count it again."""
-        key = kind, spec, what
+        key = kind, spec, statement
         finding = self._findings.get(key)
         if finding is None:
-            finding = Finding(kind=kind, spec=spec, what=what, count=0)
+            finding = Finding(kind=kind, spec=spec, what=statement, count=0)
         self._findings[key] = evolve(
             finding,
             count=finding.count + count,
@@ -152,17 +152,17 @@ class Reader:
         try:
             return await self._send(request)
         except AllowanceExhaustedError as error:
-            what = "the request allowance was used up during the check"
-            self._find("limit", "8", what, shown_by=error)
+            statement = "the request allowance was used up during the check"
+            self._find("limit", "8", statement, shown_by=error)
         except AsyncfinError as error:
             if ends_all(error, waits=False):
                 raise
             if isinstance(error, ServiceError):
                 return error
-            what = "the body is too large, or in an unknown coding"
+            statement = "the body is too large, or in an unknown coding"
             if isinstance(error, TransportError):
-                what = f"no complete response ({type(error).__name__})"
-            self._find("break", request.spec, what)
+                statement = f"no complete response ({type(error).__name__})"
+            self._find("break", request.spec, statement)
         raise IncompleteError
 
     def _inspect(
@@ -180,8 +180,8 @@ class Reader:
             if state == "unknown":
                 self._extras[path, name] += count
             elif state:
-                what = f"{place} is {state}"
-                self._find("differs", spec, what, count, objects[place], response)
+                statement = f"{place} is {state}"
+                self._find("differs", spec, statement, count, objects[place], response)
 
     def _decode(self, response: Response, kind: type[PageT], spec: str) -> PageT:
         """Decode a body of the entity and the publication that are checked.
@@ -275,7 +275,12 @@ class Reader:
         return Request("4.3", "POST", f"{self._path}/query", body=body)
 
     async def _read(
-        self, query: Query, what: str, *, limit: int = 100, cursor: str | None = None
+        self,
+        query: Query,
+        statement: str,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> tuple[Rows, str | None] | None:
         """Read a page of a valid query, and compare it with what was read before.
 
@@ -284,19 +289,19 @@ class Reader:
             rejected, or its page is malformed.
         """
         request = self._request(query, limit=limit, cursor=cursor)
-        return self._read_rows(await self._fetch(request), query, what)
+        return self._read_rows(await self._fetch(request), query, statement)
 
     def _read_rows(
-        self, response: Response | ServiceError, query: Query, what: str
+        self, response: Response | ServiceError, query: Query, statement: str
     ) -> tuple[Rows, str | None] | None:
         """The result of `_read`, from a response."""
         if isinstance(response, ServiceError):
             if not is_rejection(response):
                 raise self._fail(response, "4.3")
-            what = f"a valid query is refused: {what}"
-            self._find("break", "4.3", what, shown_by=response)
+            statement = f"a valid query is refused: {statement}"
+            self._find("break", "4.3", statement, shown_by=response)
             return None
-        if not self._has_object(response, "4.3", f"a valid query ({what})"):
+        if not self._has_object(response, "4.3", f"a valid query ({statement})"):
             return None
         self._inspect(response, QUERY, "2.4")
         try:
@@ -320,11 +325,11 @@ class Reader:
                     if query.value_version == "original":
                         broken = "original values are labelled latest_restated"
                         self._find("break", "9.3", broken, shown_by=response)
-        self._compare_rows(rows, query, what, response)
+        self._compare_rows(rows, query, statement, response)
         return rows, page.next_cursor or None
 
     def _compare_rows(
-        self, rows: Rows, query: Query, what: str, response: Response
+        self, rows: Rows, query: Query, statement: str, response: Response
     ) -> None:
         """Compare cells with the query's periods, and with those of earlier queries."""
         cells = [
@@ -343,7 +348,7 @@ class Reader:
             key = query.value_version, series_id, period
             different += self._numbers.setdefault(key, number) != number
         if different:
-            broken = f"numbers differ between two queries ({what})"
+            broken = f"numbers differ between two queries ({statement})"
             self._find("break", "4.3", broken, different, shown_by=response)
 
     def _compare_series(
@@ -353,62 +358,62 @@ class Reader:
         listed = self._series.get(series.series_id)
         if listed is None:
             if self._has_all_series:
-                what = "a series is not in the catalogue"
-                self._find("break", "4.3 rule 1", what, shown_by=response)
+                statement = "a series is not in the catalogue"
+                self._find("break", "4.3 rule 1", statement, shown_by=response)
             return
         if (
             series.metric_id not in query.metric_ids
             or series.scopes not in query.scope_combinations
         ):
-            what = "a series was not selected"
-            self._find("break", "4.3 rule 1", what, shown_by=response)
+            statement = "a series was not selected"
+            self._find("break", "4.3 rule 1", statement, shown_by=response)
         for name in (*IDENTITY, *DESCRIPTIVE):
             pair = getattr(series, name), getattr(listed, name)
             # A text that is absent is a finding of its own.
             if pair[0] != pair[1] and (name in IDENTITY or all(pair)):
-                what = f"$.series[*].{name} differs from the catalogue"
+                statement = f"$.series[*].{name} differs from the catalogue"
                 kind: Kind = "break" if name in IDENTITY else "differs"
-                self._find(kind, "2.4", what, shown_by=response)
+                self._find(kind, "2.4", statement, shown_by=response)
 
     async def _expect_rejection(
-        self, request: Request, spec: str, what: str, status: Literal[400, 409]
+        self, request: Request, spec: str, statement: str, status: Literal[400, 409]
     ) -> None:
         code = "dataset_changed" if status == 409 else "validation_failed"
         response = await self._fetch(request)
         if isinstance(response, DatasetChangedError) and status != response.status:
             raise self._fail(response, spec)
         if not isinstance(response, ServiceError):
-            if self._has_object(response, spec, what):
-                self._find("break", spec, f"{what} is accepted", shown_by=response)
+            if self._has_object(response, spec, statement):
+                self._find("break", spec, f"{statement} is accepted", shown_by=response)
         elif response.status != status or response.code != code:
             problem = f"status {response.status}"
             if not response.has_error_object:
                 problem += " and no error object"
-            text = f"{what} gives {problem}, not {status} {code}"
+            text = f"{statement} gives {problem}, not {status} {code}"
             self._find("break", spec, text, shown_by=response)
 
     async def _describe(
-        self, request: Request, spec: str, what: str, accepted: str, rejected: str
+        self, request: Request, spec: str, statement: str, accepted: str, rejected: str
     ) -> None:
         """Record whether the service accepts a request, or rejects it with 400."""
         response = await self._fetch(request)
         if isinstance(response, DatasetChangedError):
             raise self._fail(response, spec)
         if not isinstance(response, ServiceError):
-            if self._has_object(response, spec, what):
+            if self._has_object(response, spec, statement):
                 self._find("reading", spec, accepted)
         elif isinstance(response, ValidationFailedError):
             self._find("reading", spec, rejected)
         else:
-            text = f"{what} gives status {response.status}"
+            text = f"{statement} gives status {response.status}"
             self._find("break", spec, text, shown_by=response)
 
-    def _has_object(self, response: Response, spec: str, what: str) -> bool:
+    def _has_object(self, response: Response, spec: str, statement: str) -> bool:
         """Whether a 2xx has the requested object; record a break if it has not."""
         body = _read_json(response)
         if isinstance(body, dict) and not _OBJECT_FIELDS.isdisjoint(body):
             return True
-        text = f"{what} gives status {response.status} without a dataset"
+        text = f"{statement} gives status {response.status} without a dataset"
         self._find("break", spec, text, shown_by=response)
         return False
 
@@ -417,8 +422,8 @@ class Reader:
         if isinstance(error, DatasetChangedError):
             self._find("reading", "9", "the publication changed during the check")
         else:
-            what = f"a valid request gives status {error.status}"
-            self._find("break", spec, what, shown_by=error)
+            statement = f"a valid request gives status {error.status}"
+            self._find("break", spec, statement, shown_by=error)
         return IncompleteError()
 
 

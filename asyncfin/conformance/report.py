@@ -77,10 +77,10 @@ class CheckReport:
     @property
     def breaks(self) -> tuple[Finding, ...]:
         """The findings of the kind ``"break"``."""
-        return tuple(each for each in self.findings if each.kind == "break")
+        return tuple(finding for finding in self.findings if finding.kind == "break")
 
     def to_json(self) -> str:
-        """Return the report as a JSON object, with the attributes of this class and of
+        """Write the report as a JSON object, with the attributes of this class and of
         `Finding`.
         """
         return json.dumps(asdict(self), ensure_ascii=False)
@@ -90,9 +90,11 @@ class CheckReport:
             f"{self.entity_id}: {_counted(self.requests, 'request')}, {self._verdict}"
         ]
         for kind, meaning in KINDS.items():
-            found = [each for each in self.findings if each.kind == kind]
-            if found:
-                lines += ["", f"{kind}: {meaning}", *(f"  {each}" for each in found)]
+            lines_of_kind = [
+                f"  {finding}" for finding in self.findings if finding.kind == kind
+            ]
+            if lines_of_kind:
+                lines += ["", f"{kind}: {meaning}", *lines_of_kind]
         if self.omitted:
             lines += ["", _counted(self.omitted, "more finding")]
         return "\n".join(lines)

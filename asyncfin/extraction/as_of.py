@@ -249,21 +249,6 @@ def _join(tables: list[Any], about: dict[str, Any]) -> Any:
     return table.unify_dictionaries().combine_chunks().replace_schema_metadata(metadata)
 
 
-def feed_at(name: str, place: str | os.PathLike[str]) -> Feed:
-    """Return the feed of an extraction, which may be empty; `name` is that of the
-    argument.
-
-    Raises:
-        ArgumentError: it is not the place of an extraction.
-        ImportError: pyarrow is not installed.
-    """
-    library("pyarrow.parquet", "arrow")
-    try:
-        return Feed(place_of(place))
-    except ArgumentError as error:
-        raise ArgumentError(f"{name}{str(error).removeprefix('to')}") from None
-
-
 def kept_feed(to: str | os.PathLike[str]) -> Feed:
     """Return the feed of an extraction.
 
@@ -271,7 +256,8 @@ def kept_feed(to: str | os.PathLike[str]) -> Feed:
         ArgumentError: `to` is not the place of an extraction.
         ManifestMismatchError: it has no feed.
     """
-    feed = feed_at("to", to)
+    library("pyarrow.parquet", "arrow")
+    feed = Feed(place_of(to))
     feed.check_head()
     if not feed.runs():
         raise ManifestMismatchError(

@@ -250,7 +250,8 @@ class Lanes:
             return 1
         head = queue[0]
         run = takewhile(
-            lambda each: (each.weight, each.counts) == (head.weight, head.counts), queue
+            lambda waiter: (waiter.weight, waiter.counts) == (head.weight, head.counts),
+            queue,
         )
         return len(list(islice(run, most)))
 

@@ -90,18 +90,18 @@ class GCRA:
             self.paused_until = (
                 -inf
             )  # the new rate does not start from what the pause left of the old one
-        at = max(now, self.paused_until)
+        moment = max(now, self.paused_until)
         # What is held stays the same number of requests, which at another rate is
         # another time.
-        held = self.held(at)
+        held = self.held(moment)
         # Without a rate nothing is paced, but a restart after a pause is gradual.
-        if rate is None and (self._restarting or at > now):
+        if rate is None and (self._restarting or moment > now):
             rate = self.rate if self._restarting else _RESTART_RATE
             self._restarting = True
         else:
             self._restarting = False
         self.rate, self.burst = rate, burst
-        self.full_at = -inf if rate is None else at + (burst - held) / rate
+        self.full_at = -inf if rate is None else moment + (burst - held) / rate
 
     def pause(self, now: float, until: float) -> None:
         """Grant nothing before `until`, and then one by one. Pauses only lengthen.

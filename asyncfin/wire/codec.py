@@ -211,7 +211,7 @@ def _scope_groups(raw: bytes) -> tuple[ScopeGroup, ...]:
 def read_catalogue_page(body: bytes) -> CataloguePage:
     """Return the catalogue page in a body (spec 2.3)."""
     response = decode(body, _catalogue_decoder)
-    refuse_repeated("periods", response.periods)
+    reject_repeated("periods", response.periods)
     return CataloguePage(
         *response.fields(),
         response.periods,
@@ -221,17 +221,17 @@ def read_catalogue_page(body: bytes) -> CataloguePage:
     )
 
 
-def refuse_repeated(name: str, items: Sequence[Hashable]) -> None:
-    """Refuse an array with equal entries: a problem for each, which names both
+def reject_repeated(name: str, items: Sequence[Hashable]) -> None:
+    """Reject an array with equal entries: a problem for each, which names both
     places.
     """
     if len(set(items)) == len(items):
         return
     first: dict[Hashable, int] = {}
     raise MalformedAnswerError(
-        f"{each} is also at $.{name}[{first[each]}] @ $.{name}[{index}]"
-        for index, each in enumerate(items)
-        if first.setdefault(each, index) != index
+        f"{item} is also at $.{name}[{first[item]}] @ $.{name}[{index}]"
+        for index, item in enumerate(items)
+        if first.setdefault(item, index) != index
     )
 
 
@@ -251,15 +251,15 @@ def decode_error(body: bytes) -> ErrorObject | None:
     spec's texts.
     """
     try:
-        found = decode_json(body)
+        content = decode_json(body)
     except MalformedAnswerError:
         return None
-    error = found.get("error") if isinstance(found, dict) else None
+    error = content.get("error") if isinstance(content, dict) else None
     if not isinstance(error, dict):
         return None
-    found = [error.pop(name, None) for name in ("code", "message", "request_id")]
+    texts = [error.pop(name, None) for name in ("code", "message", "request_id")]
     code, message, request_id = (
-        each if isinstance(each, str) else None for each in found
+        text if isinstance(text, str) else None for text in texts
     )
     if code is message is request_id is None:
         return None

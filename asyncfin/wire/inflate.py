@@ -103,26 +103,26 @@ async def inflated(body: bytes, coding: str, limit: int) -> bytes:
     pieces = list(islice(steps, _INLINE_STEPS))
     if len(pieces) < _INLINE_STEPS:
         return b"".join(pieces)
-    left = False
+    is_left = False
 
     def in_thread() -> bytes:
         for piece in steps:
             pieces.append(piece)
-            if left:
+            if is_left:
                 break
         return b"".join(pieces)
 
     try:
         return await asyncio.to_thread(in_thread)
     finally:
-        left = True
+        is_left = True
 
 
 def _inflate(
     body: bytes, opened: type[_Gzip] | type[zstd.ZstdDecompressor], limit: int
 ) -> Iterator[bytes]:
     """Yield the decompressed body in pieces, one a step; a piece may be empty."""
-    position, left = 0, limit
+    position, remaining = 0, limit
     for _ in range(MAX_STREAMS):
         stream = opened()
         while not stream.eof:
@@ -135,8 +135,8 @@ def _inflate(
             except (_zlib.error, zstd.ZstdError):
                 raise UnreadableError(TruncatedAnswerError(INCOMPLETE)) from None
             # Counted in each step: a few kilobytes can decompress to gigabytes.
-            left -= len(piece)
-            if left < 0:
+            remaining -= len(piece)
+            if remaining < 0:
                 raise oversized(limit)
             yield piece
         # A body may be several streams, one after the other (RFC 1952, section 2.2).

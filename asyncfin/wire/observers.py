@@ -26,14 +26,14 @@ _log = logging.getLogger("asyncfin")
 class Announcer:
     """Calls every observer with each event, in the order in which they were given.
 
-    `own` are the client's: they need no event that is frequent, unless it is logged.
+    `logs` are the client's: they need no event that is frequent, unless it is logged.
     """
 
     def __init__(
-        self, *own: events.Observer, observers: Iterable[events.Observer] = ()
+        self, *logs: events.Observer, observers: Iterable[events.Observer] = ()
     ) -> None:
-        self._observers = (*own, *observers)
-        self._own = len(own)
+        self._observers = (*logs, *observers)
+        self._own = len(logs)
         for observer in self._observers:
             checks.plain_callable("observers", observer)
 

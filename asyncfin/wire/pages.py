@@ -248,11 +248,11 @@ async def _pages(
                 # at once.
                 await asyncio.sleep(0)
             if ahead is not None:
-                await _begun(ahead)
-            is_last, given = page.next_cursor is None, [page]
+                await _wait_until_sent(ahead)
+            is_last, pages = page.next_cursor is None, [page]
             # While the consumer works, only the consumer keeps the bytes.
             del page, response
-            yield given.pop()
+            yield pages.pop()
             if is_last:
                 return
     finally:
@@ -260,7 +260,7 @@ async def _pages(
             await cancel_and_wait([ahead])
 
 
-async def _begun(request: asyncio.Future[Response]) -> None:
+async def _wait_until_sent(request: asyncio.Future[Response]) -> None:
     """Return when a request is written, or waits for the bucket, a connection or a
     retry, or has ended.
 
@@ -274,24 +274,24 @@ async def _begun(request: asyncio.Future[Response]) -> None:
 
 
 def _check_groups(page: CataloguePage) -> None:
-    for at, group in enumerate(page.groups):
+    for index, group in enumerate(page.groups):
         for series in group.series:
             if series.reporting_group_id != group.reporting_group_id:
                 raise MalformedAnswerError(
                     f"series {series.series_id!r} names the group "
                     f"{series.reporting_group_id!r}"
-                    f" @ $.groups[{at}]"
+                    f" @ $.groups[{index}]"
                 )
 
 
 def _check_selection(query: Query, page: QueryPage) -> None:
-    """Refuse series that the query does not select (spec 4.3 rule 1)."""
+    """Reject series that the query does not select (spec 4.3 rule 1)."""
     metrics, paths, groups = (
         set(query.metric_ids),
         set(query.scope_combinations),
         query.reporting_group_ids,
     )
-    for at, series in enumerate(page.raw_series):
+    for index, series in enumerate(page.raw_series):
         if (
             series.metric_id not in metrics
             or series.scopes not in paths
@@ -300,7 +300,7 @@ def _check_selection(query: Query, page: QueryPage) -> None:
             raise MalformedAnswerError(
                 f"series {series.series_id!r} ({series.metric_id}, "
                 f"{format_path(series.scopes)},"
-                f" {series.reporting_group_id}) was not requested @ $.series[{at}]"
+                f" {series.reporting_group_id}) was not requested @ $.series[{index}]"
             )
 
 

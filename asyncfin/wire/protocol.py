@@ -210,7 +210,7 @@ def read_json(request: Request, response: Response) -> Any:
 def check_publication(
     head: Dataset, *, entity_id: str | None, dataset_id: str | None = None
 ) -> None:
-    """Refuse a response about another entity, or another publication than the pinned
+    """Reject a response about another entity, or another publication than the pinned
     one (spec 9).
     """
     problems = []
@@ -244,13 +244,13 @@ _BY_STATUS: Mapping[int, type[errors.ServiceError]] = {
 
 def failure(request: Request, response: Response) -> errors.ServiceError:
     """Return the error for a response whose status is not 2xx (spec 7)."""
-    found = codec.decode_error(response.body)
-    error = found or codec.ErrorObject(message=_without_error_object(response))
+    error_object = codec.decode_error(response.body)
+    error = error_object or codec.ErrorObject(message=_without_error_object(response))
     facts: dict[str, Any] = {
         "status": response.status,
         "code": error.code,
         "message": error.message or "",
-        "has_error_object": found is not None,
+        "has_error_object": error_object is not None,
         "request_id": error.request_id or response.request_id,
         "details": error.details,
         "operation": request.operation,

@@ -351,14 +351,14 @@ def _occurs(pattern: re.Pattern[bytes], first: bytes, text: bytes) -> bool:
     While `first` is rare, this is twenty times faster than a search of megabytes for
     the pattern.
     """
-    at = text.find(first)
+    position = text.find(first)
     for _ in range(_MAX_TRIES):
-        if at < 0:
+        if position < 0:
             return False
-        if pattern.match(text, at):
+        if pattern.match(text, position):
             return True
-        at = text.find(first, at + 1)
-    return pattern.search(text, at) is not None
+        position = text.find(first, position + 1)
+    return pattern.search(text, position) is not None
 
 
 def _character(escape: re.Match[bytes]) -> bytes:

@@ -30,7 +30,7 @@ from asyncfin.wire.codec import (
     PageFields,
     decode,
     json_text,
-    refuse_repeated,
+    reject_repeated,
 )
 
 T = TypeVar("T")
@@ -118,9 +118,9 @@ _page_decoder = msgspec.json.Decoder(_QueryResponse)
 _series_id = attrgetter("series_id")
 _page_fields = attrgetter(*PAGE_FIELDS)
 _EMPTY = {
-    each.name: each.default
-    for each in msgspec.structs.fields(CatalogueSeries)
-    if not each.required
+    field.name: field.default
+    for field in msgspec.structs.fields(CatalogueSeries)
+    if not field.required
 }
 
 
@@ -132,13 +132,13 @@ def read_query_page(body: bytes, value_version: str | None = None) -> QueryPage:
     although the original ones were requested.
     """
     response = decode(body, _page_decoder)
-    refuse_repeated("periods", response.periods)
-    refuse_repeated("series", list(map(_series_id, response.series)))
+    reject_repeated("periods", response.periods)
+    reject_repeated("series", list(map(_series_id, response.series)))
     page = QueryPage(
         *response.fields(), response.periods, response.series, response.cursor
     )
     if value_version == _ORIGINAL and _may_be_restated(body):
-        _refuse_restated(page)
+        _reject_restated(page)
     return page
 
 
@@ -168,12 +168,12 @@ def _may_be_restated(content: bytes) -> bool:
     return _RESTATED.encode() in content or (b"\\" in content and b"\\u00" in content)
 
 
-def _refuse_restated(page: QueryPage) -> None:
-    """Refuse restated values if the original ones were requested (spec 9.3).
+def _reject_restated(page: QueryPage) -> None:
+    """Reject restated values if the original ones were requested (spec 9.3).
 
     The reverse is valid: a value that was never restated may be labelled original.
     """
-    for at, raw in enumerate(page.raw_series):
+    for index, raw in enumerate(page.raw_series):
         labels: list[_Label | None] = []
         if _may_be_restated(bytes(raw.values)):
             # Values of another form are refused when they are decoded.
@@ -184,7 +184,7 @@ def _refuse_restated(page: QueryPage) -> None:
                 raise MalformedAnswerError(
                     f"the value at {period} is {_RESTATED}, and {_ORIGINAL} was "
                     "requested"
-                    f" @ {series_path(at, raw.series_id)}"
+                    f" @ {series_path(index, raw.series_id)}"
                 )
 
 
@@ -250,7 +250,7 @@ async def read_planned_page(
         await asyncio.sleep(0)
     periods = _read_periods(bytes(response.periods))
     series_ids = list(map(_series_id, response.series))
-    refuse_repeated("series", series_ids)
+    reject_repeated("series", series_ids)
     indices, others = _split(series_ids, wanted)
     if not keep_foreign:
         others = []
@@ -320,7 +320,7 @@ def _read_periods(raw: bytes) -> tuple[Period, ...]:
     repeat them.
     """
     periods = decode(raw, _periods_decoder, "$.periods")
-    refuse_repeated("periods", periods)
+    reject_repeated("periods", periods)
     return periods
 
 
@@ -339,7 +339,7 @@ def arrays_of(body: bytes) -> list[msgspec.Raw]:
     """Return the `values` arrays of all series of a page that has been read before, as
     parts of its body.
     """
-    return [each.values for each in decode(body, _arrays_decoder).series]
+    return [series.values for series in decode(body, _arrays_decoder).series]
 
 
 class _ReadValues(msgspec.Struct, Generic[T], gc=False):

@@ -20,7 +20,6 @@ from asyncfin import (
     Client,
     FileCache,
     FiscalRange,
-    MalformedAnswerError,
     MemoryCache,
     NotFoundError,
     PermissionDeniedError,
@@ -38,7 +37,6 @@ from asyncfin.sandbox.dataset import DatasetFile
 from tests import examples
 from tests.generate import generate
 from tests.read.test_answers import DATASETS, DIALECTS, content, expected, period_selections, run, texts
-from tests.services.altering import altered
 
 BOTH = generate(7, series=150, publications=2)
 OLD, NEW = (DatasetFile(BOTH.entity_id, BOTH.name, (publication,)) for publication in BOTH.publications)
@@ -401,32 +399,6 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
         async with client(sandbox) as plain:
             for select, panel in zip(selects, panels, strict=True):
                 assert content(panel) == content(await plain.query(catalogue, select, FiscalRange()))
-
-
-@virtual
-async def test_a_broken_neighbour_fails_no_question_and_is_not_kept() -> None:
-    """A series that came along has values that do not decode: it is asked for when it is wanted."""
-    spoilt: set[str] = set()
-
-    def spoil(name: str, sent: dict[str, Any], answer: dict[str, Any]) -> None:
-        for series in answer["series"] if name == "query" else ():
-            if series["series_id"] in spoilt:
-                series["values"] = ["nonsense"] * len(answer["periods"])
-
-    async with (
-        service() as sandbox,
-        altered(sandbox, spoil) as base_url,
-        Client(base_url, sandbox.token, cache=MemoryCache(), max_age=60) as cached,
-    ):
-        catalogue = await cached.catalogue(ENTITY)
-        plan = await cached.plan(ENTITY, Select.of(catalogue.series[0]), Annual())
-        neighbours = sorted({each for batch in plan.batches for each in batch.matched - batch.home})
-        spoilt.add(neighbours[0])
-        assert len(await cached.run(plan)) == 1
-        others = [catalogue[each] for each in neighbours[1:]]
-        assert (await cached.query(ENTITY, Select.of(others), Annual())).requests == 0
-        with pytest.raises(MalformedAnswerError, match=neighbours[0]):
-            await cached.query(ENTITY, Select.of(catalogue[neighbours[0]]), Annual())
 
 
 @st.composite

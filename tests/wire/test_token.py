@@ -128,7 +128,7 @@ async def test_a_refusal_of_a_token_replaced_since_asks_nothing() -> None:
     first = await tokens.current()
     tokens.record(first, AuthenticationError(status=401), 0.0, 1.0)
     second = await tokens.current()
-    tokens.record(first, AuthenticationError(status=401), 0.0, 1.0)
+    tokens.record(first, AuthenticationError(status=401), 2.0, 3.0)
     assert await tokens.current() is second
     assert issuer.asked == 2
 

@@ -6,13 +6,14 @@ of `extract`, but for escapes in scope paths.
 """
 
 import asyncio
-from operator import attrgetter
+import os
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks._night import TOKEN, entity_id
@@ -21,6 +22,7 @@ IN_FLIGHT = 8
 KINDS = 6
 ROWS_A_GROUP = 131_072
 
+_WORD = pa.dictionary(pa.int32(), pa.string())
 _REFS = pa.list_(
     pa.struct([("scope_group_id", pa.string()), ("scope_id", pa.string())])
 )
@@ -188,9 +190,19 @@ async def requests_of(
 
 
 def _write(file: Path, pages: list[Page], parts: list[Part]) -> None:
-    pq.write_table(
-        _table(pages, parts), file, compression="zstd", row_group_size=ROWS_A_GROUP
-    )
+    """Write a file that is whole or absent, also after a loss of power."""
+    partial = file.with_suffix(".new")
+    with partial.open("wb") as opened:
+        pq.write_table(
+            _table(pages, parts),
+            opened,
+            compression="zstd",
+            row_group_size=ROWS_A_GROUP,
+            write_page_checksum=True,
+        )
+        opened.flush()
+        os.fsync(opened.fileno())
+    partial.replace(file)
 
 
 def _table(pages: list[Page], parts: list[Part]) -> pa.Table:
@@ -200,58 +212,60 @@ def _table(pages: list[Page], parts: list[Part]) -> pa.Table:
         for group in page.groups
         for series in group.series
     ]
-    series = [each for _, each in groups]
-    found: dict[str, list[tuple[Period, Value]]] = {}
+    series = [series for _, series in groups]
+    # A series may come with several queries; the first one is taken.
+    places = {listed.series_id: place for place, listed in enumerate(series)}
+    periods: dict[Period, int] = {}
+    rows_of_values, periods_of_values, values = [], [], list[Value]()
     for part in parts:
-        for each in part.series:
-            pairs = zip(part.periods, each.values, strict=True)
-            found[each.series_id] = [
-                (period, value) for period, value in pairs if value is not None
-            ]
-    observed = [found.get(each.series_id, []) for each in series]
-    rows = pa.array(
-        [at for at, pairs in enumerate(observed) for _ in pairs], pa.int32()
-    )
-    periods = [period for pairs in observed for period, _ in pairs]
-    values = [value for pairs in observed for _, value in pairs]
+        numbers = [periods.setdefault(period, len(periods)) for period in part.periods]
+        for received in part.series:
+            place = places.pop(received.series_id, None)
+            if place is None:
+                continue
+            for number, value in zip(numbers, received.values, strict=True):
+                if value is not None:
+                    rows_of_values.append(place)
+                    periods_of_values.append(number)
+                    values.append(value)
+    rows = pa.array(rows_of_values, pa.int32())
+    dates = pa.array(periods_of_values, pa.int32())
+    order = pc.sort_indices(rows)  # stable, and the periods of a page are in order
+    rows, dates = rows.take(order), dates.take(order)
     columns = {
-        name: _constant(getattr(pages[0], key), len(rows))
-        for name, key in _COMPANY.items()
+        name: _constant(getattr(pages[0], field), len(rows))
+        for name, field in _COMPANY.items()
     }
     columns["asked_version"] = _constant("original", len(rows))
-    for name, key in _SERIES.items():
-        columns[name] = (
-            pa.array(list(map(attrgetter(key), series))).dictionary_encode().take(rows)
-        )
-    for name, key in _GROUP.items():
-        columns[name] = (
-            pa.array([getattr(group, key) for group, _ in groups])
-            .dictionary_encode()
-            .take(rows)
-        )
+    for name, field in _SERIES.items():
+        columns[name] = _words([getattr(listed, field) for listed in series], rows)
+    for name, field in _GROUP.items():
+        columns[name] = _words([getattr(group, field) for group, _ in groups], rows)
     columns |= _scopes(pages[0], series, rows)
-    reported = [value.report_period for value in values]
     for name in _PERIOD:
-        columns[name] = pa.array(list(map(attrgetter(name), periods)), pa.int32())
-        columns[f"report_{name}"] = pa.array(
-            list(map(attrgetter(name), reported)), pa.int32()
-        )
-    labels = {period: period.label for period in set(periods)}
-    columns["period_label"] = pa.array(
-        [labels[period] for period in periods]
-    ).dictionary_encode()
-    columns["number"] = pa.array(list(map(attrgetter("number"), values)), pa.float64())
-    columns["text"] = pa.array(list(map(attrgetter("text"), values)))
-    for name, key in _VALUE.items():
-        columns[name] = pa.array(list(map(attrgetter(key), values))).dictionary_encode()
-    columns["sources"] = _sources([value.sources for value in values])
+        distinct = pa.array([getattr(period, name) for period in periods], pa.int32())
+        columns[name] = distinct.take(dates)
+        reported = [getattr(value.report_period, name) for value in values]
+        columns[f"report_{name}"] = pa.array(reported, pa.int32()).take(order)
+    columns["period_label"] = _words([period.label for period in periods], dates)
+    numbers = pa.array([value.number for value in values], pa.float64())
+    columns["number"] = numbers.take(order)
+    columns["text"] = pa.array([value.text for value in values]).take(order)
+    for name, field in _VALUE.items():
+        words = pa.array([getattr(value, field) for value in values], _WORD)
+        columns[name] = words.take(order)
+    columns["sources"] = _sources([value.sources for value in values]).take(order)
     return pa.table(columns)
 
 
 def _constant(text: str, count: int) -> pa.Array:
-    return pa.DictionaryArray.from_arrays(
-        pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([text])
-    )
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), count)
+    return pa.DictionaryArray.from_arrays(zeros, pa.array([text]))
+
+
+def _words(texts: list[str], places: pa.Array) -> pa.Array:
+    """Return the text of each place; each distinct text is encoded once."""
+    return pa.array(texts, _WORD).take(places)
 
 
 def _scopes(page: Page, series: list[Listed], rows: pa.Array) -> dict[str, Any]:
@@ -260,25 +274,28 @@ def _scopes(page: Page, series: list[Listed], rows: pa.Array) -> dict[str, Any]:
         for group in page.scope_groups
         for scope in group.scopes
     }
-    refs = [
-        [(ref.scope_group_id, ref.scope_id) for ref in each.scopes] for each in series
-    ]
-    paths = ["|".join(f"{group}={scope}" for group, scope in each) for each in refs]
+    numbers: dict[tuple[tuple[str, str], ...], int] = {}
+    paths_of_series = []
+    for listed in series:
+        path = tuple((ref.scope_group_id, ref.scope_id) for ref in listed.scopes)
+        paths_of_series.append(numbers.setdefault(path, len(numbers)))
+    places = pa.array(paths_of_series, pa.int32()).take(rows)
+    texts = ["|".join(f"{group}={scope}" for group, scope in path) for path in numbers]
+    scope_names = [[names[ref] for ref in path] for path in numbers]
     return {
-        "scopes": pa.array(refs, _REFS).take(rows),
-        "scope_path": pa.array(paths).dictionary_encode().take(rows),
-        "scope_names": pa.array([[names[ref] for ref in each] for each in refs]).take(
-            rows
-        ),
+        "scopes": pa.array(list(numbers), _REFS).take(places),
+        "scope_path": _words(texts, places),
+        "scope_names": pa.array(scope_names).take(places),
     }
 
 
 def _sources(entries: list[list[Source]]) -> pa.Array:
-    flat, ends = [source for each in entries for source in each], [0]
-    for each in entries:
-        ends.append(ends[-1] + len(each))
+    sources, ends = [], [0]
+    for entry in entries:
+        sources += entry
+        ends.append(len(sources))
     fields = [
-        pa.array([getattr(source, name) for source in flat], kind)
+        pa.array([getattr(source, name) for source in sources], kind)
         for name, kind in _SOURCE
     ]
     structs = pa.StructArray.from_arrays(fields, [name for name, _ in _SOURCE])

@@ -14,7 +14,7 @@ from collections.abc import (
     Hashable,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import copy_context
 from functools import partial
 
@@ -40,8 +40,6 @@ from asyncfin.words import listed
 _PLANNED_INLINE = 1000
 # Larger panels are stitched again for each question.
 MAX_CACHED_VALUES = 2_000
-# For how long a query waits for another one that requests series of the publication.
-_CLAIM_SECONDS = 10.0
 
 
 async def read_question(
@@ -107,8 +105,8 @@ async def read_panel(read: Read, current: Plan) -> Panel:
         blocks, batches = await _take_cached(read, stitch)
         async with AsyncExitStack() as claim:
             if batches and read.fills_cache:
-                await claim.enter_async_context(_claim(read, stitch.publication))
-                # Another query or process may have requested them during the wait.
+                await claim.enter_async_context(read.claim())
+                # Another process may have requested them during the wait.
                 others, batches = await _take_cached(read, stitch)
                 blocks += others
             _count_cached(read, stitch)
@@ -274,19 +272,6 @@ async def _take_cached(
     return taken, current.batches
 
 
-@asynccontextmanager
-async def _claim(read: Read, publication: Publication) -> AsyncIterator[None]:
-    """Wait at most ten seconds for queries and processes that request the same entity,
-    and make others wait.
-    """
-    async with AsyncExitStack() as claim:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_CLAIM_SECONDS):
-                await claim.enter_async_context(publication.lock)
-        await claim.enter_async_context(read.claim())
-        yield
-
-
 def _count_cached(read: Read, stitch: Stitch) -> None:
     if read.cache is not None:
         total, misses = len(stitch.plan.series), len(stitch.missing)
@@ -390,7 +375,7 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
             current, begin = begin or await plan_read(read), None
             async with (
                 read.pinned_to(current.catalogue.dataset_id),
-                aclosing(_pieces_of(read, current)) as panels,
+                aclosing(_iter_pieces(read, current)) as panels,
             ):
                 async for panel in panels:
                     # From here on the consumer has values of this publication.
@@ -403,7 +388,7 @@ async def read_pieces(read: Read, begin: Plan | None) -> AsyncGenerator[Panel, N
         await read.restart(change)
 
 
-async def _pieces_of(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
+async def _iter_pieces(read: Read, current: Plan) -> AsyncGenerator[Panel, None]:
     """Yield a panel for each page that has wanted series, and one for the unlisted
     series.
     """

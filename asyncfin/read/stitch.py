@@ -74,9 +74,9 @@ class Stitch:
     @property
     def not_received(self) -> tuple[CatalogueSeries, ...]:
         """The wanted series that are not received."""
-        return self._not_received_of(self.plan.series)
+        return self._find_not_received(self.plan.series)
 
-    def _not_received_of(
+    def _find_not_received(
         self, series: tuple[CatalogueSeries, ...]
     ) -> tuple[CatalogueSeries, ...]:
         # Usually all or none of them, and looking at each of 3,000 takes a millisecond.
@@ -256,7 +256,7 @@ class Stitch:
             periods = _cut_to_window(plan.periods, populated, self.anchor)
         unlisted: tuple[str, ...] = ()
         if plan.periods is not None:
-            unlisted = tuple(item.series_id for item in self._not_received_of(series))
+            unlisted = tuple(item.series_id for item in self._find_not_received(series))
         question = plan.question
         grid = Grid(
             plan.catalogue,

@@ -51,7 +51,7 @@ class Retry:
             retries after a 5xx.
         max_outage: while the service fails as a whole, one request at a time is sent.
             For so many seconds after the first failure the others wait if they are of
-            the bulk lane or of an extraction. Those of the interactive lane wait within
+            the bulk lane. Those of the interactive lane wait within
             `max_elapsed` if they began before that; later ones raise the last failure
             at once.
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -492,16 +491,3 @@ async def test_an_entity_read_for_an_extraction_uses_the_cache_and_does_not_fill
         spent = len(sandbox.log)
         await read_entity(cached, ENTITY, Select(), Annual())
         assert asked(sandbox, spent) == ["dataset"]
-
-
-@virtual
-async def test_the_first_questions_of_a_process_ask_for_no_series_twice(tmp_path: Path) -> None:
-    """Each of them reads the catalogue from the cache; one requests the series, longer than a claim lasts."""
-    async with service(faults=[Latency(operation="query", seconds=20)]) as sandbox:
-        async with client(sandbox, FileCache(tmp_path)) as earlier:
-            catalogue = await earlier.catalogue(ENTITY)
-        spent = len(sandbox.log)
-        async with client(sandbox, FileCache(tmp_path), max_age=3600) as later:
-            some, several = Select.of(catalogue.series[:40]), (FiscalRange(), Annual(), Trailing(12))
-            await asyncio.gather(*(later.query(ENTITY, some, each) for each in several))
-        assert asked(sandbox, spent) == ["query"]

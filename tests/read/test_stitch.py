@@ -134,26 +134,6 @@ def large_page() -> bytes:
     return encoded(document)
 
 
-async def test_others_run_between_the_slices_of_a_large_page() -> None:
-    """A page whose scan would take too long gives the loop a turn after each slice of 128 KiB."""
-    catalogue = catalogue_of(LARGE)
-    body = large_page()
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    counting = asyncio.create_task(count())
-    answer = Stitched(catalogue, catalogue.series, EVER)
-    await answer.add(body, home=frozenset(LARGE), asked=EVER)
-    counting.cancel()
-    assert turns >= len(body) // (2 * 128 * 1024)
-    assert [series.values[0].number for series in answer.panel() if series.values[0]] == [*range(len(LARGE))]
-
-
 async def test_a_cancelled_page_is_not_half_taken() -> None:
     """Cancelled between slices, the stitch holds nothing of the page, which can be added again."""
     catalogue = catalogue_of(LARGE)

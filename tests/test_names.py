@@ -45,7 +45,7 @@ VERBS_FIRST: dict[str, int] = {
     "cli": 60,
     "model": 65,
     "plan": 18,
-    "read": 66,
+    "read": 69,
     "table": 52,
     "wire": 63,
 }

@@ -77,6 +77,15 @@ def test_one_page_of_series_is_one_batch_that_names_only_what_it_needs() -> None
     assert batch.home == batch.matched == {"s0", "s1"}
 
 
+def test_each_catalogue_is_judged() -> None:
+    """After a change of the publication, a question selects series of the new catalogue."""
+    earlier = catalogue(("Revenue", "all", "annual"))
+    later = catalogue(("Cost", "all", "annual"), ("Revenue", "all", "annual"))
+    question = Question(earlier.entity_id, Select("Revenue"), ANNUAL)
+    selected = [question.wanted(publication)[0] for publication in (earlier, later, earlier)]
+    assert selected == [earlier.series, later.series[1:], earlier.series]
+
+
 def test_a_foreign_reporting_group_is_left_out() -> None:
     """Where a metric and path exist in two groups, the wanted one is named, and the other does not come."""
     known = catalogue(("Revenue", "all", "annual"), ("Revenue", "all", "quarterly"))

@@ -90,13 +90,15 @@ async def test_a_piece_is_cut_to_the_anchor_of_the_whole_answer() -> None:
     assert panel.anchored_by == ()
 
 
+@pytest.mark.parametrize("home", [HOME, frozenset(IDS[1:])], ids=["wanted", "foreign"])
 @pytest.mark.parametrize(
     "asked", [Exact([FY23]), FiscalRange((2022, 1), (2023, 12)), FiscalRange(2024, 2024)], ids=repr
 )
-async def test_a_value_that_was_not_asked_for_is_refused(asked: Resolved) -> None:
-    """The error names the series, the period and what was asked."""
+async def test_a_value_outside_is_rejected(asked: Resolved, home: frozenset[str]) -> None:
+    """The error names the series, the period and what was requested, also if the series is foreign."""
+    body = page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}})
     with pytest.raises(MalformedAnswerError, match=r"a\.annual has a value at FY202[24], outside of"):
-        await stitch(asked).add(page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}}), home=HOME, asked=asked)
+        await stitch(asked).add(body, home=home, asked=asked, keep_foreign=True)
 
 
 @pytest.mark.parametrize(

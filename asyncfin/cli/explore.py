@@ -24,7 +24,6 @@ from asyncfin.cli.options import (
 
 if TYPE_CHECKING:
     from asyncfin import Client
-    from asyncfin.sandbox import Sandbox
 
 _TOKEN = "ASYNCFIN_MCP_TOKEN"  # noqa: S105  the name of a variable
 _LOOPBACK = re.compile(r"(127\.0\.0\.1|localhost|\[::1\]):(\d{1,5})", re.ASCII)
@@ -87,17 +86,16 @@ async def explore(
 
     with _listen(f"--port {port}", "127.0.0.1", port) as listener:
         async with _open_companies(service, offered, max_age) as opened:
-            client, companies, example = opened
+            client, companies = opened
             app = explorer(
                 client,
                 companies,
                 hosts=("127.0.0.1", "localhost", *host),
-                example=example,
             )
             server = uvicorn.Server(
                 uvicorn.Config(app, log_level="warning", root_path=root_path)
             )
-            announcing = asyncio.ensure_future(_announce(server, example))
+            announcing = asyncio.ensure_future(_announce(server))
             try:
                 # At Ctrl-C the server ends first, and then passes the signal on, which
                 # cancels this task.
@@ -111,10 +109,8 @@ async def explore(
 @asynccontextmanager
 async def _open_companies(
     service: Service, offered: Mapping[str, str], max_age: float
-) -> "AsyncIterator[tuple[Client, Mapping[str, str], str]]":
-    """Yield a client of the service and the companies offered, or those of a sandbox
-    and an example.
-    """
+) -> "AsyncIterator[tuple[Client, Mapping[str, str]]]":
+    """Yield a client of the service and the companies offered, or of a sandbox."""
     from asyncfin import Client, MemoryCache
     from asyncfin.cli.session import open_client
     from asyncfin.sandbox import Sandbox
@@ -124,36 +120,15 @@ async def _open_companies(
             async with open_client(
                 service, max_age=max_age, otherwise=memory
             ) as client:
-                yield client, offered, ""
+                yield client, offered
             return
         async with Sandbox.demo() as sandbox:
             address, token = sandbox.base_url, sandbox.token
             async with Client(address, token, cache=memory, max_age=86_400) as client:
-                yield client, sandbox.names, await worked_example(client, sandbox)
+                yield client, sandbox.names
 
 
-async def worked_example(client: "Client", sandbox: "Sandbox") -> str:
-    """Return the path and query of a comparison of the sandbox's companies, after
-    reading its values.
-    """
-    from urllib.parse import urlencode
-
-    from asyncfin import Select
-    from asyncfin.web.question import Question, row_text
-
-    catalogues = [await client.catalogue(entity_id) for entity_id in sandbox.entities]
-    select = Select(metric_ids="Revenue", basis="consolidated", cadence="annual")
-    (series,) = catalogues[0].select(select)
-    text = row_text(catalogues[0], series)
-    first, *others = sandbox.entities
-    form = {"with": others, "series": [text], "rule": ["annual"], "last": ["5"]}
-    question = Question.of(first, form)
-    # The values are cached.
-    await client.compare(sandbox.entities, select, question.resolve(catalogues))
-    return f"/company/{first}?{urlencode(form, doseq=True)}"
-
-
-async def _announce(server: Any, example: str) -> None:
+async def _announce(server: Any) -> None:
     """Print the address once the server listens."""
     import asyncio
 
@@ -163,10 +138,7 @@ async def _announce(server: Any, example: str) -> None:
         await asyncio.sleep(0.01)
     address = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     screen().print(f"{address}/", soft_wrap=True)
-    console = progress_console()
-    if example:
-        console.print(f"An example: {address}{example}", style="dim", soft_wrap=True)
-    console.print("Ctrl-C ends the explorer.", style="dim")
+    progress_console().print("Ctrl-C ends the explorer.", style="dim")
 
 
 def _listen(what: str, host: str, port: int) -> socket.socket:

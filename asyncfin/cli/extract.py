@@ -114,14 +114,6 @@ class Run:
             validator=Number(gte=0),
         ),
     ] = None
-    grace: Annotated[
-        float,
-        Parameter(
-            help="After SIGTERM, cancel what is still in progress after so many "
-            "seconds. [20]",
-            validator=Number(gte=0),
-        ),
-    ] = 20.0
     no_lock: Annotated[
         bool,
         Parameter(
@@ -164,7 +156,6 @@ def extract(
         Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
     ] = None,
     dry_run: bool = False,
-    failed_of_last: bool = False,
     run: Run = Run(),
     restated: bool = False,
     both: bool = False,
@@ -180,8 +171,8 @@ def extract(
 
     Each entity gets a file in the folder, of one publication. The same command
     again continues where the last one ended, and an entity that has not changed
-    costs one request. Ctrl-C finishes what is in progress, and so does SIGTERM,
-    for --grace seconds; a second one ends at once.
+    costs one request. Ctrl-C finishes what is in progress; a second one, or
+    SIGTERM, ends at once.
 
       asyncfin extract --ids ids.txt --into night --annual --dry-run
       asyncfin extract --ids ids.txt --into night --annual
@@ -192,7 +183,6 @@ def extract(
             next to it.
         ids: A file of more entity ids or names, one a line; - for standard input.
         dry_run: Only estimate the cost.
-        failed_of_last: Read only the entities that failed in the last run of --into.
         restated: The latest restated values instead of the original ones.
         both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
@@ -211,18 +201,13 @@ def extract(
         )
     if both and restated:
         raise UsageError("--both includes the restated values: leave out --restated")
-    if failed_of_last and (entity_ids or ids is not None or run.prune or dry_run):
-        raise UsageError(
-            "--failed-of-last reads what failed in the last run: leave out entities, "
-            "--ids, --prune and --dry-run"
-        )
     version: AskedVersion = "latest_restated" if restated else "original"
     if both:
         version = "both"
     select, chosen = selection.select(), periods.selection()
     # Read before the event loop runs, where Ctrl-C would not end a wait for standard
     # input.
-    entities = [] if failed_of_last else names.required(entity_ids, ids)
+    entities = names.required(entity_ids, ids)
     require_place(into, "extract", f"--into {into}")
     service.check()
 
@@ -232,40 +217,8 @@ def extract(
     extraction = _Extraction(question, into, service, pace, run, names, quiet, json)
     if dry_run:
         extraction.estimate(entities)
-        return
-    if failed_of_last:
-        entities = _failed_of_last(into, question)
-    extraction.run(entities)
-
-
-def _failed_of_last(into: str, question: "SharedQuestion") -> list[str]:
-    """Return the entities that failed in the last run, if they can be read by
-    themselves.
-    """
-    from asyncfin.cli.terminal import screen
-    from asyncfin.extraction.last import read_last
-    from asyncfin.extraction.places import place_of
-
-    last = read_last(place_of(into))
-    if last is None:
-        raise UsageError(
-            f"--failed-of-last: {into} has no last run: run the whole list"
-        )
-    if last["question"] != question.hash:
-        raise UsageError(
-            f"--failed-of-last: the last run of {into} had another question: give that"
-        )
-    if last["left"]:
-        count = counted(last["left"], "entity was", "entities were")
-        raise UsageError(f"--failed-of-last: {count} left: run the whole list")
-    failed = [
-        entity_id
-        for failures in last["failures"].values()
-        for entity_id in failures["entity_ids"]
-    ]
-    if not failed:
-        screen().print(f"none failed in the run that ended {last['ended']}")
-    return failed
+    else:
+        extraction.run(entities)
 
 
 @frozen
@@ -302,8 +255,6 @@ class _Extraction:
         from asyncfin.extraction.collector import collect_rarely
         from asyncfin.extraction.last import Stop
 
-        if not entity_ids:
-            return
         stop = Stop()
         collect_rarely()
         self._end(asyncio.run(self._extract(entity_ids, stop)), stop)
@@ -325,7 +276,7 @@ class _Extraction:
                 open_client(
                     self.service, lane="bulk", retry=retry, **asdict(self.pace)
                 ) as client,
-                _interruptible(stop, self.options.grace),
+                _handle_signals(stop),
             ):
                 try:
                     return await extract(client, **arguments, stop=stop, progress=show)
@@ -381,9 +332,8 @@ class _Extraction:
                 )
             raise stopped
         if report.left and not report.unknown:
-            signal_name = "SIGTERM" if stop.exit_code == Exit.TERMINATED else "Ctrl-C"
             print_error(
-                f"asyncfin: ended by {signal_name}; the same command goes on from there"
+                "asyncfin: ended by Ctrl-C; the same command goes on from there"
             )
             raise InterruptedRunError(stop.exit_code)
         if report.failed:
@@ -393,37 +343,31 @@ class _Extraction:
 
 
 @asynccontextmanager
-async def _interruptible(stop: "Stop", grace: float) -> AsyncIterator[None]:
-    """Let the first Ctrl-C or SIGTERM set `stop`, and the second end the command.
-
-    SIGTERM ends it after `grace` seconds.
-    """
+async def _handle_signals(stop: "Stop") -> AsyncIterator[None]:
+    """Let Ctrl-C set `stop`; let a second one, or SIGTERM, end the command at once."""
     import asyncio
 
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
     has_ended = False
 
-    def end() -> None:
-        nonlocal has_ended
-        # In a flag: other code may cancel the task too, and that is not a signal.
-        if task is not None:
-            has_ended = True
-            task.cancel()
-
-    def end_after_grace() -> None:
-        print_error("asyncfin: ended by SIGTERM; the same command goes on from there")
-        end()
-
     def interrupt(received: signal.Signals) -> None:
-        if stop.is_set():
-            end()
-            return
+        nonlocal has_ended
         if received == signal.SIGTERM:
             stop.exit_code = Exit.TERMINATED
-            loop.call_later(grace, end_after_grace)
+            print_error(
+                "asyncfin: ended by SIGTERM; the same command goes on from there"
+            )
+        elif not stop.is_set():
+            stop.set()
+            print_error(
+                "asyncfin: finishing what is in progress; Ctrl-C again ends at once"
+            )
+            return
+        # In a flag: other code may cancel the task too, and that is not a signal.
         stop.set()
-        again = "Ctrl-C again" if received == signal.SIGINT else "a second signal"
-        print_error(f"asyncfin: finishing what is in progress; {again} ends at once")
+        has_ended = True
+        task.cancel()
 
     signals = (signal.SIGINT, signal.SIGTERM)
     with suppress(NotImplementedError):  # on Windows the first Ctrl-C ends it

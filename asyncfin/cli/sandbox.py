@@ -1,14 +1,12 @@
 """`asyncfin sandbox`: the local service as a separate process, and a demo of it."""
 
-import json
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from attrs import NOTHING, fields_dict
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
@@ -17,7 +15,6 @@ from asyncfin.sandbox import Dialect
 from asyncfin.words import counted
 
 _DIALECT = Group("What the service description leaves open", sort_key=1)
-_FAULTS = ("Latency", "Status", "Drop", "Truncate", "Slow", "Hang", "Switch")
 # In files and pipes; the usual width of a terminal.
 _WIDTH = 80
 _YEARS = 5
@@ -48,7 +45,6 @@ async def sandbox(
     allowance: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
     rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None,
     burst: Annotated[int, Parameter(validator=Number(gte=1))] = 1,
-    fault: tuple[str, ...] = (),
     dialect: Annotated[
         Dialect, Parameter(group=_DIALECT, negative_bool="no-")
     ] = Dialect(),
@@ -63,21 +59,8 @@ async def sandbox(
       asyncfin sandbox --demo
       asyncfin sandbox
       asyncfin sandbox company.json.gz --port 0 --allowance 100
-      asyncfin sandbox --fault status:status=503,share=0.1 --dialect.gzip
+      asyncfin sandbox --dialect.gzip
       asyncfin sandbox --host 0.0.0.0 --public-url http://sandbox:8765
-
-    Faults, and the arguments of each:
-
-      latency   the response is delayed: seconds
-      status    this response instead: status, retry_after, code, body
-      drop      the connection is reset: after (a share of the body)
-      truncate  the connection is closed within the body: after
-      slow      the body is sent in pieces: seconds
-      hang      no response is sent
-      switch    a publication becomes current: publication (a dataset file)
-
-    All take operation (dataset, catalogue, query, usage, limits), nth (only
-    the nth of those requests), share (0 to 1, of those) and seed.
 
     Args:
         datasets: Dataset files, JSON or gzipped JSON, of the format asyncfin-dataset/1.
@@ -91,12 +74,9 @@ async def sandbox(
         allowance: Data requests per day. [default: no limit]
         rate: Data requests per second. [default: no limit]
         burst: How many data requests the rate permits at once.
-        fault: A fault, as KIND:name=value,...; repeatable; see above.
     """
-    if demo and (datasets or fault):
-        raise UsageError(
-            "--demo shows the demo companies: leave dataset files and faults out"
-        )
+    if demo and datasets:
+        raise UsageError("--demo shows the demo companies: leave dataset files out")
     if demo:
         await _show_demo()
         return
@@ -111,7 +91,6 @@ async def sandbox(
     try:
         make = partial(Sandbox, *datasets) if datasets else Sandbox.demo
         service = make(
-            faults=[_parse_fault(text) for text in fault],
             host=host,
             public_url=public_url,
             port=port,
@@ -153,60 +132,6 @@ async def _serve(service: Any) -> None:
         with suppress(asyncio.CancelledError):
             await ended.wait()
         console.print("\nThe sandbox has ended.", style="dim")
-
-
-def _parse_fault(text: str) -> Any:
-    """Return the fault that an option describes, such as
-    ``status:status=503,nth=2``.
-    """
-    from asyncfin import sandbox as service
-
-    name, _, arguments = text.partition(":")
-    if name.title() not in _FAULTS:
-        kinds = ", ".join(_FAULTS).lower()
-        raise UsageError(
-            f"--fault {text!r} is of no known kind: it must be one of {kinds}"
-        )
-    kind = getattr(service, name.title())
-    pairs = [pair.partition("=") for pair in arguments.split(",") if pair]
-    try:
-        values = {field: _parse_value(field, value) for field, _, value in pairs}
-        reason = _misnamed(fields_dict(kind), values)
-        if not reason:
-            return kind(**values)
-    # Its message names the file and the place in it, which is more than "not
-    # understood" says.
-    except service.BrokenDatasetError:
-        raise
-    except ValueError as error:
-        reason = str(error.args[0])
-    except TypeError:
-        reason = "a value is of the wrong kind"
-    pattern = f"{name}:name=value,... with the names {', '.join(fields_dict(kind))}"
-    raise UsageError(f"--fault {text!r} is not understood ({reason}): write {pattern}")
-
-
-def _misnamed(fields: dict[str, Any], values: Iterable[str]) -> str:
-    """Return what is wrong with the names of a fault's values; "" if nothing is."""
-    if unknown := [name for name in values if name not in fields]:
-        return f"it has no name {unknown[0]!r}"
-    required = [name for name, item in fields.items() if item.default is NOTHING]
-    missing = [name for name in required if name not in values]
-    return f"{' and '.join(missing)} must be given" if missing else ""
-
-
-def _parse_value(field: str, value: str) -> Any:
-    from asyncfin.sandbox import load
-
-    if field == "publication":
-        return load(value)
-    if field == "body":
-        return value.encode()
-    try:
-        # As JSON, so that 503 is a number and [1,2] several; a bare word is a text.
-        return json.loads(value)
-    except ValueError:
-        return value
 
 
 async def _show_demo() -> None:

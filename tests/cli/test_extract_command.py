@@ -209,29 +209,6 @@ def test_ctrl_c_finishes_what_is_in_progress_and_a_second_one_ends_at_once(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send on Windows")
-def test_sigterm_finishes_what_it_can_within_the_grace_and_leaves_the_outcome(
-    command: Command, service: Sandbox, night: str
-) -> None:
-    """Exit code 143 with something left; the lock is free, and the outcome says what is left."""
-    service.inject(Hang(operation="query", nth=2))
-    arguments = (LONG_ENTITY, ENTITY, "--into", night, "--annual", "--max-in-flight", "1", "--grace", "0.5")
-    process = start("extract", *arguments, sandbox=service)
-    known = len(service.log)
-    while [served.operation for served in service.log[known:]].count("query") < 2:
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    result = finish(process)
-    assert result.code == 143
-    assert "ended by SIGTERM" in result.err
-    last = json.loads((Path(night).with_name("_night.journal") / "last.json").read_text())
-    assert (last["exit"], last["outcome"], last["done"], last["left"]) == (143, "interrupted", 1, 1)
-    service.clear_faults()
-    again = command("extract", LONG_ENTITY, ENTITY, "--into", night, "--annual")
-    assert (again.code, "1 done, 1 unchanged" in again.out) == (0, True)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGTERM to send on Windows")
 def test_sigterm_cancels_what_is_in_progress(
     command: Command, night: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +224,7 @@ def test_sigterm_cancels_what_is_in_progress(
         assert command(*arguments).code == 0
         known = len(service.log)
         service.inject(Hang())
-        process = start(*arguments, "--grace", "0.5", sandbox=service)
+        process = start(*arguments, sandbox=service)
         while sum(each.operation == "dataset" for each in service.log[known:]) < 2:
             assert process.poll() is None
             time.sleep(0.01)
@@ -259,35 +236,6 @@ def test_sigterm_cancels_what_is_in_progress(
         service.clear_faults()
         again = command(*arguments)
         assert (again.code, "20 unchanged" in again.out) == (0, True)
-
-
-def test_the_failed_entities_of_the_last_run_are_read_by_themselves(
-    command: Command, night: str, service: Sandbox
-) -> None:
-    """Usage errors for anything that they could not be compared with; nothing to do is a success."""
-    again = ("extract", "--failed-of-last", "--into", night, "--annual")
-    assert "run the whole list" in command(*again).line
-    first = command("extract", ENTITY, UNKNOWN_ID, "--into", night, "--annual", "--json")
-    assert first.code == 1
-    document = json.loads(first.out)
-    assert document["failures"]["NotFoundError"]["entity_ids"] == [UNKNOWN_ID]
-    assert [each["state"] for each in document["entities"]] == ["failed", "done"]
-    assert document["more_entities"] == 0
-    for more in ((ENTITY,), ("--prune",)):
-        refused = command(*again, *more)
-        assert (refused.code, "leave out" in refused.line) == (2, True)
-    assert "another question" in command(*again[:-1], "--quarterly").line
-    sent = len(service.log)
-    second = command(*again)
-    assert second.code == 4  # all of this run failed for one reason
-    assert len(service.log) == sent + 1
-    last = json.loads((Path(night).with_name("_night.journal") / "last.json").read_text())
-    assert (last["entities"], last["failed"]) == (1, 1)
-    status = command("status", night)
-    assert "partial: 0 unchanged, 0 done, 1 failed, 0 left; 1 request" in status.out
-    assert command("extract", ENTITY, "--into", night, "--annual").code == 0
-    nothing = command(*again)
-    assert (nothing.code, "none failed" in nothing.out) == (0, True)
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")

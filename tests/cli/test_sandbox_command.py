@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from attrs import fields_dict
 
 from asyncfin.client import Client
-from asyncfin.errors import ServerFailureError
-from asyncfin.sandbox import Drop, Fault, Hang, Latency, Sandbox, Slow, Status, Switch, Truncate
+from asyncfin.sandbox import Sandbox
 from asyncfin.wire.retry import Retry
 from tests.cli.conftest import DOCUMENT, ENTITY, Command, finish, start
 
@@ -62,22 +60,17 @@ async def test_the_sandbox_serves_until_it_is_ended(
     assert f"  {ENTITY}  Example [AG]\n" in result.err
 
 
-async def test_dialects_faults_and_a_database_file_are_set_by_options(
-    serve: Callable[..., Served], tmp_path: Path
-) -> None:
+async def test_options_set_dialect_and_store(serve: Callable[..., Served], tmp_path: Path) -> None:
     """Each option reaches the service, and a token outlives its process in the database file."""
     store = ("--store", str(tmp_path / "store.db"))
     process, _, token = serve(*store)
     process.send_signal(signal.SIGINT)
     finish(process)
-    fault = ("--fault", "status:status=503,operation=limits,code=broken")
-    _, base_url, new = serve(*store, *fault, "--dialect.last-cursor", "null", "--dialect.extras")
+    _, base_url, new = serve(*store, "--dialect.last-cursor", "null", "--dialect.extras")
     assert new != token
     async with Client(base_url, token, retry=Retry(attempts=1)) as client:
         catalogue = await client.catalogue(ENTITY)
         assert {series.basis[:2] for series in catalogue} == {"x-"}
-        with pytest.raises(ServerFailureError, match="503 broken"):
-            await client.limits()
 
 
 async def test_the_sandbox_can_be_reached_under_another_name(serve: Callable[..., Served]) -> None:
@@ -132,13 +125,6 @@ def test_a_broken_dataset_file_is_one_line_with_the_place(command: Command, tmp_
         (["--allowance", "-1"], "--allowance"),
         (["--store", "/nonexistent/store.db"], "/nonexistent/store.db"),
         (["--dialect.order", "random"], "oldest"),
-        (["--fault", "flood"], "latency, status, drop"),
-        (["--fault", "latency"], "(seconds must be given)"),
-        (["--fault", "status:stat=2"], "(it has no name 'stat'): write status:name=value,... with the names"),
-        (["--fault", "drop:after=much"], "(a value is of the wrong kind)"),
-        (["--fault", "drop:after=2"], "after"),
-        (["--fault", "hang:until=2"], "until"),
-        (["--fault", "switch:publication=nowhere.json"], "nowhere.json"),
     ],
 )
 def test_wrong_options_of_the_sandbox_are_one_line(command: Command, options: list[str], said: str) -> None:
@@ -148,13 +134,3 @@ def test_wrong_options_of_the_sandbox_are_one_line(command: Command, options: li
     assert (result.code, result.out) == (2, "")
     assert said in result.line
     assert "__init__" not in result.line
-
-
-def test_the_help_has_every_kind_of_fault_and_every_name(command: Command) -> None:
-    """The installed package has no other description."""
-    out = command("sandbox", "--help").out
-    for kind in (Latency, Status, Drop, Truncate, Slow, Hang, Switch):
-        line = re.search(rf"^  {kind.__name__.lower()} .*$", out, re.MULTILINE)
-        assert line
-        assert all(name in line[0] for name in set(fields_dict(kind)) - set(fields_dict(Fault)))
-    assert all(re.search(rf"\b{name}\b", out) for name in fields_dict(Fault))

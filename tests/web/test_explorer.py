@@ -357,22 +357,6 @@ async def test_page_opens_on_the_example(page: Page) -> None:
     assert "demo companies" not in companies  # a host's example is of its companies
 
 
-async def test_demo_opens_on_three_companies() -> None:
-    """The command reads them before it announces its address."""
-    from asyncfin.cli.explore import worked_example
-
-    async with (
-        Sandbox.demo() as sandbox,
-        Client(sandbox.base_url, sandbox.token, cache=MemoryCache(), max_age=3600) as client,
-    ):
-        example = await worked_example(client, sandbox)
-        sent = len(sandbox.log)
-        app = explorer(client, sandbox.entities, example=example)
-        answer = await Page(app, client, sandbox.entities).http.get("/", follow_redirects=True)
-        assert len(sandbox.log) == sent
-    assert [row[0].split()[0] for row in texts(answer.text)[1:]] == ["Apple", "NVIDIA", "Alphabet"]
-
-
 async def test_company_without_the_series_is_named(page: Page) -> None:
     """The others are shown."""
     row = "Revenue/annual.segment/segment=Americas"

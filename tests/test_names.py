@@ -46,7 +46,6 @@ VERBS_FIRST: dict[str, int] = {
     "model": 65,
     "plan": 18,
     "read": 69,
-    "table": 52,
     "wire": 63,
 }
 GOAL = 70

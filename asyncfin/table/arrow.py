@@ -70,21 +70,21 @@ def make_table(
         choose_columns(names, by_series[grid] if labels else None) for grid in grids
     ]
     tables = [
-        _long_table(grid, own_columns, complete)
+        _make_long_table(grid, own_columns, complete)
         for grid, own_columns in zip(grids, chosen, strict=True)
     ]
     if not tables:
-        schema = _schema(choose_columns(names, {} if labels else None))
+        schema = _make_schema(choose_columns(names, {} if labels else None))
         tables.append(schema.empty_table())
     whole = pa.concat_tables(tables).unify_dictionaries()
     return whole.replace_schema_metadata(metadata)
 
 
-def _schema(columns: Iterable[Column]) -> Any:
+def _make_schema(columns: Iterable[Column]) -> Any:
     return pa.schema([(column.name, arrow_type(column.type)) for column in columns])
 
 
-def _long_table(grid: Grid, columns: Sequence[Column], complete: bool) -> Any:
+def _make_long_table(grid: Grid, columns: Sequence[Column], complete: bool) -> Any:
     """Return one row an observation: series in catalogue order, each oldest first.
 
     Args:
@@ -104,7 +104,7 @@ def _long_table(grid: Grid, columns: Sequence[Column], complete: bool) -> Any:
             arrays[column.name] = rows.column(column)
     # Ordering the rows took as much memory as the table, which the pool would keep.
     pa.default_memory_pool().release_unused()
-    schema = _schema(columns)
+    schema = _make_schema(columns)
     return pa.Table.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
 
@@ -133,14 +133,14 @@ class _Observations:
             places = map(index.__getitem__, block.series_ids)
             series.extend(chain.from_iterable(map(repeat, places, counts)))
             numbers += block.numbers
-            indices = _buffer(array("i", grid.indices(block.axis)), "int32")
-            periods.append(indices.take(_buffer(block.positions, "int32")))
+            indices = _wrap_array(array("i", grid.indices(block.axis)), "int32")
+            periods.append(indices.take(_wrap_array(block.positions, "int32")))
         chunks = pa.chunked_array(periods, arrow_type("int32"))
         joined_periods = chunks.combine_chunks()
-        self._order = _order(_buffer(series, "int32"), joined_periods)
-        self._series = _buffer(series, "int32").take(self._order)
+        self._order = _order(_wrap_array(series, "int32"), joined_periods)
+        self._series = _wrap_array(series, "int32").take(self._order)
         self._periods = joined_periods.take(self._order)
-        self._numbers = _buffer(numbers, "float64").take(self._order)
+        self._numbers = _wrap_array(numbers, "float64").take(self._order)
         self._by_key: dict[Any, tuple[Sequence[CatalogueSeries], Any]] = {}
 
     def complete(self) -> None:
@@ -150,18 +150,20 @@ class _Observations:
             len(self._all_periods),
             {period: number for number, period in enumerate(self._all_periods)},
         )
-        places = _buffer(
+        places = _wrap_array(
             array("i", map(place.__getitem__, self._grid.periods)), "int32"
         )
         cells = compute.add(
             compute.multiply(self._series, count), places.take(self._periods)
         )
         series = range(len(self._grid.series))
-        self._series = _buffer(
+        self._series = _wrap_array(
             array("i", (index for index in series for _ in range(count))), "int32"
         )
-        self._periods = _buffer(array("i", list(range(count)) * len(series)), "int32")
-        every = _buffer(array("i", range(len(self._series))), "int32")
+        self._periods = _wrap_array(
+            array("i", list(range(count)) * len(series)), "int32"
+        )
+        every = _wrap_array(array("i", range(len(self._series))), "int32")
         self._shown = compute.index_in(every, value_set=cells)
         self._numbers = self._numbers.take(self._shown)
 
@@ -173,18 +175,18 @@ class _Observations:
                 words = pa.array(read(self._grid, self._grid.series[:1]), pa.string())
                 return pa.DictionaryArray.from_arrays(self._zeros, words)
             case OfSeries(read=read, by=by) if by is not None:
-                examples, rows = self._examples(by)
-                return _array(read(self._grid, examples), column.type).take(rows)
+                examples, rows = self._find_examples(by)
+                return _build_array(read(self._grid, examples), column.type).take(rows)
             case OfPeriod(read=read):
                 entries = [read(period) for period in self._all_periods]
-                return _array(entries, column.type).take(self._periods)
+                return _build_array(entries, column.type).take(self._periods)
         return self._numbers
 
     @cached_property
     def _zeros(self) -> Any:
-        return _buffer(array("i", bytes(4 * len(self._series))), "int32")
+        return _wrap_array(array("i", bytes(4 * len(self._series))), "int32")
 
-    def _examples(
+    def _find_examples(
         self, by: Callable[[CatalogueSeries], Hashable]
     ) -> tuple[Sequence[CatalogueSeries], Any]:
         """Return one series for each value of `by`, and for each row the index of its
@@ -201,7 +203,7 @@ class _Observations:
             )
             # Reversed: the first series of each key stays.
             examples = dict(zip(reversed(indices), reversed(series), strict=True))
-            rows = _buffer(indices, "int32").take(self._series)
+            rows = _wrap_array(indices, "int32").take(self._series)
             self._by_key[by] = [examples[index] for index in range(len(places))], rows
         return self._by_key[by]
 
@@ -216,7 +218,7 @@ class _Observations:
             for column in columns:
                 assert isinstance(column.origin, OfValue)
                 chunks[column.name].append(
-                    _array(column.origin.read(values), column.type)
+                    _build_array(column.origin.read(values), column.type)
                 )
         ordered = {}
         # The sources, which are the largest, are joined first, while there is little
@@ -267,31 +269,31 @@ def _order(series: Any, periods: Any) -> Any:
     return order.filter(compute.greater_equal(periods, 0).take(order))
 
 
-def _buffer(values: "array[Any]", type_name: str) -> Any:
+def _wrap_array(values: "array[Any]", type_name: str) -> Any:
     """Return an Arrow array that shares an array's memory."""
     return pa.Array.from_buffers(
         arrow_type(type_name), len(values), [None, pa.py_buffer(values)]
     )
 
 
-def _array(entries: list[Any], type_name: str) -> Any:
+def _build_array(entries: list[Any], type_name: str) -> Any:
     """Return the Arrow array of entries."""
     match type_name:
         case "int32" | "int64":
             with suppress(TypeError):  # None: what the service did not state
                 # It shares the memory; Arrow would copy a list entry by entry.
-                return _buffer(
+                return _wrap_array(
                     array("i" if type_name == "int32" else "q", entries), type_name
                 )
         case "sources":
-            return _sources(entries)
+            return _build_sources(entries)
         case "scopes":
             groups, scopes = (
                 zip(*chain.from_iterable(entries), strict=True)
                 if any(entries)
                 else ((), ())
             )
-            return _lists(
+            return _build_lists(
                 type_name,
                 entries,
                 [pa.array(groups, pa.string()), pa.array(scopes, pa.string())],
@@ -299,16 +301,16 @@ def _array(entries: list[Any], type_name: str) -> Any:
     return pa.array(entries, arrow_type(type_name))
 
 
-def _sources(entries: list[Any]) -> Any:
+def _build_sources(entries: list[Any]) -> Any:
     """Return the column of sources."""
     sources = list(chain.from_iterable(entries))
     items = pa.array([source.item_id for source in sources], pa.string())
-    rows = _array([source.row_index for source in sources], "int64")
-    columns = _array([source.column_index for source in sources], "int64")
-    return _lists("sources", entries, [items, rows, columns])
+    rows = _build_array([source.row_index for source in sources], "int64")
+    columns = _build_array([source.column_index for source in sources], "int64")
+    return _build_lists("sources", entries, [items, rows, columns])
 
 
-def _lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
+def _build_lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
     """Return a column of lists of structs, built from their fields: many times faster
     than from objects.
     """
@@ -316,4 +318,4 @@ def _lists(type_name: str, entries: list[Any], children: list[Any]) -> Any:
         children, fields=list(arrow_type(type_name).value_type)
     )
     offsets = array("i", accumulate(map(len, entries), initial=0))
-    return pa.ListArray.from_arrays(_buffer(offsets, "int32"), structs)
+    return pa.ListArray.from_arrays(_wrap_array(offsets, "int32"), structs)

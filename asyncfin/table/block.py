@@ -146,7 +146,7 @@ class PageText:
             # Pieces can be read alone once it is known where the arrays are, which is
             # found out only here because few texts of most panels are ever read.
             body = b"".join(piece(self, number) for number in range(len(self.pieces)))
-            self._spans = array("Q", chain.from_iterable(_spans(body)))
+            self._spans = array("Q", chain.from_iterable(_find_spans(body)))
         start, end = self._spans[2 * index : 2 * index + 2]
         # No copy where the text is in one piece.
         if not self.compressed:
@@ -156,7 +156,7 @@ class PageText:
         return memoryview(text)[start - first * PIECE_BYTES : end - first * PIECE_BYTES]
 
 
-def _spans(body: bytes) -> Iterator[tuple[int, int]]:
+def _find_spans(body: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each `values` array of a page begins and ends."""
     end = 0
     for text in map(bytes, arrays_of(body)):
@@ -376,13 +376,13 @@ class Store:
             MalformedAnswerError: one violates the spec.
         """
         index, count = block.page_indices[row], len(block.axis.periods)
-        page = self._decoded.get(block.text) or self._page(block)
+        page = self._decoded.get(block.text) or self._decode_page(block)
         if page is not None and len(page[index]) == count:
             return page[index]
         text, series_id = self.text(block, row), block.series_ids[row]
         return decode_entries(values_decoder.one, text, count, index, series_id)
 
-    def _page(self, block: Block) -> list[list[Value | None]] | None:
+    def _decode_page(self, block: Block) -> list[list[Value | None]] | None:
         """Return all entries of a page, if they are few and mostly wanted."""
         text, decoded = block.text, self._decoded
         if text in decoded:

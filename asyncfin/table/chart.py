@@ -160,7 +160,7 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
         _label_ends(axes, [*earlier, *lines])
         axes.tick_params(labelbottom=True)
         percent = max(line.row.percent for line in chart)
-        axes.yaxis.set_major_formatter(partial(_tick, axes, percent))
+        axes.yaxis.set_major_formatter(partial(_format_tick, axes, percent))
         axes.grid(alpha=0.3)
     catalogues = [line.row.grid.catalogue for line in [*earlier, *lines]]
     dates = sorted(
@@ -256,7 +256,7 @@ def _describe(
             for head, text in zip(names.heads, names.texts[line.row], strict=True)
         ]
         texts += [f"{line.duration} months"] if has_durations else []
-        artist.set_label(_plain(join_texts(texts)))
+        artist.set_label(_escape_markup(join_texts(texts)))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
     shared = [
         _cut(text)
@@ -266,8 +266,8 @@ def _describe(
     inches = ax.get_window_extent().width / ax.figure.dpi
     title = join_texts([*shared, " and ".join(versions)])
     lines_of_title = fill(title, max(1, int(inches * _CHARACTERS))).splitlines()
-    ax.set_title("\n".join(map(_plain, lines_of_title)), loc="left")
-    ax.set_ylabel(_units(rows), fontsize="small")
+    ax.set_title("\n".join(map(_escape_markup, lines_of_title)), loc="left")
+    ax.set_ylabel(_name_units(rows), fontsize="small")
     all_names = name_rows([*rows, *empty], group_names=True)
     without = [_cut(join_texts(all_names.texts[row])) for row in empty]
     without += map(_cut, entities)
@@ -276,7 +276,7 @@ def _describe(
         text = listed(list(dict.fromkeys(without)), _MOST_EMPTY)
         line = library("matplotlib.lines", "plot").Line2D
         handles.append(
-            line([], [], linestyle="none", label=_plain(f"no value: {text}"))
+            line([], [], linestyle="none", label=_escape_markup(f"no value: {text}"))
         )
     if (legend := ax.get_legend()) is not None:
         legend.remove()
@@ -296,7 +296,7 @@ def _describe(
     ax.legend(handles=handles, fontsize="small", frameon=False, **below)
 
 
-def _units(rows: Sequence[Row]) -> str:
+def _name_units(rows: Sequence[Row]) -> str:
     """Return the descriptions of the rows, which state their units, as the label of an
     axis.
     """
@@ -318,7 +318,7 @@ def _units(rows: Sequence[Row]) -> str:
             shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH
         ).splitlines()
     ]
-    return "\n".join(map(_plain, lines))
+    return "\n".join(map(_escape_markup, lines))
 
 
 def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
@@ -349,14 +349,14 @@ def _cut(text: str) -> str:
     return shorten(text, _LONGEST_LABEL)
 
 
-def _plain(text: str) -> str:
+def _escape_markup(text: str) -> str:
     """Return a text that matplotlib draws as it is: a dollar sign does not start a
     formula, and a leading underscore does not keep a line out of the legend."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
-def _tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
+def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
     ticks = sorted({*map(float, ax.yaxis.get_majorticklocs()), float(number)})
     step = min((after - before for before, after in pairwise(ticks)), default=0.0)
     return tick_text(float(number), step or abs(number), percent)

@@ -80,7 +80,7 @@ class OfNumber:
 Origin: TypeAlias = OfSeries | OfPeriod | OfValue | OfNumber
 
 
-def _value(name: str, kind: Any = str) -> OfValue:
+def _read_value(name: str, kind: Any = str) -> OfValue:
     return OfValue(name, kind, lambda values: list(map(attrgetter(name), values)))
 
 
@@ -97,17 +97,17 @@ def _report_period(name: str) -> OfValue:
     return OfValue("report_period", _ReportPeriod | None, read)
 
 
-def _of_catalogue(column: SeriesColumn) -> OfSeries:
+def _read_catalogue(column: SeriesColumn) -> OfSeries:
     return OfSeries(
         lambda grid, examples: column.read(grid.catalogue, examples), column.by
     )
 
 
-def _period(name: str) -> OfPeriod:
+def _read_period(name: str) -> OfPeriod:
     return OfPeriod(attrgetter(name))
 
 
-def _asked_version(grid: Grid, examples: Sequence[CatalogueSeries]) -> list[Any]:
+def _read_version(grid: Grid, examples: Sequence[CatalogueSeries]) -> list[Any]:
     return [grid.value_version] * len(examples)
 
 
@@ -123,7 +123,7 @@ class Column:
 
 
 _OF_SERIES = [
-    Column(each.name, each.type, _of_catalogue(each)) for each in frame.COLUMNS
+    Column(each.name, each.type, _read_catalogue(each)) for each in frame.COLUMNS
 ]
 _FORMAT = next(
     place
@@ -132,21 +132,21 @@ _FORMAT = next(
 )
 COLUMNS: tuple[Column, ...] = (
     *_OF_SERIES[:_FORMAT],
-    Column("year", "int32", _period("year")),
-    Column("end_month", "int32", _period("end_month")),
-    Column("duration_months", "int32", _period("duration_months")),
-    Column("period_label", "word", _period("label")),
+    Column("year", "int32", _read_period("year")),
+    Column("end_month", "int32", _read_period("end_month")),
+    Column("duration_months", "int32", _read_period("duration_months")),
+    Column("period_label", "word", _read_period("label")),
     Column("number", "float64", OfNumber()),
-    Column("text", "string", _value("text")),
+    Column("text", "string", _read_value("text")),
     _OF_SERIES[_FORMAT],
-    Column("value_number_format", "word", _value("number_format")),
-    Column("fill_type", "word", _value("fill_type")),
-    Column("value_version", "word", _value("value_version")),
-    Column("asked_version", "word", OfSeries(_asked_version, None)),
+    Column("value_number_format", "word", _read_value("number_format")),
+    Column("fill_type", "word", _read_value("fill_type")),
+    Column("value_version", "word", _read_value("value_version")),
+    Column("asked_version", "word", OfSeries(_read_version, None)),
     Column("report_year", "int32", _report_period("year")),
     Column("report_end_month", "int32", _report_period("end_month")),
     Column("report_duration_months", "int32", _report_period("duration_months")),
-    Column("sources", "sources", _value("sources", tuple[_Source, ...])),
+    Column("sources", "sources", _read_value("sources", tuple[_Source, ...])),
     *_OF_SERIES[_FORMAT + 1 :],
 )
 # The columns of the long table with labels: what people read and sort by.

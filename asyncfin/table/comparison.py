@@ -113,9 +113,9 @@ class Comparison(Forms):
         have; the notes of each panel, such as its gaps; that fiscal periods of entities
         can differ; differing descriptions.
         """
-        return tuple(printable(shorten(line, _LONGEST)) for line in self._notes())
+        return tuple(printable(shorten(line, _LONGEST)) for line in self._write_notes())
 
-    def _notes(self) -> Iterator[str]:
+    def _write_notes(self) -> Iterator[str]:
         for entity_id, error in self._describe_failed().items():
             yield f"{self._names.get(entity_id) or entity_id}: {error}"
         if self.unknown:
@@ -245,7 +245,7 @@ class Comparison(Forms):
         after = document.encode(fields)[1:]
         return document.indented(f'{{"panels":[{panels}],{after}', indent)
 
-    def _caption(self) -> str:
+    def _write_caption(self) -> str:
         entities = counted(len(self), "entity", "entities")
         failed = [
             f"; failed: {entity_id}: {error}"
@@ -253,7 +253,7 @@ class Comparison(Forms):
         ]
         return printable(f"{entities}, {self.value_version} values{''.join(failed)}")
 
-    def _lines_below(self) -> Sequence[str]:
+    def _write_lines_below(self) -> Sequence[str]:
         return [*self.notes, counted(self.requests, "request")]
 
     def __repr__(self) -> str:

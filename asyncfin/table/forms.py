@@ -36,11 +36,11 @@ class Forms(ABC):
     def _grids(self) -> Sequence[Grid]: ...
 
     @abstractmethod
-    def _caption(self) -> str:
+    def _write_caption(self) -> str:
         """Return the short text of a DataFrame."""
 
     @abstractmethod
-    def _lines_below(self) -> Sequence[str]:
+    def _write_lines_below(self) -> Sequence[str]:
         """Return the lines about the panels that `show` adds to those of its tables."""
 
     @property
@@ -133,7 +133,7 @@ class Forms(ABC):
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
-        frame.attrs = {"asyncfin": self._caption()}
+        frame.attrs = {"asyncfin": self._write_caption()}
         return frame
 
     def to_polars(
@@ -288,7 +288,7 @@ class Forms(ABC):
 
         return show(
             self._grids,
-            self._lines_below,
+            self._write_lines_below,
             unit,
             width,
             all_series=all_series,

@@ -49,17 +49,17 @@ def gap_runs(
         listed: the periods of its catalogue. A period is missing if it was requested or
             is not listed.
     """
-    return tuple(_gap_runs(periods, asked, listed))
+    return tuple(_find_runs(periods, asked, listed))
 
 
-def _gap_runs(
+def _find_runs(
     periods: Sequence[Period], asked: Set[Period], listed: Set[Period]
 ) -> Iterator[GapRun]:
     def is_missing(period: Period) -> bool:
         return period not in shown and (period in asked or period not in listed)
 
     shown = set(periods)
-    for step, before, after in _neighbours(periods, listed):
+    for step, before, after in _find_neighbours(periods, listed):
         ends = range(before.fiscal_end + step, after.fiscal_end, step)
         between = (Period.ending(end, before.duration_months) for end in ends)
         for is_gap, run in groupby(between, is_missing):
@@ -67,7 +67,7 @@ def _gap_runs(
                 yield tuple(run)
 
 
-def _neighbours(
+def _find_neighbours(
     periods: Sequence[Period], listed: Set[Period]
 ) -> Iterator[tuple[int, Period, Period]]:
     """Yield neighbours of one duration with their step, by duration, oldest first."""
@@ -86,7 +86,7 @@ def describe_uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[
     at no multiple of it.
     """
     places: dict[int, list[str]] = {}
-    for step, before, after in _neighbours(periods, listed):
+    for step, before, after in _find_neighbours(periods, listed):
         months = after.fiscal_end - before.fiscal_end
         if months < step or months % step:
             text = f"{before} to {after}: {counted(months, 'month')}"

@@ -101,9 +101,9 @@ class Latest:
             ArgumentError: as for `Panel.show`.
         """
         check_form(unit, width)
-        return Shown(lambda _: self._parts(unit, most), width or WIDTH)
+        return Shown(lambda _: self._make_parts(unit, most), width or WIDTH)
 
-    def _parts(self, unit: Unit | None, most: int) -> Parts:
+    def _make_parts(self, unit: Unit | None, most: int) -> Parts:
         rows, grids = self.rows(unit), self._grids
         above, below = [heading(grids)], [*self.notes]
         if len(grids) == 1:

@@ -108,7 +108,7 @@ def name_rows(
     names = entity_names(catalogues)
     columns: dict[str, list[str]] = {
         "entity": [names[row.entity_id] for row in rows],
-        "publication": _publications(rows),
+        "publication": _name_publications(rows),
         "values": [row.grid.value_version for row in rows],
         "series": [row.label for row in rows],
         "scopes": [row.grid.path_names(row.series) for row in rows],
@@ -155,7 +155,7 @@ def _name_group(row: Row, is_name: bool) -> str:
     return row.grid.catalogue.by_group[group_id].name if is_name else group_id
 
 
-def _publications(rows: Sequence[Row]) -> list[str]:
+def _name_publications(rows: Sequence[Row]) -> list[str]:
     """Return the ids of the publications where an entity has more than one, else empty
     texts.
     """

@@ -63,7 +63,7 @@ class Periods(tuple[Period, ...]):
         Raises:
             SelectionError: the period is unknown. It is a ValueError too.
         """
-        period = _to_period(period)
+        period = _parse_period(period)
         if period not in self:
             raise SelectionError(
                 f"the panel has no period {period}; it has {span(self)}"
@@ -226,7 +226,7 @@ class Panel(Forms):
         return len(self._grid.series)
 
     def __iter__(self) -> Iterator[Series]:
-        return map(self._series, self._grid.series)
+        return map(self._make_series, self._grid.series)
 
     def __bool__(self) -> bool:
         """Return True, also without series: ``len`` counts these."""
@@ -242,7 +242,7 @@ class Panel(Forms):
         Raises:
             KeyError: there is none, or several series have the metric.
         """
-        return self._series(self._head(key))
+        return self._make_series(self._find_head(key))
 
     def _find(self, key: str) -> CatalogueSeries | None:
         # A metric id never hides a series id.
@@ -251,7 +251,7 @@ class Panel(Forms):
         of_metric = self._grid.by_metric.get(key, ())
         return of_metric[0] if len(of_metric) == 1 else None
 
-    def _head(self, key: object) -> CatalogueSeries:
+    def _find_head(self, key: object) -> CatalogueSeries:
         # A list has no hash, so that it can't be looked up.
         if isinstance(key, str) and (head := self._find(key)) is not None:
             return head
@@ -268,7 +268,7 @@ class Panel(Forms):
         """Return the series ids, which notebooks offer for ``panel["``."""
         return list(self.series_ids)
 
-    def _series(self, head: CatalogueSeries) -> Series:
+    def _make_series(self, head: CatalogueSeries) -> Series:
         decode = partial(self._grid.values, head.series_id)
         return series_of(head, self._grid.periods, decode, self.value_version)
 
@@ -299,7 +299,7 @@ class Panel(Forms):
         Raises:
             SelectionError: it is neither a Period nor a period's label.
         """
-        return self._grid.covers(_to_period(period))
+        return self._grid.covers(_parse_period(period))
 
     def why(self, key: str | Iterable[str], period: Period | str) -> str | None:
         """Return why a series has no value at a period, or None if it has one. No
@@ -330,8 +330,8 @@ class Panel(Forms):
             SelectionError: `period` is neither a Period nor a period's label.
         """
         keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else key
-        heads = [self._head(key) for key in keys]
-        return explain_cell(self._grid, heads, _to_period(period))
+        heads = [self._find_head(key) for key in keys]
+        return explain_cell(self._grid, heads, _parse_period(period))
 
     @property
     def about(self) -> dict[str, Any]:
@@ -373,7 +373,9 @@ class Panel(Forms):
         checks.plain_callable("predicate", predicate)
         # A separate Series each time, so that a predicate on values holds those of one
         # series.
-        heads = [head for head in self._grid.series if predicate(self._series(head))]
+        heads = [
+            head for head in self._grid.series if predicate(self._make_series(head))
+        ]
         return self._cut(heads, self.periods)
 
     def during(self, periods: Cut) -> "Panel":
@@ -488,7 +490,7 @@ class Panel(Forms):
         text = document.panel_json(self._grid, before, after)
         return document.indented(text, indent)
 
-    def _caption(self) -> str:
+    def _write_caption(self) -> str:
         descriptions = {series.description.strip() for series in self._grid.series}
         unit = f"{len(descriptions):,} descriptions"
         if len(descriptions) == 1:
@@ -496,7 +498,7 @@ class Panel(Forms):
         name, version = self.catalogue.name, self.value_version
         return printable(f"{name}, {version} values: {unit}")
 
-    def _lines_below(self) -> Sequence[str]:
+    def _write_lines_below(self) -> Sequence[str]:
         return notes.facts(self._grid)
 
     def __repr__(self) -> str:
@@ -574,7 +576,7 @@ def release_decoded(panel: Panel) -> None:
     panel._grid.store.release()
 
 
-def _to_period(period: Period | str) -> Period:
+def _parse_period(period: Period | str) -> Period:
     return period if isinstance(period, Period) else Period.parse(period)
 
 

@@ -22,10 +22,10 @@ def explain_cell(
     )
     if period in observed:
         return None
-    return next(_reasons(grid, all_series, period, observed))
+    return next(_list_reasons(grid, all_series, period, observed))
 
 
-def _reasons(
+def _list_reasons(
     grid: Grid,
     all_series: Sequence[CatalogueSeries],
     period: Period,
@@ -39,7 +39,7 @@ def _reasons(
     if not ends or not ends[0] <= period.fiscal_end <= ends[-1]:
         span_text = spanned(catalogue_periods) or "it has no periods"
         yield f"outside the catalogue's span: {span_text}"
-    for inactive in _inactive_scopes(grid, all_series[0].scopes, period):
+    for inactive in _find_inactive_scopes(grid, all_series[0].scopes, period):
         yield f"inactive scope: {inactive}"
     if not grid.covers(period):
         yield f"not requested: the question does not include {period}"
@@ -68,7 +68,7 @@ def _reasons(
     yield "no value"
 
 
-def _inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterator[str]:
+def _find_inactive_scopes(grid: Grid, path: ScopePath, period: Period) -> Iterator[str]:
     """Yield the scopes of a path that were not active in any month of a period, and
     when they were active.
     """

@@ -110,14 +110,14 @@ class Scale:
             return [cls()] * len(rows)
         shared: Unit | None = unit
         if unit == "auto":
-            shared = _common_unit(map(_magnitudes, rows))
-        return [cls._of(values, shared) for values in rows]
+            shared = _choose_unit(map(_find_magnitudes, rows))
+        return [cls._choose(values, shared) for values in rows]
 
     @classmethod
-    def _of(cls, values: Collection[Value], unit: Unit | None) -> "Scale":
+    def _choose(cls, values: Collection[Value], unit: Unit | None) -> "Scale":
         if unit is None or not values:
             return cls()
-        magnitudes = _magnitudes(values)
+        magnitudes = _find_magnitudes(values)
         if not magnitudes:
             return cls(suffix=NOT_DIVIDED)
         decimals = _SIGNIFICANT - 1 + POWERS[unit] - min(magnitudes).adjusted()
@@ -150,7 +150,7 @@ class Scale:
         before, after = "-" * (value.number < 0), ""
         if match:
             before, after = match.group("before", "after")
-        divided = _EXACT.scaleb(abs(_decimal(value.number)), -POWERS[self.unit])
+        divided = _EXACT.scaleb(abs(_read_decimal(value.number)), -POWERS[self.unit])
         if decimals is None:
             divided = _EXACT.normalize(divided)
         else:
@@ -158,7 +158,7 @@ class Scale:
         return f"{before}{divided:,f}{after}"
 
 
-def _common_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
+def _choose_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
     """Return the largest unit that the median of the rows' largest numbers reaches."""
     largest = [max(magnitudes) for magnitudes in rows if magnitudes]
     middle = median_low(largest) if largest else 0
@@ -166,7 +166,7 @@ def _common_unit(rows: Iterable[Collection[Decimal]]) -> Unit | None:
     return units[-1] if units else None
 
 
-def _magnitudes(values: Collection[Value]) -> list[Decimal]:
+def _find_magnitudes(values: Collection[Value]) -> list[Decimal]:
     """Return the magnitudes of a row of amounts, without zeros; none for other rows.
 
     Amounts have texts that are their numbers, with sign, currency and word of scale at
@@ -180,7 +180,7 @@ def _magnitudes(values: Collection[Value]) -> list[Decimal]:
         if text and not _is_amount(text, value):
             return []
         if value.number:
-            magnitudes.append(abs(_decimal(value.number)))
+            magnitudes.append(abs(_read_decimal(value.number)))
     return magnitudes if max(magnitudes, default=0) >= _LEAST else []
 
 
@@ -210,7 +210,7 @@ def _is_amount(text: str, value: Value) -> bool:
                 if word.startswith(start)
             )
         ]
-    magnitude = abs(_decimal(value.number))
+    magnitude = abs(_read_decimal(value.number))
     return any(
         _is_stated(match["digits"], _EXACT.scaleb(magnitude, -scale))
         for scale in scales
@@ -398,7 +398,7 @@ def rows_of(
     check_unit("unit", unit)
     rows = [Row(grid, series, unit, last) for grid in grids for series in grid.series]
     if unit == "auto":
-        shared = _common_unit(_magnitudes(row.values.values()) for row in rows)
+        shared = _choose_unit(_find_magnitudes(row.values.values()) for row in rows)
         for row in rows:
             row.requested_unit = shared
     return rows
@@ -416,7 +416,7 @@ def percent_of(values: Collection[Value]) -> int:
     match = _TEXT.fullmatch(largest.text.strip())
     if match is None or not match["after"].strip(" )").startswith("%"):
         return 0
-    magnitude = abs(_decimal(largest.number))
+    magnitude = abs(_read_decimal(largest.number))
     factors = [
         factor for factor in (1, 100) if _is_stated(match["digits"], magnitude * factor)
     ]
@@ -435,7 +435,7 @@ def tick_text(number: float, step: float, percent: int = 0) -> str:
     if not 0 < step < _MOST_STEP or abs(number) >= _MOST_STEP:
         return f"{number * (percent or 1):.15g}" + "%" * bool(percent)
     power = 2 if percent == 100 else 0
-    least = Decimal((0, (1,), _decimal(step).adjusted() - 3))
+    least = Decimal((0, (1,), _read_decimal(step).adjusted() - 3))
     exact = _EXACT.scaleb(_EXACT.quantize(Decimal(number), least), power)
     letter = "%" if percent else ""
     for size, name in () if percent else _MAGNITUDES:
@@ -447,14 +447,14 @@ def tick_text(number: float, step: float, percent: int = 0) -> str:
 
 def _is_stated(digits: str, magnitude: Decimal) -> bool:
     """Return whether digits are a number, rounded as they are."""
-    for number in _numbers(digits):
+    for number in _read_numbers(digits):
         exponent = int(number.as_tuple().exponent)
         if abs(magnitude - number) * 2 <= Decimal((0, (1,), exponent)):
             return True
     return False
 
 
-def _numbers(digits: str) -> Iterator[Decimal]:
+def _read_numbers(digits: str) -> Iterator[Decimal]:
     """Yield the numbers that digits can mean: the last separator is decimal, or none
     is.
     """
@@ -466,6 +466,6 @@ def _numbers(digits: str) -> Iterator[Decimal]:
         yield _EXACT.scaleb(whole, -len(last))
 
 
-def _decimal(number: float) -> Decimal:
+def _read_decimal(number: float) -> Decimal:
     # The shortest digits of a float, as they were received.
     return Decimal(repr(number))

@@ -80,10 +80,10 @@ def _name_columns(
         names |= _join_ids([*rows, *empty])
     # In the order of the panels.
     order = {grid: place for place, grid in enumerate(grids)}
-    return dict(sorted(names.items(), key=lambda item: order[_grid_of(item[0])]))
+    return dict(sorted(names.items(), key=lambda item: order[_get_grid(item[0])]))
 
 
-def _grid_of(column: Numbers) -> Grid:
+def _get_grid(column: Numbers) -> Grid:
     return column.grid if isinstance(column, Row) else column
 
 
@@ -91,7 +91,7 @@ def _join_ids(columns: Sequence[Numbers]) -> dict[Numbers, str]:
     """Join entity id and series id of each column; value version and publication where
     only they differ.
     """
-    grids = list(map(_grid_of, columns))
+    grids = list(map(_get_grid, columns))
     texts = [
         [grid.catalogue.entity_id for grid in grids],
         [row.series.series_id if isinstance(row, Row) else "" for row in columns],
@@ -154,7 +154,7 @@ def wide_table(
             described = _describe_column(column)
         arrays.append(numbers)
         fields.append(pa.field(name, numbers.type, metadata=described))
-    pandas = _pandas_metadata(fields)
+    pandas = _make_pandas_metadata(fields)
     schema = pa.schema(fields, metadata={**metadata, b"pandas": pandas})
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -224,11 +224,11 @@ def _describe_column(column: Numbers) -> dict[str, str]:
         texts = {name: text for name, text in fields.items() if text is not None}
     else:
         texts = {"note": "no series of the question"}
-    catalogue = _grid_of(column).catalogue
+    catalogue = _get_grid(column).catalogue
     return {**texts, "entity_id": catalogue.entity_id, "entity_name": catalogue.name}
 
 
-def _pandas_metadata(fields: Sequence[Any]) -> bytes:
+def _make_pandas_metadata(fields: Sequence[Any]) -> bytes:
     """Return the metadata that make columns the index of a DataFrame, as pyarrow writes
     them.
     """

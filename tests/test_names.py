@@ -24,7 +24,7 @@ PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
 VAGUE_NAMES: dict[str, int] = {
     "analysis": 50,
     "cache": 25,
-    "cli": 75,
+    "cli": 72,
     "conformance": 33,
     "extraction": 119,
     "ground": 62,
@@ -42,7 +42,6 @@ VAGUE_NAMES: dict[str, int] = {
 VERBS_FIRST: dict[str, int] = {
     "analysis": 58,
     "cache": 54,
-    "cli": 61,
     "model": 65,
     "plan": 18,
     "read": 69,

@@ -15,16 +15,12 @@ from asyncfin.words import counted
 
 _DEFAULT_DAYS = 30
 
-# The other commands print JSON with --json; scripts may say so here too.
-_IsJson = Annotated[bool, Parameter(name="--json", negative="", show=False)]
-
 
 async def usage(
     *,
     first: Annotated[date | None, Parameter(name="--from")] = None,
     final: Annotated[date | None, Parameter(name="--to")] = None,
     limits: bool = False,
-    json: _IsJson = False,
     service: Service = Service(),
 ) -> None:
     """Print the account's daily usage, or its limits.

@@ -4,7 +4,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
@@ -46,20 +45,12 @@ COMMANDS = {
     },
 }
 
-# The commands as users write them, and what replaces those that are gone.
+# The commands as users write them.
 NAMES = {
     command: command.partition(":")[2].replace("_", "-")
     for group in COMMANDS.values()
     for command in group
 }
-SUCCESSORS = {
-    "demo": "sandbox --demo",
-    "search": "catalogue --search WORDS ENTITY",
-    "dataset": "catalogue --publication ENTITY",
-    "limits": "usage --limits",
-    "completion": "--install-completion",
-}
-
 _HELP = """Read financial datasets: the series of each, and their values as tables.
 
 Start with real figures from a local service; no account is needed:
@@ -133,17 +124,6 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
     return app
 
 
-def commands_with(option: str) -> list[str]:
-    """Return the commands that have an option."""
-    app, commands = application(), []
-    for name in NAMES.values():
-        with suppress(ImportError):  # of an extra that is not installed
-            arguments = app[name].assemble_argument_collection()
-            if any(option in argument.names for argument in arguments):
-                commands.append(name)
-    return commands
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run a command and return its exit code; a failure is one line on standard
     error.
@@ -154,12 +134,6 @@ def run(arguments: Sequence[str]) -> int:
         match arguments:
             case [] | ["--help" | "-h", *_]:
                 application(listing=True)(arguments)
-            case [name, *_] if name in SUCCESSORS:
-                successor = SUCCESSORS[name]
-                print_error(
-                    f"asyncfin: the command {name} is now: asyncfin {successor}"
-                )
-                return Exit.USAGE
             case [name, "--help" | "-h"] if name in NAMES.values():
                 application(listing=True, helped=name).help_print([name])
             case _:
@@ -169,7 +143,7 @@ def run(arguments: Sequence[str]) -> int:
         _discard_output()
         return Exit.BROKEN_PIPE
     except FAILURES as failure:
-        code, line = exit_line(failure, arguments, commands_with)
+        code, line = exit_line(failure)
         print_error(line)
         try:
             sys.stdout.flush()

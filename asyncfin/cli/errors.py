@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, get_args, get_origin
 
 from cyclopts import (
     CoercionError,
@@ -38,13 +38,10 @@ from asyncfin.errors import (
     printable,
 )
 from asyncfin.extraction.exit import Exit
-from asyncfin.words import counted, either
+from asyncfin.words import counted
 
 if TYPE_CHECKING:
     from asyncfin.extraction.report import Failure
-
-# Returns the commands that have an option.
-CommandsWith: TypeAlias = Callable[[str], list[str]]
 
 
 class UsageError(Exception):
@@ -178,37 +175,30 @@ def prefix_errors(option: str) -> Iterator[None]:
     raise UsageError(f"{option}: {complaint}")
 
 
-def exit_line(
-    failure: Exception,
-    arguments: Sequence[str] = (),
-    commands_with: CommandsWith = lambda _: [],
-) -> tuple[Exit, str]:
-    """Return the exit code of one of FAILURES and its line for standard error.
-
-    `arguments` are those of the command.
-    """
-    complaint, advice = str(failure), _advice_for(type(failure))
+def exit_line(failure: Exception) -> tuple[Exit, str]:
+    """Return the exit code of one of FAILURES and its line for standard error."""
+    complaint, advice = str(failure), _find_advice(type(failure))
     match failure:
         case EntitiesFailedError():
             kinds = dict.fromkeys(item.error for item in failure.failed)
-            lines = (_advice_for(getattr(asyncfin.errors, kind)) for kind in kinds)
+            lines = (_find_advice(getattr(asyncfin.errors, kind)) for kind in kinds)
             advice = "; ".join(
                 dict.fromkeys(
                     line or "the report says what to correct" for line in lines
                 )
             )
         case CycloptsError():
-            complaint = _describe(failure, commands_with)
+            complaint = _describe(failure)
         case NotFoundError(is_name=True):
             advice = "give the id, or a file that has the name as --names FILE"
         case SelectionError():
-            complaint = with_options(failure, arguments)
+            complaint = with_options(failure)
             if failure.missing:
-                advice = _advise_repeating(failure.missing) or _SEE_CATALOGUE
+                advice = _propose_repeating(failure.missing) or _SEE_CATALOGUE
         # The reason of an object store can be a long text about an address that the
         # user has never seen.
         case OSError() if "://" in str(failure.filename):
-            advice = _advise_on_store(failure)
+            advice = _describe_store(failure)
             complaint = (
                 f"{failure.filename} can't be used: {advice} ({failure.strerror})"
             )
@@ -235,50 +225,27 @@ def exit_code_for(failure: Exception) -> Exit:
     return exit_code_of(type(failure), getattr(failure, "concerns", None))
 
 
-def with_options(error: SelectionError, arguments: Sequence[str] = ()) -> str:
+def with_options(error: SelectionError) -> str:
     """Return an error's text with options in place of Python."""
     # Here, since the list of commands needs no model.
-    from asyncfin import (
-        Annual,
-        Exact,
-        FiscalRange,
-        HalfYearly,
-        Quarterly,
-        Trailing,
-    )
+    from asyncfin import Exact, Trailing
 
-    name, space, rest = error.problem.partition(" ")
+    name, space, ending = error.problem.partition(" ")
     option = _OPTIONS.get(name.rstrip(":"), name)
-    complaint = f"{option}{space}{rest}"
+    complaint = f"{option}{space}{ending}"
     complaint = complaint.replace("allow_http=True", "--allow-http is given")
-    options: list[str] = []
     match error.instead:
         case Exact(periods=periods):
-            options = [f"--exact {period}" for period in periods]
+            options = " ".join(f"--exact {period}" for period in periods)
+            return f"{complaint}; write {options}"
         case Trailing(months=months):
-            options = [f"--trailing {months}"]
-        case FiscalRange() | Annual() | Quarterly() | HalfYearly() as selection:
-            start, end = selection.start, selection.end
-            if not isinstance(selection, FiscalRange):
-                options.append(f"--{selection.name}")
-            for option, bound in (("--from", start), ("--to", end)):
-                if bound:
-                    options.append(f"{option} FY{bound.year}-{bound.end_month:02d}")
-            if last := getattr(selection, "last", None):
-                options.append(f"--last {last}")
+            return f"{complaint}; write --trailing {months}"
         case str(label):
             return f'{complaint}; write "{label}"'
-        case _:
-            return complaint
-    if options:
-        return f"{complaint}; write {' '.join(options)}"
-    # All periods: the options of the command select some.
-    selecting = [*RULE_OPTIONS, "--trailing", "--exact", "--from", "--to", "--last"]
-    options = [option for option in selecting if option in arguments]
-    return f"{complaint}; leave {either(options, 'and')} out"
+    return complaint
 
 
-def _advise_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
+def _propose_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
     """Return the advice for an unknown id that is a comma-separated list, else ""."""
     for field, ids in missing.items():
         for name in ids:
@@ -288,7 +255,7 @@ def _advise_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
     return ""
 
 
-def _advise_on_store(failure: OSError) -> str:
+def _describe_store(failure: OSError) -> str:
     if isinstance(failure, PermissionError):
         return "check the credentials in the environment"
     if isinstance(failure, FileNotFoundError):
@@ -296,49 +263,42 @@ def _advise_on_store(failure: OSError) -> str:
     return "the store fails: run it again later"
 
 
-def _advice_for(kind: type[Exception]) -> str:
+def _find_advice(kind: type[Exception]) -> str:
     # Subclasses are listed before their bases.
-    advice = (text for listed, text in _ADVICE if issubclass(kind, listed))
+    advice = (text for base, text in _ADVICE if issubclass(kind, base))
     return next(advice, "run it again")
 
 
 # Below this share of common letters two options only look alike: --start and
 # --restated.
 _ALIKE = 0.8
-_TO_FILE = ("-o", "--output", "--out", "--file", "--save")
-_ENTITY = (
-    "--entity",
-    "--entities",
-    "--company",
-    "--ticker",
-    "--symbol",
-    "--id",
-    "--ids",
-)
 # Words for what is elsewhere, by what is written instead.
 _ELSEWHERE = {
     "known-by": "asyncfin as-of FOLDER WHEN",
     "compare": "asyncfin query ENTITY_ID ENTITY_ID",
-    "plan": "asyncfin query ENTITY_ID --explain",
-    "plot": "asyncfin query ENTITY_ID --plot FILE.png",
+    "dataset": "asyncfin catalogue --publication ENTITY_ID",
+    "demo": "asyncfin sandbox --demo",
+    "limits": "asyncfin usage --limits",
+    "search": "asyncfin catalogue --search WORDS ENTITY_ID",
     "serve": "asyncfin explore",
+    "--entity": "asyncfin query ENTITY_ID",
+    "--output": "> FILE, or --into FOLDER",
+    "-o": "> FILE, or --into FOLDER",
     "--token": "--token-file",
     "--start": "--from",
     "--end": "--to",
     "--format": "--json or --csv",
     "--force": "--replace",
     "--overwrite": "--replace",
-    "--folder": "--into",
-    "--excel": "--csv > FILE.csv",
 }
 
 
-def _describe(error: CycloptsError, commands_with: CommandsWith) -> str:
+def _describe(error: CycloptsError) -> str:
     """Return what is wrong with a command line, and what to write instead."""
     match error:
         case UnknownCommandError(unused_tokens=[word, *_], app=app):
             commands = [name for name in app or () if not name.startswith("-")]
-            return f"unknown command {word!r}{_advise_close(word, commands)}"
+            return f"unknown command {word!r}{_propose_close(word, commands)}"
         case UnknownOptionError(token=token):
             name = (token.keyword or token.value).partition("=")[0]
             names = [
@@ -346,7 +306,7 @@ def _describe(error: CycloptsError, commands_with: CommandsWith) -> str:
                 for argument in error.argument_collection
                 for name in argument.names
             ]
-            return _describe_option(name, names, commands_with)
+            return f"unknown option {name}{_propose_close(name, names)}"
         case CoercionError(argument=argument, token=token) if (
             argument is not None and token is not None
         ):
@@ -366,25 +326,7 @@ def _describe(error: CycloptsError, commands_with: CommandsWith) -> str:
     return str(error)
 
 
-def _describe_option(
-    name: str, names: Sequence[str], commands_with: CommandsWith
-) -> str:
-    complaint = f"unknown option {name}"
-    if name in _ENTITY:
-        return (
-            f"{complaint}: entities are written without an option, such as asyncfin "
-            "query ENTITY_ID"
-        )
-    if name in _TO_FILE and "--into" in names:
-        return f"{complaint}: write --into FOLDER"
-    if name in _TO_FILE:
-        return f"{complaint}: output goes to standard output; write > FILE"
-    if name not in _ELSEWHERE and (commands := commands_with(name)):
-        return f"{name} is an option of {either(commands)}"
-    return complaint + _advise_close(name, names)
-
-
-def _advise_close(word: str, names: Iterable[str]) -> str:
+def _propose_close(word: str, names: Iterable[str]) -> str:
     """Return what is meant by a word, as the end of a sentence; "" if unclear."""
     if word in _ELSEWHERE:
         return f": write {_ELSEWHERE[word]}"
@@ -395,17 +337,14 @@ def _advise_close(word: str, names: Iterable[str]) -> str:
 def _describe_value(option: str, value: str, error: CoercionError) -> str:
     kinds = (error.target_type, *getattr(error.target_type, "__args__", ()))
     if int in kinds:
-        return (
-            f"{option} must be a whole number, such as 5, not "
-            f"{value!r}{_advise_number(option, value)}"
-        )
+        return f"{option} must be a whole number, such as 5, not {value!r}"
     if date in kinds:
         return (
             f"{option} must be a day, written YYYY-MM-DD, such as 2026-01-31, not "
             f"{value!r}"
         )
     if bool in kinds:
-        return f"{option} has no value: write {option}{_advise_last(option, value)}"
+        return f"{option} has no value: write {option}"
     if float in kinds:
         return f"{option} must be a number, such as 2.5, not {value!r}"
     words = [
@@ -416,26 +355,3 @@ def _describe_value(option: str, value: str, error: CoercionError) -> str:
         close = get_close_matches(value.lower(), words, n=1)
         return f"{complaint}: write {option} {close[0]}" if close else complaint
     return str(error).strip().rstrip(".")
-
-
-# The model is imported where a mistake concerns periods: neither help nor the list of
-# commands needs it.
-
-
-def _advise_last(option: str, value: str) -> str:
-    """Return what is added to a rule of periods that has a number as its value."""
-    is_rule = option in RULE_OPTIONS
-    return f" --last {value}" if value.isdigit() and is_rule else ""
-
-
-def _advise_number(option: str, value: Any) -> str:
-    from asyncfin import Annual, SelectionError, Trailing
-
-    try:
-        Trailing(value) if option == "--trailing" else Annual(last=value)
-    except SelectionError as error:
-        match error.instead:
-            case Trailing(months=count) | Annual(last=count):
-                advice = error.problem.partition("; ")[2]
-                return f"{advice and '; '}{advice}: write {option} {count}"
-    return ""

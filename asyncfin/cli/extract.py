@@ -33,7 +33,6 @@ from asyncfin.cli.options import (
     require_place,
 )
 from asyncfin.clock import utc_now
-from asyncfin.errors import AllowanceExhaustedError
 from asyncfin.extraction.exit import Exit
 from asyncfin.words import counted
 
@@ -319,17 +318,6 @@ class _Extraction:
         else:
             screen().print(self.names.add_names(str(report)))
         if (stopped := report.stopped) is not None:
-            is_budget = self.pace.daily_budget is not None and (
-                isinstance(stopped, AllowanceExhaustedError) and not stopped.answered
-            )
-            # A budget that is too small for any entity: repeating the command would
-            # never finish.
-            if is_budget and not report.done and not report.unchanged:
-                raise UsageError(
-                    "no entity could be finished within --daily-budget "
-                    f"{self.pace.daily_budget}: give more, as --dry-run says how much "
-                    "one takes"
-                )
             raise stopped
         if report.left and not report.unknown:
             print_error(

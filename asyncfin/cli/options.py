@@ -45,11 +45,11 @@ def parse_whole(_: Any, tokens: Iterable[Token]) -> int:
     return int(token.value)
 
 
-def _option(name: str, help: str) -> Parameter:
+def _name(name: str, help: str) -> Parameter:
     return Parameter(name=f"--{name}", help=help)
 
 
-def _number(name: str, help: str) -> Parameter:
+def _name_number(name: str, help: str) -> Parameter:
     return Parameter(name=f"--{name}", help=help, converter=parse_whole)
 
 
@@ -114,26 +114,26 @@ def choose_one(options: Mapping[str, bool]) -> str | None:
 class Selection:
     """Which series."""
 
-    metric: Annotated[Several, _option("metric", "A metric id.")] = ()
-    group: Annotated[Several, _option("group", "A reporting group id.")] = ()
+    metric: Annotated[Several, _name("metric", "A metric id.")] = ()
+    group: Annotated[Several, _name("group", "A reporting group id.")] = ()
     scope: Annotated[
-        Several, _option("scope", "A scope path: group=scope|group=scope.")
+        Several, _name("scope", "A scope path: group=scope|group=scope.")
     ] = ()
     scope_group: Annotated[
-        Several, _option("scope-group", "Paths of exactly these scope groups.")
+        Several, _name("scope-group", "Paths of exactly these scope groups.")
     ] = ()
     basis: Annotated[
-        Several, _option("basis", "A reporting basis, such as segment.")
+        Several, _name("basis", "A reporting basis, such as segment.")
     ] = ()
     cadence: Annotated[
-        Several, _option("cadence", "A reporting cadence, such as annual.")
+        Several, _name("cadence", "A reporting cadence, such as annual.")
     ] = ()
     period_meaning: Annotated[
-        Several, _option("period-meaning", "A period meaning, such as over_period.")
+        Several, _name("period-meaning", "A period meaning, such as over_period.")
     ] = ()
     series: Annotated[
         Several,
-        _option("series", "A series id, as `catalogue --csv` and results contain it."),
+        _name("series", "A series id, as `catalogue --csv` and results contain it."),
     ] = ()
 
     def select(self) -> "Select":
@@ -157,20 +157,18 @@ class Selection:
 class Periods:
     """Which periods."""
 
-    annual: Annotated[bool, _option("annual", "Fiscal years.")] = False
-    quarterly: Annotated[bool, _option("quarterly", "Periods of three months.")] = False
-    half_yearly: Annotated[bool, _option("half-yearly", "Periods of six months.")] = (
-        False
-    )
+    annual: Annotated[bool, _name("annual", "Fiscal years.")] = False
+    quarterly: Annotated[bool, _name("quarterly", "Periods of three months.")] = False
+    half_yearly: Annotated[bool, _name("half-yearly", "Periods of six months.")] = False
     exact: Annotated[
         Several,
-        _option(
+        _name(
             "exact", "A period: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; repeatable."
         ),
     ] = ()
     trailing: Annotated[
         int | None,
-        _number(
+        _name_number(
             "trailing",
             "List the periods of this many months, up to the latest value; --ttm adds "
             "up.",
@@ -178,14 +176,14 @@ class Periods:
     ] = None
     first: Annotated[
         str | None,
-        _option("from", "The first fiscal end: a year, FY2024-03, or a period."),
+        _name("from", "The first fiscal end: a year, FY2024-03, or a period."),
     ] = None
     final: Annotated[
-        str | None, _option("to", "The last fiscal end, in the same forms.")
+        str | None, _name("to", "The last fiscal end, in the same forms.")
     ] = None
     last: Annotated[
         int | None,
-        _number(
+        _name_number(
             "last",
             "Only this many, the latest ones, with --annual, --quarterly or "
             "--half-yearly.",
@@ -216,16 +214,12 @@ class Periods:
             raise UsageError(f"--last goes with {either(list(rules))}: add one of them")
         if mode in ("--exact", "--trailing") and (self.first or self.final):
             raise UsageError(f"{mode} takes neither --from nor --to: leave them out")
-        start = _bound("--from", self.first, 1)
-        end = _bound("--to", self.final, 12)
+        start = _parse_bound("--from", self.first, 1)
+        end = _parse_bound("--to", self.final, 12)
         if start and end and end.fiscal_end < start.fiscal_start:
             raise UsageError(
                 f"--to must not be before --from: {self.final} is before {self.first}"
             )
-        if any("," in text for text in self.exact):
-            parts = ",".join(self.exact).split(",")
-            labels = " ".join(f"--exact {part.strip()}" for part in parts)
-            raise UsageError(f"--exact is repeated: {labels}")
         with prefix_errors(mode if self.last is None else "--last"):
             if mode in rules:
                 return rules[mode](start, end, self.last)
@@ -234,7 +228,7 @@ class Periods:
             return Exact(self.exact) if self.exact else FiscalRange(start, end)
 
 
-def _bound(option: str, text: str | None, month: int) -> "Period | None":
+def _parse_bound(option: str, text: str | None, month: int) -> "Period | None":
     """Return the period or fiscal end of an option; `month` completes a year."""
     from asyncfin import Period
 
@@ -248,8 +242,6 @@ def _bound(option: str, text: str | None, month: int) -> "Period | None":
         if match := re.fullmatch(r"(\d{4})|(?:FY)?(\d{4})-(\d\d)", text, re.ASCII):
             return Period(int(match[1] or match[2]), int(match[3] or month), 0)
     advice = f'; write "{intended}"' if intended else ""
-    if day := re.fullmatch(r"(\d{4}-\d\d)-\d\d", text, re.ASCII):
-        advice = f": fiscal periods have no days; write FY{day[1]}"
     # Strict, since a typing error must not become another year or period.
     raise UsageError(
         f"{option} must be a year, a month such as FY2024-03, or a period such as "
@@ -314,7 +306,7 @@ class QueryForm(Form):
 
     def options(self) -> dict[str, bool]:
         return {
-            "--json": self.json and not self.explain,  # of a plan
+            "--json": self.json,
             "--csv": self.csv,
             "--explain": self.explain,
             "--plot": self.plot is not None,
@@ -373,10 +365,10 @@ class Names:
         unknown = [text for text in texts if not self.known.matching(text)]
         if len(unknown) == 1:
             is_first = texts[0] == unknown[0]
-            complaint += self._advise(unknown[0], is_first=is_first)
+            complaint += self._propose(unknown[0], is_first=is_first)
         raise UsageError(complaint)
 
-    def _advise(self, text: str, *, is_first: bool) -> str:
+    def _propose(self, text: str, *, is_first: bool) -> str:
         """Return what to write in place of a word that is neither an id nor a name."""
         if text.startswith("O-"):
             return (
@@ -385,13 +377,9 @@ class Names:
         if ending := _FILE.search(text):
             is_picture = ending[0] in (".png", ".pdf", ".svg")
             return f"; to write a file, {'--plot' if is_picture else '>'} {text}"
-        if label := _label_of(text):
-            return f"; a period is given as --exact {label}"
-        if text.isdigit():
-            return f"; the latest years are given as --annual --last {text}"
         # After an entity, something else is often meant.
-        if not is_first and text.isalpha() and not self.known.close(text):
-            return f"; a metric is given as --metric {text}"
+        if not is_first and not self.known.close(text):
+            return "; options select series and periods: --metric Revenue --annual"
         if self.known:
             return ""
         return (
@@ -403,7 +391,7 @@ class Names:
         """Return the distinct entities that arguments and a file of ids name."""
         entity_ids = self.entity_ids(texts)
         if ids is not None:
-            entity_ids += _ids_of_file(ids, self.known)
+            entity_ids += _read_ids(ids, self.known)
         return list(dict.fromkeys(entity_ids))
 
     def required(self, texts: Iterable[str], ids: Path | None) -> list[str]:
@@ -441,18 +429,7 @@ class Names:
             raise
 
 
-def _label_of(text: str) -> str | None:
-    """Return the label of a period that a text is, or probably means."""
-    from asyncfin import Period
-
-    try:
-        return Period.parse(text).label
-    except SelectionError as error:
-        label: str | None = error.instead
-        return label
-
-
-def _ids_of_file(path: Path, names: KnownNames) -> Sequence[str]:
+def _read_ids(path: Path, names: KnownNames) -> Sequence[str]:
     """Return the entity ids of a file: ids or names, one per line, or a file of names;
     # begins a comment.
     """

@@ -3,7 +3,6 @@ or only its plan.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,7 +27,7 @@ from asyncfin.words import Unit, counted, named_entity, number_text
 if TYPE_CHECKING:
     import pyarrow
 
-    from asyncfin import Client, Comparison, Panel, Plan, Select, Value
+    from asyncfin import Client, Comparison, Panel, Select, Value
     from asyncfin.typing import PeriodSelection, Shown, ValueVersion
 
 _LEAST_WIDTH = 40
@@ -39,7 +38,6 @@ _HINTS = {
     "periods are shown": ": name periods, such as --annual, or take --csv or --json",
     "left out": " (--all shows them)",
 }
-_BATCH_FIELDS = ("metric_ids", "scope_combinations", "reporting_group_ids", "requests")
 _SIGNS = {"year to date": ("", "+ ", "- ")}
 
 
@@ -63,13 +61,6 @@ async def query(
             help="The last twelve months, added up of published values.",
         ),
     ] = False,
-    unproven: Annotated[
-        bool,
-        Parameter(
-            group=period_group,
-            help="With --ttm: add up too what nothing published shows to add up.",
-        ),
-    ] = False,
     form: QueryForm = QueryForm(),
     names: Names = Names(),
     service: Service = Service(),
@@ -83,7 +74,7 @@ async def query(
       asyncfin query ENTITY_ID --metric Revenue --annual --last 5
       asyncfin query ENTITY_ID --basis product --quarterly --csv > products.csv
       asyncfin query ENTITY_ID ENTITY_ID --metric EPS --annual --plot two.pdf
-      asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --ttm --unit billions
+      asyncfin query ENTITY_ID ENTITY_ID --metric Revenue --ttm
 
     Args:
         entity_ids: The entities, O- and 32 characters each, or their names. Several are
@@ -101,8 +92,6 @@ async def query(
     )
     if ttm and periods != Periods():
         raise UsageError("--ttm requests all periods: leave the other options out")
-    if unproven and not ttm:
-        raise UsageError("--unproven goes with --ttm: add it")
     if latest is not None and (periods.last is not None or latest < 1):
         raise UsageError(
             "--latest N has the last N values, 1 or more, of each series: leave --last "
@@ -126,10 +115,9 @@ async def query(
 
     async with connect(service, "Reading", names) as (client, progress):
         if form.explain:
-            await _explain(client, entities, *question, version, form, names)
-            if not form.json:
-                spent = counted(progress.requests, "request")
-                print(f"planning has spent {spent}")  # noqa: T201
+            await _explain(client, entities, *question, version, names)
+            cost = counted(progress.requests, "request")
+            print(f"planning has spent {cost}")  # noqa: T201
             return
         result: Panel | Comparison
         if len(entities) > 1:
@@ -137,14 +125,14 @@ async def query(
         else:
             result = await client.query(entities[0], *question, value_version=version)
     if ttm:
-        _print_twelve_months(result, selection.period_meaning, form, unproven=unproven)
+        _print_twelve_months(result, selection.period_meaning, form)
     elif latest is not None:
         _print_latest(result, latest, form)
     else:
         _print_result(result, form, latest=periods == Periods())
     # A table says itself why it is empty.
     has_table = not any(form.options().values()) and not ttm
-    for line in _missing(result, has_table=has_table):
+    for line in _explain_missing(result, has_table=has_table):
         print_error(f"asyncfin: {line}")
     if not isinstance(result, Panel):
         check_failed(result.failed, result.ended, len(entities), names)
@@ -163,12 +151,11 @@ async def _explain(
     select: "Select",
     periods: "PeriodSelection",
     version: "ValueVersion",
-    form: QueryForm,
     names: Names,
 ) -> None:
     """Print the plans of a question in place of reading it."""
     from asyncfin.cli.session import check_failed, read_each
-    from asyncfin.cli.terminal import print_json, screen
+    from asyncfin.cli.terminal import screen
     from asyncfin.typing import Rule
 
     if len(entities) == 1:
@@ -184,28 +171,9 @@ async def _explain(
             )
             for catalogue in catalogues
         ]
-    documents = list(map(_plan_document, plans))
-    if not form.json:
-        screen().print("\n\n".join(map(str, plans)))
-    else:
-        print_json(documents if len(entities) > 1 else documents[0])
+    screen().print("\n\n".join(map(str, plans)))
     if len(entities) > 1:
         check_failed(answers.failed, answers.ended, len(entities), names)
-
-
-def _plan_document(plan: "Plan") -> dict[str, Any]:
-    """Return a plan as plain data (docs/cli.md)."""
-    return {
-        "entity_id": plan.catalogue.entity_id,
-        "dataset_id": plan.catalogue.dataset_id,
-        "series": [series.series_id for series in plan.series],
-        "requests": plan.requests,
-        "lower_bound": plan.lower_bound,
-        "batches": [
-            {name: getattr(batch, name) for name in _BATCH_FIELDS}
-            for batch in plan.batches
-        ],
-    }
 
 
 def _print_result(
@@ -274,7 +242,7 @@ def _print_shown(
         console.print("".join([note, *ends]), style="dim")
 
 
-def _missing(result: "Panel | Comparison", *, has_table: bool) -> list[str]:
+def _explain_missing(result: "Panel | Comparison", *, has_table: bool) -> list[str]:
     """Return what entities do not have, and why there is no value if no table shows
     it.
     """
@@ -298,10 +266,8 @@ def _check_picture(file: Path) -> None:
             f"--plot {file} must end in one of .{', .'.join(suffixes)}: the suffix "
             "chooses the format"
         )
-    if file.is_dir() or not os.access(file.parent, os.W_OK):
-        raise UsageError(
-            f"--plot {file} can't be written: give a file in a folder to write to"
-        )
+    if not file.parent.is_dir():
+        raise UsageError(f"--plot {file}: {file.parent} is not a folder")
 
 
 def _draw(result: "Panel | Comparison", file: Path) -> None:
@@ -323,8 +289,6 @@ def _print_twelve_months(
     result: "Panel | Comparison",
     meanings: Sequence[str],
     form: QueryForm,
-    *,
-    unproven: bool,
 ) -> None:
     """Print the last twelve months of the series of panels.
 
@@ -336,9 +300,7 @@ def _print_twelve_months(
     from asyncfin.cli.terminal import print_arrow
 
     panels = [result] if isinstance(result, Panel) else list(result)
-    table = last_twelve_months(
-        panels, period_meanings=meanings or OVER_PERIOD, unproven=unproven
-    )
+    table = last_twelve_months(panels, period_meanings=meanings or OVER_PERIOD)
     if form.json or form.csv:
         print_arrow(table, as_json=form.json)
     else:
@@ -364,7 +326,7 @@ def _print_latest_months(
         lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
     latest = [rows[-1] for rows in lines.values()]
     values = [
-        [_value(row) for row in rows if row["number"] is not None]
+        [_make_value(row) for row in rows if row["number"] is not None]
         for rows in lines.values()
     ]
     scales = Scale.of_rows(values, unit)
@@ -372,11 +334,17 @@ def _print_latest_months(
         console.print(f"in {units.pop()}")
     console.print()
     rows = []
-    for row, name, scale in zip(latest, _labels(latest), scales, strict=True):
-        number = GAP if row["number"] is None else scale.text(_value(row))
+    for row, name, scale in zip(latest, _name_lines(latest), scales, strict=True):
+        number = GAP if row["number"] is None else scale.text(_make_value(row))
         cells = [name + scale.suffix, " / ".join(row["scope_names"])]
         rows.append(
-            [row["entity_name"], *cells, row["period_label"], number, _operands(row)]
+            [
+                row["entity_name"],
+                *cells,
+                row["period_label"],
+                number,
+                _list_operands(row),
+            ]
         )
     heads = ["entity", "series", "scopes", "to", "number", "how"]
     # The entity is in the title already where there is one.
@@ -392,7 +360,7 @@ def _print_latest_months(
         console.print(note, style="dim")
 
 
-def _labels(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _name_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the labels of lines, with the series ids where groups report different
     numbers.
     """
@@ -403,7 +371,7 @@ def _labels(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield label if is_distinct else f"{label}, {', '.join(row['series_ids'])}"
 
 
-def _operands(row: Mapping[str, Any]) -> str:
+def _list_operands(row: Mapping[str, Any]) -> str:
     """Return what a number is made of, or why there is none."""
     if row["how"] is None:
         return str(row["reason"])
@@ -412,7 +380,7 @@ def _operands(row: Mapping[str, Any]) -> str:
     return f"{row['how']}: {' '.join(terms)}"
 
 
-def _value(row: Mapping[str, Any]) -> "Value":
+def _make_value(row: Mapping[str, Any]) -> "Value":
     """Return a number of the table with the text and the format that decide how it is
     written.
     """

@@ -85,13 +85,6 @@ def test_standard_input_is_not_both_the_ids_and_the_token(service: Sandbox, nigh
     assert "--ids and --token-file can't both be standard input" in result.line
 
 
-def test_a_budget_that_suffices_for_no_entity_says_so(command: Command, night: str) -> None:
-    """Running it again tomorrow would end in the same way, for ever."""
-    result = command("extract", ENTITY, "--into", night, "--daily-budget", "1")
-    assert result.code == 2
-    assert "no entity could be finished within --daily-budget 1: give more" in result.line
-
-
 @pytest.mark.parametrize("into", ["ftp://bucket/night", "s3:/bucket/night", "gs://bucket"])
 def test_an_address_is_no_local_folder(
     command: Command, service: Sandbox, into: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cli.app import COMMANDS, NAMES as BY_COMMAND, SUCCESSORS
+from asyncfin.cli.app import COMMANDS, NAMES as BY_COMMAND
 from asyncfin.extraction.exit import Exit
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, Command, environment
@@ -76,14 +76,6 @@ def test_the_help_fits_eighty_columns(command: Command, monkeypatch: pytest.Monk
     monkeypatch.setenv("COLUMNS", "200")
     assert text == [line for line in command("--help").out.splitlines() if line[:1] not in ("│", "╭", "╰")]
     assert not [line for line in lines if re.match(r"│ {12,}\S", line)]
-
-
-@pytest.mark.parametrize("name", SUCCESSORS)
-def test_removed_names_print_their_successors(command: Command, name: str) -> None:
-    """With the exit code of wrong usage."""
-    result = command(name, ENTITY)
-    assert (result.code, result.out) == (2, "")
-    assert result.err == f"asyncfin: the command {name} is now: asyncfin {SUCCESSORS[name]}\n"
 
 
 def test_list_of_commands_imports_none() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from asyncfin.cli.app import NAMES, commands_with
 from asyncfin.sandbox import Sandbox
 from tests.cli.conftest import ENTITY, RATIOS_ENTITY, UNKNOWN_ID, Command
 
@@ -49,14 +48,6 @@ def test_every_command_takes_names_from_the_environment(
     assert command("query", "the example", "--metric", "Revenue").code == 0
     assert command("cache").out != f"{folder}: 0 series, 0.0 MB\n"
     assert command("cache", "--clear", "the example").out == f"{folder}: 0 series, 0.0 MB\n"
-
-
-def test_each_command_that_takes_entity_ids_takes_names() -> None:
-    """Those without `--names` are about no entity."""
-    pytest.importorskip("mcp")
-    pytest.importorskip("uvicorn")
-    without = {"sandbox", "status", "usage"}
-    assert set(NAMES.values()) - set(commands_with("--names")) == without
 
 
 def test_errors_say_names(command: Command, names: str, tmp_path: Path) -> None:

@@ -136,13 +136,22 @@ async def test_cancellation_as_it_closes() -> None:
 
 
 @pytest.mark.virtual
-async def test_outage_ends_after_its_probe() -> None:
-    """Closing ends the request that is tried, and then announces the end of the outage."""
+async def test_outage_ends_after_its_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing ends the request that is tried, however long that takes, and then announces the end."""
     async with sending(*[refusal(503)] * 8, hanging(), retry=Retry(attempts=1)) as (server, sender, events):
         for number in range(8):
             with pytest.raises(ServerFailureError):
                 await sender.send(Request("dataset", "GET", "/", entity_id=f"O-{number:032}"))
         await asyncio.sleep(2)
+        send = sender.transport.send
+
+        async def send_and_linger(*args: Any, **options: Any) -> Any:
+            try:
+                return await send(*args, **options)
+            finally:
+                await asyncio.sleep(1)
+
+        monkeypatch.setattr(sender.transport, "send", send_and_linger)
         probe = asyncio.ensure_future(sender.send(READ))
         await server.arrived(9)
         await sender.aclose()

@@ -66,7 +66,7 @@ async def update(table: str, night: str, entity_ids: list[str]) -> list[str]:
     """Bring the extraction and the table up to date; companies that left the list are
     removed.
     """
-    async with Client.from_env() as client:
+    async with Client.from_env(lane="bulk") as client:
         await extract(
             client,
             entity_ids,

@@ -61,7 +61,7 @@ def figures(night: str) -> Iterator[Any]:
 
 async def update(night: str, entity_ids: list[str]) -> None:
     """Bring the extraction up to date; companies that left the list are removed."""
-    async with Client.from_env() as client:
+    async with Client.from_env(lane="bulk") as client:
         await extract(
             client,
             entity_ids,

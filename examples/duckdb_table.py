@@ -20,7 +20,7 @@ async def read(night: str, entity_ids: list[str]) -> ExtractReport:
     """Read into a folder; an unchanged company costs one request, one that left the
     list is deleted.
     """
-    async with Client.from_env() as client:
+    async with Client.from_env(lane="bulk") as client:
         return await extract(
             client, entity_ids, SELECT, FiscalRange(), to=night, prune=True
         )

@@ -14,7 +14,13 @@ from asyncfin.model.select import Select
 from asyncfin.table import document
 from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import MOST_PERIODS_NAMED, describe_differences, join_alike
+from asyncfin.table.notes import (
+    MOST_PERIODS_NAMED,
+    describe_differences,
+    find_unlisted_periods,
+    join_alike,
+    panel_notes,
+)
 from asyncfin.table.panel import Panel, Periods
 from asyncfin.table.rows import rows_of
 from asyncfin.words import counted, entity_names, listed
@@ -124,12 +130,20 @@ class Comparison(Forms):
             yield f"no entity has {named(self.unknown)}{hint}"
         yield from self.lacking()
         names = entity_names(panel.catalogue for panel in self)
+        absent = []
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             # Of a panel without values, the lines above show why.
-            for line in panel.notes if panel.value_count else ():
-                name = names[panel.catalogue.entity_id]
+            if not panel.value_count:
+                continue
+            entity_id = panel.catalogue.entity_id
+            name = names[entity_id]
+            labels = find_unlisted_periods(panel._grid)
+            if labels and "periods" not in self.missing.get(entity_id, ()):
+                absent.append((name, f"no {listed(labels, MOST_PERIODS_NAMED)}"))
+            for line in panel_notes(panel._grid, has_periods=False):
                 companies_of.setdefault(line, []).append(name)
+        yield from join_alike(absent)
         for line, companies in companies_of.items():
             yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:

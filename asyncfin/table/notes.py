@@ -47,10 +47,16 @@ def facts(grid: Grid) -> list[str]:
     ]
 
 
-def panel_notes(grid: Grid) -> Iterator[str]:
-    """Yield the lines of `Panel.notes`."""
+def panel_notes(grid: Grid, *, has_periods: bool = True) -> Iterator[str]:
+    """Yield the lines of `Panel.notes`.
+
+    Args:
+        has_periods: with the requested periods that the catalogue does not have.
+    """
+    unlisted = find_unlisted_periods(grid) if has_periods else []
+    periods = listed(unlisted, MOST_PERIODS_NAMED)
     lines = [
-        _note_unlisted_periods(grid),
+        f"the catalogue does not have {periods}" if unlisted else "",
         _note_empty_series(grid),
         _note_scaled_texts(grid),
         describe_gaps(grid.gap_runs),
@@ -83,11 +89,9 @@ def anchoring(grid: Grid) -> tuple[str, ...]:
     )
 
 
-def _note_unlisted_periods(grid: Grid) -> str:
-    unlisted = [period.label for period in grid.asked if period not in grid.listed]
-    if not unlisted:
-        return ""
-    return f"the catalogue does not have {listed(unlisted, MOST_PERIODS_NAMED)}"
+def find_unlisted_periods(grid: Grid) -> list[str]:
+    """Return the labels of the requested periods that the catalogue does not have."""
+    return [period.label for period in grid.asked if period not in grid.listed]
 
 
 def _note_empty_series(grid: Grid) -> str:

@@ -104,8 +104,8 @@ def explain_empty(grid: Grid) -> str:
     hint = ""
     if points and all(period.duration_months for period in grid.asked):
         hint = (
-            f", {points:,} of them of duration 0, such as balances: FiscalRange "
-            "includes these, and rules such as Annual do not"
+            f", {points:,} of them of duration 0, such as balances: a range "
+            "of fiscal ends includes these, and years or quarters do not"
         )
     return (
         f"no values, because no series has one in {when}; the cadence of their "

@@ -131,6 +131,21 @@ async def test_a_company_without_any_of_the_periods_is_named() -> None:
     assert "none of these periods" not in printed([gone])
 
 
+async def test_absent_periods_share_a_line() -> None:
+    """Companies that lack the same year are named together, once."""
+    panels = [await company("NVIDIA", {2024: 5, 2025: 6}, (2024, 2025))]
+    panels += [
+        await company(name, {2024: 1}, (2024, 2025), listed=YEARS[:-1]) for name in ("Apple", "Boeing")
+    ]
+    table = printed(panels)
+    assert table.count("2 companies have no FY2025: Apple, Boeing") == 1
+    assert table.count("FY2025") == 2
+    comparison = evolve(
+        together(panels), missing={"O-" + "a" * 32: {"periods": ("FY2025",)}, "O-" + "b" * 32: {}}
+    )
+    assert "catalogue does not have" not in "".join(comparison.notes)
+
+
 async def test_descriptions_are_below_the_table() -> None:
     """They state the units: one line for a metric, and one that names who differs."""
     dollars = await company("Apple", {2024: 5}, (2024,), Revenue="Net sales. Unit: USD.")

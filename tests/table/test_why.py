@@ -151,7 +151,7 @@ async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
         encoded(page_json([], {"cash.annual": {}})), home=frozenset(["cash.annual"]), asked=Exact([YEARS[-1]])
     )
     why = explain_empty(stitched.panel()._grid)
-    assert "2 of them of duration 0, such as balances: FiscalRange includes these, and rules" in why
+    assert "2 of them of duration 0, such as balances: a range of fiscal ends includes these" in why
     whole = await panel_of({"cash.annual": {}}, [*points, *YEARS])
     assert "duration 0" not in explain_empty(whole._grid)
 

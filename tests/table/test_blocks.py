@@ -16,7 +16,7 @@ tables = st.dictionaries(
 
 
 @given(tables, st.sets(st.sampled_from(IDS)))
-def test_series_keep_their_values_whichever_others_are_dropped(numbers: Numbers, dropped: set[str]) -> None:
+def test_dropping_series_leaves_other_values(numbers: Numbers, dropped: set[str]) -> None:
     """Also those that come after a dropped series, and those without values."""
 
     async def run() -> None:

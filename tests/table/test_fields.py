@@ -36,7 +36,7 @@ async def panel() -> Panel:
     return await panel_of({"Sales.annual": {FY24: 7}}, (FY24,))
 
 
-def test_every_field_is_in_the_long_table_and_in_that_of_the_catalogue(panel: Panel) -> None:
+def test_tables_have_every_field(panel: Panel) -> None:
     """Under the same name, with the same type and text."""
     long, catalogue = panel.to_arrow(), panel.catalogue.to_arrow()
     for table in (long, catalogue):
@@ -50,7 +50,7 @@ def test_every_field_is_in_the_long_table_and_in_that_of_the_catalogue(panel: Pa
     ]
 
 
-def test_every_field_is_in_the_metadata_of_a_wide_column(panel: Panel) -> None:
+def test_wide_metadata_have_every_field(panel: Panel) -> None:
     """With the company, under the names of the long table."""
     found = panel.to_arrow("wide").schema.field("Sales.annual").metadata
     assert {name.decode(): text.decode() for name, text in found.items()} == {
@@ -60,7 +60,7 @@ def test_every_field_is_in_the_metadata_of_a_wide_column(panel: Panel) -> None:
     }
 
 
-def test_json_is_without_the_description_that_the_catalogue_states(panel: Panel) -> None:
+def test_json_omits_descriptions(panel: Panel) -> None:
     """As a series of the service's query response is (spec 2.4)."""
     (series,) = json.loads(panel.to_json())["series"]
     assert [*series] == [*(name for name in STATED if name != "description"), "values"]
@@ -90,14 +90,14 @@ def test_csv_is_without_the_period_meaning(panel: Panel) -> None:
         (2.5000000000000004, "2.5000000000000004"),
     ],
 )
-async def test_csv_has_all_digits_of_a_number(number: Any, text: str) -> None:
+async def test_csv_has_all_digits(number: Any, text: str) -> None:
     """A whole one has no exponent; another one is as short as reads back equal."""
     _, line = csv.reader(io.StringIO((await panel_of({"Sales.annual": {FY24: number}}, (FY24,))).to_csv()))
     assert line[-1] == text
     assert float(text) == float(number)
 
 
-def test_a_series_can_be_made_of_the_fields_of_a_page() -> None:
+def test_series_from_fields_of_a_page() -> None:
     """A page does not state the description; each other field of a catalogue's series is one of a Series."""
     fields = [name for name in asyncfin.Series.__annotations__ if not name.startswith("_")]
     assert fields == [*(name for name in STATED if name != "description"), "periods"]

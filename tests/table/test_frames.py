@@ -31,7 +31,7 @@ async def panel() -> Panel:
     return await panel_of(NUMBERS, (FY24, Q2, FY23, Q1))
 
 
-def test_a_row_is_an_observation_with_all_that_is_known_of_it(panel: Panel) -> None:
+def test_row_has_all_of_an_observation(panel: Panel) -> None:
     """Series in catalogue order, each oldest first; the catalogue's fields are joined."""
     table = panel.to_arrow()
     rows = table.select(["series_id", "period_label", "number"]).to_pylist()
@@ -75,7 +75,7 @@ def test_a_row_is_an_observation_with_all_that_is_known_of_it(panel: Panel) -> N
     }
 
 
-def test_the_documented_schema_is_the_real_one(panel: Panel) -> None:
+def test_documented_schema_is_the_real_one(panel: Panel) -> None:
     """docs/schema.md lists every column of the long table with its type, in order."""
     text = (Path(asyncfin.__file__).parents[1] / "docs" / "schema.md").read_text()
     rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| `")]
@@ -95,7 +95,7 @@ def test_the_types_are_the_documented_ones(panel: Panel) -> None:
     assert schema.field("text").type == pa.string()
 
 
-def test_the_metadata_name_the_publication_and_the_question(panel: Panel) -> None:
+def test_metadata_name_publication_and_query(panel: Panel) -> None:
     """A table that lies in a file still says where it is from."""
     (about,) = json.loads(panel.to_arrow().schema.metadata[b"asyncfin"])["panels"]
     assert about["dataset_id"] == DATASET_ID
@@ -105,7 +105,7 @@ def test_the_metadata_name_the_publication_and_the_question(panel: Panel) -> Non
     assert about["periods"] == ["FY2023", "FY2024-Q1", "FY2024-Q2", "FY2024"]
 
 
-def test_chosen_columns_are_in_the_requested_order(panel: Panel) -> None:
+def test_columns_are_in_the_requested_order(panel: Panel) -> None:
     """A name alone is taken too; an unknown one is refused with what there is."""
     assert panel.to_arrow(columns=["number", "year", "number"]).column_names == ["number", "year"]
     with pytest.raises(
@@ -119,7 +119,7 @@ def test_chosen_columns_are_in_the_requested_order(panel: Panel) -> None:
 
 
 @pytest.mark.parametrize("column", [each.name for each in COLUMNS])
-def test_a_column_is_the_same_alone_and_among_all(panel: Panel, column: str) -> None:
+def test_column_is_the_same_alone(panel: Panel, column: str) -> None:
     """What is chosen decides what is made, not what is in it."""
     assert panel.to_arrow(columns=[column]).column(0).equals(panel.to_arrow().column(column))
 
@@ -146,7 +146,7 @@ async def broken_panel(field: str, to: Any) -> Panel:
         ("sources", {}, "sources"),
     ],
 )
-async def test_a_column_decodes_its_own_field_and_no_other(field: str, to: Any, column: str) -> None:
+async def test_column_decodes_its_own_field_only(field: str, to: Any, column: str) -> None:
     """A broken field is met by the columns read from it; asking for numbers never meets it."""
     panel = await broken_panel(field, to)
     with pytest.raises(MalformedAnswerError, match=rf"@ \$\.series\[0\] \(a\.annual\)\.values\[0\]\.{field}"):
@@ -157,7 +157,7 @@ async def test_a_column_decodes_its_own_field_and_no_other(field: str, to: Any, 
         panel.to_arrow()
 
 
-async def test_a_value_without_a_report_period_leaves_that_of_the_others() -> None:
+async def test_value_may_lack_a_report_period() -> None:
     """A service may not state it of some values: they have null there."""
     document = page_json([FY23, FY24], {"a.annual": {FY23: 1, FY24: 2}})
     document["series"][0]["values"][0]["report_period"] = None
@@ -169,7 +169,7 @@ async def test_a_value_without_a_report_period_leaves_that_of_the_others() -> No
     assert [tuple(row.values()) for row in rows] == [(None, None, None), (2024, 12, 0)]
 
 
-def test_wide_has_a_row_a_period_and_a_column_a_series(panel: Panel) -> None:
+def test_wide_has_periods_by_series(panel: Panel) -> None:
     """Numbers by series id; gaps are null and a reported zero is 0; metadata says what the series is."""
     table = panel.to_arrow("wide")
     assert table.to_pydict() == {
@@ -185,7 +185,7 @@ def test_wide_has_a_row_a_period_and_a_column_a_series(panel: Panel) -> None:
     assert about[b"scope_path"] == b"company=all"
 
 
-async def test_wide_refuses_a_series_named_like_a_period_column() -> None:
+async def test_wide_rejects_names_of_period_columns() -> None:
     """Two columns of one name would lose the values of one; the long layout keeps them."""
     panel = await panel_of({"year": {FY23: 7}}, (FY23,))
     with pytest.raises(SelectionError, match="'year'"):
@@ -193,7 +193,7 @@ async def test_wide_refuses_a_series_named_like_a_period_column() -> None:
     assert panel.to_arrow(columns=["number"]).to_pylist() == [{"number": 7}]
 
 
-async def test_an_index_that_no_column_can_hold_is_refused_by_its_series() -> None:
+async def test_index_too_large_names_its_series() -> None:
     """The spec bounds no index, so the panel itself takes it."""
     panel = await broken_panel("sources", [{"item_id": "a", "row_index": 2**63, "column_index": 0}])
     panel.check()
@@ -204,7 +204,7 @@ async def test_an_index_that_no_column_can_hold_is_refused_by_its_series() -> No
     assert caught.value.entity_id == ENTITY_ID
 
 
-def test_a_column_that_is_not_named_by_a_text_is_refused(panel: Panel) -> None:
+def test_column_name_must_be_a_text(panel: Panel) -> None:
     """A list within the list is a mistake of the caller, in each layout, and has no hash."""
     for layout in ("long", "wide"):
         with pytest.raises(ArgumentError, match=r"each of columns must be a str, not \['number'\]"):
@@ -232,7 +232,7 @@ def test_whatever_reads_arrow_reads_a_panel(panel: Panel) -> None:
         ("matplotlib", "plot", "plot"),
     ],
 )
-def test_a_missing_library_is_named_with_its_extra(
+def test_missing_library_is_named_with_extra(
     panel: Panel, monkeypatch: pytest.MonkeyPatch, module: str, call: str, extra: str
 ) -> None:
     """The error says what to install."""
@@ -241,7 +241,7 @@ def test_a_missing_library_is_named_with_its_extra(
         getattr(panel, call)()
 
 
-async def test_series_cut_from_a_panel_of_several_pages_are_written_as_they_are() -> None:
+async def test_cut_series_are_written_unchanged() -> None:
     """JSON and tables of a few series, of later pages too, have exactly the values that the panel has."""
     numbers = {f"m{at}.annual": {FY23: at, FY24: at + 0.5} for at in range(6)}
     catalogue = catalogue_of(numbers, (FY23, FY24))
@@ -265,7 +265,7 @@ async def test_series_cut_from_a_panel_of_several_pages_are_written_as_they_are(
     assert {series.series_id: series["FY2024"].number for series in cut} == expected  # type: ignore[union-attr]
 
 
-async def test_groups_of_pandas_are_those_with_values() -> None:
+async def test_pandas_groups_have_values() -> None:
     """Of categories, older versions invent a zero for each group that is cut away."""
     pytest.importorskip("pandas")
     years = [Period.parse("FY2023"), Period.parse("FY2024")]

@@ -61,7 +61,7 @@ async def test_a_cut_narrows_the_periods_asked() -> None:
     assert exact.during("FY2023-Q1").periods_asked == of("FY2023-Q1")
 
 
-async def test_a_quarter_that_no_series_has_is_a_gap() -> None:
+async def test_quarter_without_values_is_a_gap() -> None:
     """It is named, counted as cells, and a row of the wide frame: four rows are a year again."""
     panel = await at(WITHOUT_Q2, WITHOUT_Q2)
     assert panel.gaps == (Q2,)
@@ -85,7 +85,7 @@ async def test_a_quarter_that_no_series_has_is_a_gap() -> None:
     assert panel.to_polars("wide").height == 12
 
 
-async def test_a_panel_without_gaps_has_the_rows_of_its_periods() -> None:
+async def test_panel_without_gaps_has_its_periods() -> None:
     """Nothing is said of gaps where there are none."""
     panel = await at(QUARTERS, QUARTERS)
     assert panel.gaps == ()
@@ -105,7 +105,7 @@ async def test_uneven_distances_are_named() -> None:
     )
 
 
-async def test_more_than_forty_in_a_row_are_only_named() -> None:
+async def test_long_runs_are_only_named() -> None:
     """One lone quarter long ago does not fill a table with empty rows."""
     listed = [Period(2010, 3, 3), *QUARTERS]
     panel = await at(listed, listed)
@@ -118,7 +118,7 @@ async def test_more_than_forty_in_a_row_are_only_named() -> None:
     assert panel.to_arrow("wide").num_rows == 53
 
 
-async def test_a_piece_of_a_stream_has_no_gaps() -> None:
+async def test_piece_of_stream_has_no_gaps() -> None:
     """What it does not have, another piece may have; the periods of the question are the whole's."""
     catalogue = catalogue_of(["a.quarterly", "b.quarterly"], QUARTERS)
     stitched = Stitched(catalogue, catalogue.series, EVER)
@@ -129,7 +129,7 @@ async def test_a_piece_of_a_stream_has_no_gaps() -> None:
     assert piece.periods_asked == tuple(QUARTERS)
 
 
-async def test_questions_to_a_service_have_their_periods() -> None:
+async def test_queries_have_their_periods() -> None:
     """Rules and ranges as they came to in the catalogue, for a whole panel and for each piece."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogue = await client.catalogue(sandbox.entities[0])

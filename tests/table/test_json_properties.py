@@ -59,7 +59,7 @@ def expected(panel: Panel) -> str:
 @given(
     panels, st.sampled_from([None, 0, 1, 2, 8]), st.sampled_from(["", "annual", "quarterly"]), st.booleans()
 )
-def test_the_json_is_that_of_its_values(
+def test_json_has_the_values(
     found: dict[str, dict[Period, Any]], indent: int | None, group: str, cut: bool
 ) -> None:
     """Whole panels, some of the series, and some of the periods."""

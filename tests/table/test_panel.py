@@ -37,7 +37,7 @@ def test_series_are_in_catalogue_order(panel: Panel) -> None:
     assert len(panel) == 4
 
 
-def test_a_series_is_found_by_its_id(panel: Panel) -> None:
+def test_series_by_its_id(panel: Panel) -> None:
     """`in` and [] go by series id, or by the id of a metric that one series alone has."""
     assert "costs.annual" in panel
     assert panel["costs.annual"].metric_id == "costs"
@@ -57,7 +57,7 @@ def test_a_series_is_found_by_its_id(panel: Panel) -> None:
         panel["cost.annual"]
 
 
-async def test_a_range_has_only_the_periods_with_a_value() -> None:
+async def test_range_has_periods_with_values() -> None:
     """A page may list periods in which nothing is observed."""
     panel = await panel_of({"sales.annual": {FY24: 1}}, PERIODS)
     assert panel.periods == (FY24,)
@@ -79,7 +79,7 @@ def test_one_is_the_only_series(panel: Panel) -> None:
         panel.where(lambda series: False).one()
 
 
-def test_where_keeps_the_series_that_a_predicate_takes(panel: Panel) -> None:
+def test_where_selects_series_by_predicate(panel: Panel) -> None:
     """The predicate can look at values too; periods stay."""
     cut = panel.where(lambda series: any(value.number < 0 for _, value in series.observations()))
     assert cut.series_ids == ("costs.annual",)
@@ -87,7 +87,7 @@ def test_where_keeps_the_series_that_a_predicate_takes(panel: Panel) -> None:
     assert cut["costs.annual"] == panel["costs.annual"]
 
 
-def test_where_keeps_the_unlisted_ids_of_the_series_it_keeps(panel: Panel) -> None:
+def test_where_cuts_the_unlisted_ids(panel: Panel) -> None:
     """Of two series that the service left out, a panel without one of them names the other only."""
     whole = evolve(panel, grid=evolve(panel._grid, unlisted=("costs.annual", "empty.annual")))
     cut = whole.where(lambda series: series.series_id != "empty.annual")
@@ -123,20 +123,20 @@ def test_during_keeps_the_periods_meant(panel: Panel, cut: object, left: tuple[P
     assert shorter.value_count == expected
 
 
-def test_during_refuses_a_period_that_is_not_there(panel: Panel) -> None:
+def test_during_rejects_absent_periods(panel: Panel) -> None:
     """The error names it and what there is."""
     with pytest.raises(SelectionError, match="no period FY2022; it has 4 periods, FY2023 to FY2024"):
         panel.during("FY2022")
 
 
 @pytest.mark.parametrize("wrong", [Trailing(12), 3, None, FY24.year])
-def test_during_refuses_what_selects_no_periods_here(panel: Panel, wrong: object) -> None:
+def test_during_rejects_other_selections(panel: Panel, wrong: object) -> None:
     """A window belongs to a question: it has its own anchor."""
     with pytest.raises(SelectionError):
         panel.during(wrong)  # type: ignore[arg-type]
 
 
-async def test_a_trailing_panel_names_the_series_that_anchor_it() -> None:
+async def test_trailing_panel_names_its_anchors() -> None:
     """Its window ends at the latest value, and the series that has it is named."""
     panel = await panel_of(NUMBERS, PERIODS, asked=Trailing(24))
     assert panel.anchor == FY24
@@ -156,7 +156,7 @@ def test_a_panel_says_what_it_is(panel: Panel) -> None:
     )
 
 
-def test_a_series_keeps_its_values_and_a_panel_keeps_no_series(panel: Panel) -> None:
+def test_panel_does_not_cache_series(panel: Panel) -> None:
     """Values are decoded once as long as their Series is held; the next look makes new ones."""
     held = panel["sales.annual"]
     assert held.values is held.values
@@ -173,7 +173,7 @@ def test_a_panel_can_be_pickled(panel: Panel) -> None:
     assert again.catalogue == panel.catalogue
 
 
-async def test_broken_values_are_found_by_looking_or_by_check() -> None:
+async def test_broken_values_are_reported() -> None:
     """The numbers are sound, so the panel is made; the text breaks the spec."""
     document = page_json([FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 2}})
     document["series"][1]["values"][0]["text"] = 5

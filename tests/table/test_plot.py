@@ -48,7 +48,7 @@ def ticks(axes: Any) -> list[str]:
     return [tick.get_text() for tick in axes.get_xticklabels()]
 
 
-async def test_each_series_has_a_line_for_each_duration() -> None:
+async def test_series_has_a_line_per_duration() -> None:
     """Lines go through the numbers at their fiscal ends; a series without values has none."""
     axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()
     assert drawn(axes) == {
@@ -59,7 +59,7 @@ async def test_each_series_has_a_line_for_each_duration() -> None:
     assert axes.get_title(loc="left") == "Example Company, Label of sales, Whole company, as first reported"
 
 
-async def test_what_all_lines_share_is_in_the_title() -> None:
+async def test_title_has_the_common_names() -> None:
     """What all lines share is in the title, and periods of one duration go by their labels."""
     panel = await panel_of({"sales.annual": NUMBERS["sales.annual"]}, [FY23, FY24])
     axes = panel.during(Annual()).plot()
@@ -82,7 +82,7 @@ async def test_a_company_has_one_colour(pyplot: Any) -> None:
     assert colours == [{"First": "C0", "Third": "C2"}, {"First": "C0", "Second": "C1", "Third": "C2"}]
 
 
-async def test_the_legend_names_what_has_no_value() -> None:
+async def test_legend_names_series_without_value() -> None:
     """A line that is missing would be taken for one that was not requested."""
     axes = (await panel_of(NUMBERS, [FY23, FY24, Q1, Q2])).plot()
     texts = [text.get_text() for text in axes.get_legend().get_texts()]
@@ -96,7 +96,7 @@ async def test_nothing_to_draw_is_an_error(pyplot: Any) -> None:
     assert not pyplot.get_fignums()
 
 
-async def test_panels_on_the_same_axes_share_title_legend_and_ticks() -> None:
+async def test_panels_share_axes() -> None:
     """What holds for all lines is in the title; the names of the entities are in the legend."""
     one = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     axes = one.plot()
@@ -125,7 +125,7 @@ async def test_axes_that_are_none_are_refused() -> None:
         panel.plot(matplotlib.figure.Figure())
 
 
-async def test_the_lines_of_all_panels_on_the_axes_are_counted() -> None:
+async def test_lines_on_axes_are_counted() -> None:
     """Ten are the most, of all panels together; the axes keep their lines."""
     axes = (await panel_of({f"m{at}.annual": {FY24: at} for at in range(6)}, [FY24])).plot()
     with pytest.raises(SelectionError, match=r"at most 10 lines, .* not 12"):
@@ -144,7 +144,7 @@ async def test_a_gap_breaks_the_line() -> None:
     assert [number == number for number in numbers] == [True, True, False, True]
 
 
-async def test_periods_of_which_a_year_has_one_are_joined() -> None:
+async def test_yearly_periods_are_joined() -> None:
     """Nine months of one year and of the next are neighbours, though they end twelve months apart."""
     periods = [Period(year, 9, 9) for year in range(2021, 2025)]
     panel = await panel_of({"a.annual": dict(zip(periods, (1, 2, 3, 4), strict=True))}, periods)
@@ -205,7 +205,7 @@ async def amounts_and_rates(name: str = "Example Company") -> Panel:
     return renamed(formatted(panel, {"rate.annual": "0.0%"}), name)
 
 
-async def test_number_formats_do_not_share_a_scale(pyplot: Any) -> None:
+async def test_number_formats_have_own_scales(pyplot: Any) -> None:
     """A ratio next to billions has separate axes below them, with the same ticks and a separate title."""
     axes = (await amounts_and_rates()).plot()
     first, second = axes.figure.axes
@@ -232,7 +232,7 @@ async def test_axes_take_one_number_format(pyplot: Any) -> None:
     assert len(axes.lines) == 1
 
 
-async def test_the_axis_says_what_the_descriptions_say() -> None:
+async def test_axis_shows_the_descriptions() -> None:
     """They state the unit: one for all lines, or whose are which."""
     dollars = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     axes = dollars.plot()
@@ -247,7 +247,7 @@ async def test_the_axis_says_what_the_descriptions_say() -> None:
     )
 
 
-async def test_the_title_says_which_version_and_the_legend_if_there_are_both() -> None:
+async def test_title_or_legend_shows_the_version() -> None:
     """Of the group it has no id, and its name only where that distinguishes."""
     original = await panel_of({"sales.annual": {FY23: 1, FY24: 2}}, [FY23, FY24])
     restated = evolve(original, grid=evolve(original._grid, value_version="latest_restated"))
@@ -284,7 +284,7 @@ async def test_ticks_are_the_numbers_of_texts(number: float, text: str, tick: st
     assert axes.yaxis.get_major_formatter()(number, 0) == tick
 
 
-async def test_percentages_of_two_scales_have_own_axes() -> None:
+async def test_percentage_scales_have_own_axes() -> None:
     """0.119 and 11.9 are both 11.9 %: on one axis, one of them would be wrong."""
     share = renamed(await panel_with((0.119, "11.9%")), "Share")
     percent = renamed(await panel_with((11.9, "11.9%")), "Percent")
@@ -311,7 +311,7 @@ async def test_the_labels_of_ticks_are_distinct(numbers: tuple[float, float], fo
     assert len(set(labels)) == len(labels)
 
 
-async def test_the_lowest_axes_say_which_publications_are_drawn(pyplot: Any) -> None:
+async def test_lowest_axes_name_the_publications(pyplot: Any) -> None:
     """One date, or the first and the last."""
     axes = (await amounts_and_rates()).plot()
     text = "fiscal periods; publication of 2026-02-03"

@@ -89,7 +89,7 @@ def test_a_divided_number_is_rounded_once(numbers: list[int], unit: Any) -> None
         assert text == (expected if number else "0")
 
 
-async def test_auto_is_the_unit_of_the_median() -> None:
+async def test_auto_unit_follows_the_median() -> None:
     """The largest that half of the rows of amounts reach; none where they reach none."""
     for largest, unit in ((999_999, "thousands"), (10**6, "millions"), (10**12, "billions"), (999, None)):
         panel = await panel_with((largest, f"{largest:,}"), (-2, "-2"))

@@ -34,7 +34,7 @@ def cells(shown: object) -> list[str]:
     return lines[rule + 1].removeprefix("Label of Sales").split()
 
 
-async def test_a_blank_text_is_shown_as_the_number() -> None:
+async def test_blank_text_shows_the_number() -> None:
     """A blank next to gaps reads as a gap; tables of data have the text."""
     panel = await panel_with((5, ""), (6.5, "  "))
     assert cells(panel) == ["5", "6.5"]
@@ -45,7 +45,7 @@ async def test_a_blank_text_is_shown_as_the_number() -> None:
     assert panel.to_arrow()["text"].to_pylist() == ["", "  "]
 
 
-async def test_what_is_shown_is_text_and_html_and_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_show_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     """str and repr are the text, which is as wide as requested."""
     panel = await panel_with(*((10**12 + at, f"{10**12 + at:,}") for at in range(6)))
     shown = panel.show()
@@ -59,7 +59,7 @@ async def test_what_is_shown_is_text_and_html_and_prints_nothing(capsys: pytest.
     assert capsys.readouterr().out == ""
 
 
-async def test_a_unit_or_a_width_that_is_none_is_refused() -> None:
+async def test_unknown_unit_or_width_is_rejected() -> None:
     """Before anything is decoded, with what to write."""
     panel = await panel_with((5, "5"))
     wrong: Any = "trillions"

@@ -50,7 +50,7 @@ def with_label(series: CatalogueSeries, label: str) -> CatalogueSeries:
     return msgspec.structs.replace(series, label=label)
 
 
-def test_the_text_is_a_table_of_texts_for_each_duration(panel: Panel) -> None:
+def test_text_has_a_table_per_duration(panel: Panel) -> None:
     """Years, then quarters, then half years, each with the series that have a value there."""
     assert str(panel).split("\n\n") == [
         "Example Company (O-0123456789abcdef0123456789abcdef), original values",
@@ -76,7 +76,7 @@ def test_the_text_is_a_table_of_texts_for_each_duration(panel: Panel) -> None:
     ]
 
 
-async def test_the_text_fits_a_hundred_columns_and_says_what_it_leaves_out() -> None:
+async def test_text_fits_a_hundred_columns() -> None:
     """Of many long names and large figures it shows the first series at their latest periods."""
     years = [Period(year, 12, 12) for year in range(1990, 2025)]
     numbers = {f"m{at}.annual": dict.fromkeys(years, 10**14 + at) for at in range(30)}
@@ -91,7 +91,7 @@ async def test_the_text_fits_a_hundred_columns_and_says_what_it_leaves_out() -> 
     assert "3 series were left out by the service: series-with-a-long-id-" in text.replace("\n  ", " ")
 
 
-async def test_the_text_keeps_to_a_width_with_wide_characters_and_huge_figures() -> None:
+async def test_text_fits_with_wide_characters() -> None:
     """A sign that takes two columns counts twice; only a figure wider than the table is cut."""
     panel = relabelled(
         await panel_of({"a.annual": {FY24: 10**90}, "b.annual": {FY24: 1}}, [FY24]), a="売上高" * 40
@@ -102,7 +102,7 @@ async def test_the_text_keeps_to_a_width_with_wide_characters_and_huge_figures()
     assert max(map(cell_width, str(panel).splitlines())) <= 100
 
 
-async def test_series_of_equal_names_are_distinguished_by_their_ids() -> None:
+async def test_ids_distinguish_series_of_equal_names() -> None:
     """Two rows of a table never have the same texts before their figures."""
     panel = relabelled(
         await panel_of({"a.annual": {FY24: 1}, "b.annual": {FY24: 2}}, [FY24]), a="Same", b="Same"
@@ -111,7 +111,7 @@ async def test_series_of_equal_names_are_distinguished_by_their_ids() -> None:
     assert lines[4:6] == [["Same", "a", "1"], ["Same", "b", "2"]]
 
 
-def test_a_label_that_all_series_share_is_the_heading(panel: Panel) -> None:
+def test_common_label_is_the_heading(panel: Panel) -> None:
     """It is not lost where the rows do not repeat it."""
     sales = panel.where(lambda series: series.metric_id == "sales")
     assert str(sales).splitlines()[1] == "Label of sales"
@@ -136,7 +136,7 @@ def test_the_unlisted_series_are_named(panel: Panel) -> None:
 
 
 @pytest.mark.parametrize("harm", ["\x1b[31m", "\x9b31m", "\u202e", "\x00", "\n", "\r"])
-def test_no_text_of_the_service_reaches_a_terminal_unescaped(panel: Panel, harm: str) -> None:
+def test_texts_are_escaped_for_terminals(panel: Panel, harm: str) -> None:
     """ESC, C1, marks of direction, NUL and line ends are escaped in str, repr and HTML."""
     catalogue = evolve(panel.catalogue, name=f"Evil{harm}Company")
     evil = relabelled(panel, sales=f"Sales{harm}", costs=f"Costs{harm}")
@@ -147,7 +147,7 @@ def test_no_text_of_the_service_reaches_a_terminal_unescaped(panel: Panel, harm:
     assert len(str(evil).splitlines()) == len(str(unlisted(panel, ("empty",))).splitlines())
 
 
-async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leaves_out() -> None:
+async def test_notebook_pairs_periods_with_series() -> None:
     """Annual series are not shown at quarters; 40 periods scroll, and what is not shown is counted below."""
     years = [Period(year, 12, 12) for year in range(2000, 2025)]
     quarters = [Period(year, month, 3) for year in range(2000, 2025) for month in (3, 6, 9, 12)]
@@ -166,7 +166,7 @@ async def test_a_notebook_pairs_periods_with_their_series_and_says_what_it_leave
     assert panel._repr_html_().count('<div style="overflow-x: auto"><table>') == 2
 
 
-def test_drop_empty_leaves_series_and_periods_with_a_value(panel: Panel) -> None:
+def test_drop_empty_leaves_values(panel: Panel) -> None:
     """Nothing else changes, and dropping again changes nothing."""
     annual = panel.during([FY23, FY24, Q1]).where(lambda series: series.reporting_group_id == "annual")
     dropped = annual.drop_empty()
@@ -178,7 +178,7 @@ def test_drop_empty_leaves_series_and_periods_with_a_value(panel: Panel) -> None
     assert (len(nothing), nothing.periods) == (0, ())
 
 
-def test_numpy_makes_an_array_of_the_numbers(panel: Panel) -> None:
+def test_numpy_has_the_numbers(panel: Panel) -> None:
     """`numpy.array(panel)` is `to_numpy()`, of another type where one is asked for."""
     np = pytest.importorskip("numpy")
     np.testing.assert_array_equal(np.array(panel), panel.to_numpy())
@@ -187,7 +187,7 @@ def test_numpy_makes_an_array_of_the_numbers(panel: Panel) -> None:
         panel.__array__(copy=False)
 
 
-def test_a_labelled_wide_frame_has_names_for_ids(panel: Panel) -> None:
+def test_labelled_wide_frame_has_names(panel: Panel) -> None:
     """Rows are period labels, columns what distinguishes the series; the numbers are those of the ids."""
     pytest.importorskip("pandas")
     wide, labelled = panel.to_pandas("wide"), panel.to_pandas("wide", labels=True)
@@ -207,7 +207,7 @@ def test_a_labelled_wide_frame_has_names_for_ids(panel: Panel) -> None:
     assert list(one.columns) == ["Label of costs"]
 
 
-def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> None:
+def test_concat_accepts_panels_only(panel: Panel) -> None:
     """A panel is iterable, so its series would be taken for panels."""
     pytest.importorskip("pyarrow")
     assert concat(panel).equals(concat([panel]))
@@ -220,7 +220,7 @@ def test_concat_takes_a_single_panel_and_names_what_is_none(panel: Panel) -> Non
         concat(panel, cast("Any", panel))
 
 
-async def test_series_plans_and_stats_show_themselves_in_notebooks() -> None:
+async def test_results_have_notebook_forms() -> None:
     """Each is a table whose texts are escaped, below the lines of its `str`."""
     async with Sandbox.demo() as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogue = await client.catalogue(sandbox.entities[0])
@@ -231,12 +231,13 @@ async def test_series_plans_and_stats_show_themselves_in_notebooks() -> None:
     assert plan._repr_html_().count("<tr>") == len(plan.batches) + 1
     series = panel[demo_id("Revenue/annual")]._repr_html_()
     assert "<td>416,161,000,000</td>" in series
+    assert " original values" in series
     assert ">query</th>" in stats
     assert ">total</th>" in stats
 
 
 @pytest.mark.parametrize("wrong", ["costs", None])
-def test_a_predicate_that_is_none_is_refused(panel: Panel, wrong: Any) -> None:
+def test_predicate_must_be_callable(panel: Panel, wrong: Any) -> None:
     """An async function would be true of every series."""
 
     async def always(series: Any) -> bool:
@@ -247,7 +248,7 @@ def test_a_predicate_that_is_none_is_refused(panel: Panel, wrong: Any) -> None:
             panel.where(predicate)
 
 
-def test_a_series_without_a_label_goes_by_its_metric(panel: Panel) -> None:
+def test_series_without_label_shows_its_metric(panel: Panel) -> None:
     """A blank name would leave its row, column or line without any."""
     pytest.importorskip("pandas")
     costs = relabelled(panel, costs=" ").where(lambda series: series.metric_id == "costs")
@@ -255,7 +256,7 @@ def test_a_series_without_a_label_goes_by_its_metric(panel: Panel) -> None:
     assert "\ncosts" in str(costs)
 
 
-def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
+def test_long_names_are_wrapped() -> None:
     """Every line fits, wide characters count twice, controls are escaped, and no text is lost."""
     rows = [("short", "a name of several words"), ("日本語の長い名前です", "one\x1b[31mred"), ("x" * 30, "")]
     for width in (100, 30, 20):
@@ -269,7 +270,7 @@ def test_a_table_of_names_wraps_what_is_too_long_for_the_width() -> None:
 
 
 @pytest.mark.parametrize("text", ["of this and that ", "x", "日本", "\x1b[31m", "<&>", "e\u0301"])
-async def test_a_name_of_a_megabyte_is_cut_in_every_display(text: str) -> None:
+async def test_huge_name_is_cut_in_displays(text: str) -> None:
     """Of a panel, a catalogue, a plan and a comparison, as text, HTML and repr, and in a picture."""
     name, ids = "Acme " + text * (1_000_000 // len(text)), ["O-" + digit * 32 for digit in "12"]
     numbers = {(metric, "all"): {"FY2023": 1.0, "FY2024": 2.0} for metric in ("Revenue", "Cost")}
@@ -290,7 +291,7 @@ async def test_a_name_of_a_megabyte_is_cut_in_every_display(text: str) -> None:
     assert len("".join(texts)) < 20_000
 
 
-async def test_a_label_of_a_megabyte_is_cut_before_it_is_measured(panel: Panel) -> None:
+async def test_huge_label_is_cut_before_measuring(panel: Panel) -> None:
     """Wrapping it took twelve seconds; a text, and a notebook's table, show the start of it."""
     long = "Sales " + "of this and that " * 60_000
     every = relabelled(panel, **dict.fromkeys(("sales", "costs", "empty"), long))

@@ -95,7 +95,7 @@ async def test_a_scope_that_was_not_active() -> None:
     assert panel.why("sales.annual", "FY2024") == "after the last value of the series: FY2023"
 
 
-async def test_why_refuses_what_it_does_not_have() -> None:
+async def test_why_rejects_unknown_keys() -> None:
     """Unknown series and mistaken periods are errors, not reasons."""
     panel = await panel_with()
     with pytest.raises(KeyError, match="no series 'sale'"):
@@ -123,7 +123,7 @@ async def test_labels_are_found_in_periods() -> None:
     assert panel.periods == tuple(sorted(panel.periods))
 
 
-async def test_a_mistaken_key_names_what_to_write() -> None:
+async def test_mistaken_key_names_a_correct_one() -> None:
     """A period in place of a series, a year in place of a label, a name that the panel does not have."""
     panel = await panel_with()
     with pytest.raises(KeyError, match=r'a period is the second key, panel\[series_id\]\["FY2024"\]'):
@@ -142,7 +142,7 @@ async def test_a_mistaken_key_names_what_to_write() -> None:
         panel["sales.annual"]["FY23"]
 
 
-async def test_balances_are_named_where_a_question_for_years_is_empty() -> None:
+async def test_empty_years_name_balances() -> None:
     """A service may list balances with duration 0, which no fiscal year includes."""
     points = [Period(year, 12, 0) for year in (2023, 2024)]
     catalogue = catalogue_of(["cash.annual"], [*points, *YEARS])

@@ -87,9 +87,7 @@ def _months(period: Period) -> set[int]:
 
 @settings(max_examples=examples(300))
 @given(st.none() | st.sampled_from(MONTHS), st.none() | st.sampled_from(MONTHS), st.sampled_from(range(15)))
-def test_a_scope_is_inactive_in_periods_without_an_active_month(
-    start: Period | None, end: Period | None, duration: int
-) -> None:
+def test_inactive_scope_has_no_active_month(start: Period | None, end: Period | None, duration: int) -> None:
     """It is active from its first month to its last, both included, as spec 2.3 says."""
     assume(start is None or end is None or start <= end)
     listed = [Period(2020, 1, 0), *MONTHS, Period(2023, 12, 0)]

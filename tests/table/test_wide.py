@@ -91,7 +91,7 @@ def test_companies_have_a_column_each(apple: Panel, nvidia: Panel) -> None:
     assert (about[b"entity_name"], about[b"series_id"]) == (b"NVIDIA", b"Revenue.annual")
 
 
-async def test_a_null_does_not_mean_that_nothing_was_asked(apple: Panel) -> None:
+async def test_null_means_no_value(apple: Panel) -> None:
     """NVIDIA has FY2024 and was not asked for it: the error says how to ask all for the same periods."""
     nvidia = await company(
         "NVIDIA", {"Revenue.annual": {FY[2025]: 7}}, asked=Exact(["FY2025"]), listed=[FY[2024], FY[2025]]
@@ -190,7 +190,7 @@ async def test_names_are_never_alike() -> None:
         assert panel.to_polars("wide", labels=True).columns == names
 
 
-async def test_nul_in_an_id_is_refused_where_it_would_cut_a_name() -> None:
+async def test_nul_in_column_names_is_rejected() -> None:
     """The error names the id; labels, and other libraries, have the column."""
     panel = await company("Apple", {"a\0b.annual": {FY[2024]: 1}, "c.annual": {FY[2024]: 2}})
     with pytest.raises(ArgumentError, match=r"series id 'a\\x00b.annual' contains NUL"):
@@ -203,9 +203,7 @@ async def test_nul_in_an_id_is_refused_where_it_would_cut_a_name() -> None:
     assert panel.to_pandas("wide").columns.tolist() == ["a\0b.annual", "c.annual"]
 
 
-def test_the_columns_of_the_period_are_the_index_in_pandas(
-    apple: Panel, nvidia: Panel, tmp_path: Path
-) -> None:
+def test_period_columns_are_the_pandas_index(apple: Panel, nvidia: Panel, tmp_path: Path) -> None:
     """From a panel, several, and Parquet alike: only numbers are columns, so a mean is one of companies."""
     both = concat([apple, nvidia], "wide", labels=True, columns=["period", "Revenue.annual"])
     assert both.column_names == ["period", "Apple, Label of Revenue", "NVIDIA, Label of Revenue"]
@@ -228,7 +226,7 @@ def test_the_columns_of_the_period_are_the_index_in_pandas(
         assert list(long.to_pandas().index) == list(range(len(long)))
 
 
-async def test_a_company_without_series_has_a_column_of_nulls(apple: Panel) -> None:
+async def test_company_without_series_has_nulls(apple: Panel) -> None:
     """It is named by the company, and its metadata say why; two of one company are told apart."""
     none = (await company("Banana", {"Revenue.annual": {FY[2024]: 1}})).where(lambda series: False)
     table = concat([none, apple], "wide", labels=True)
@@ -249,7 +247,7 @@ async def test_a_company_without_series_has_a_column_of_nulls(apple: Panel) -> N
     assert concat([none, apple]).equals(concat([apple]).replace_schema_metadata(None), check_metadata=False)
 
 
-async def test_a_name_changes_only_if_another_column_has_the_same() -> None:
+async def test_only_equal_names_change() -> None:
     """Then it gets its metric id; if that is not enough the group's, and then its own."""
     one = {FY[2024]: 1}
     numbers = {"a.annual": one, "b.annual": one, "c.annual": one, "d.annual": one}
@@ -268,7 +266,7 @@ async def test_a_name_changes_only_if_another_column_has_the_same() -> None:
     ]
 
 
-async def test_a_complete_long_table_has_a_row_for_each_series_and_period() -> None:
+async def test_complete_long_table_has_all_rows() -> None:
     """Null in the columns of values; everything of series and period is there, in their order."""
     periods = [Period(2024, month, 3) for month in (3, 6, 9, 12)]
     numbers = {"Revenue.quarterly": {periods[0]: 1, periods[3]: 4}, "EPS.quarterly": {periods[1]: 0}}

@@ -26,7 +26,6 @@ from asyncfin.extraction.last import (
     describe_run,
     is_fresh,
     read_confirmed,
-    read_last,
     write_confirmed,
     write_run,
 )
@@ -366,15 +365,7 @@ class _Extraction:
         trial = f"{place.name}/_asyncfin-trial"
         place.write(trial, lambda stream: None)
         place.remove(trial)
-        last = None
-        with suppress(OSError):
-            last = read_last(place)
-        self._records, others = read_records(
-            place,
-            self._question,
-            replace=replace,
-            was_mistaken=last is not None and bool(last.get("unknown")),
-        )
+        self._records, others = read_records(place, self._question, replace=replace)
         for entity_id in others:
             self._check()
             place.remove(place.entity_path(entity_id))

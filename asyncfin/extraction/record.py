@@ -157,19 +157,13 @@ def find_record(
 
 
 def read_records(
-    place: Place,
-    question: SharedQuestion,
-    *,
-    replace: bool = False,
-    was_mistaken: bool = False,
+    place: Place, question: SharedQuestion, *, replace: bool = False
 ) -> tuple[dict[str, Record], list[str]]:
     """Return the records of a query by entity, and the entities with files of other
     ones that are to be deleted. It blocks.
 
     Args:
         replace: whether files of other queries may be replaced.
-        was_mistaken: whether the last run found names of its query that no entity has:
-            if no file has all of its query, a corrected one may replace them.
 
     Raises:
         ManifestMismatchError: there are foreign files; or files of another query have
@@ -185,8 +179,6 @@ def read_records(
         ]
     others = [record for record in records if record.query != question.text]
     filled = [record for record in others if record.rows]
-    if was_mistaken and filled:
-        replace = replace or bool(find_common(filled))
     if filled and not replace:
         raise ManifestMismatchError(
             f"{place} belongs to another question, which differs in "

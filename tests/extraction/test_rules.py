@@ -146,20 +146,32 @@ async def test_name_unknown_to_all_is_error(client: Client, folder: Path) -> Non
     assert report.rows > 0
 
 
-async def test_corrected_query_finds_folder_free(client: Client, folder: Path) -> None:
-    """After a mistake, also with a feed. Files that have all of their query stay."""
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.iterdir()}
+
+
+async def test_corrected_query_deletes_nothing(client: Client, folder: Path) -> None:
+    """Files with rows may be of an earlier run: only `replace` deletes them."""
     metric = (await client.catalogue(IDS[0])).series[0].metric_id
     wrong, right = Select(metric_ids=[metric, f"{metric}x"]), Select(metric_ids=[metric])
+    await extract(client, IDS, wrong, Annual(), to=folder, allow_missing=True)
+    with pytest.raises(UnknownToAllError):
+        await extract(client, IDS, wrong, Annual(), to=folder)
+    before = contents(folder)
+    with pytest.raises(ManifestMismatchError, match="replace=True"):
+        await extract(client, IDS, right, Annual(), to=folder)
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("has_rows", [False, True])
+async def test_corrected_query_can_have_feed(client: Client, folder: Path, has_rows: bool) -> None:
+    """A mistake begins none. Without rows there is nothing to lose, and no need of `replace`."""
+    metric = (await client.catalogue(IDS[0])).series[0].metric_id
+    wrong, right = Select(metric_ids=[f"{metric}x", *[metric] * has_rows]), Select(metric_ids=metric)
     with pytest.raises(UnknownToAllError):
         await extract(client, IDS, wrong, Annual(), to=folder, history=True)
-    report = await extract(client, IDS, right, Annual(), to=folder, history=True)
+    report = await extract(client, IDS, right, Annual(), to=folder, history=True, replace=has_rows)
     assert (len(report.done), report.exit_code) == (6, 0)
-    other = folder.with_name("other")
-    await extract(client, IDS, ALL, Annual(), to=other)
-    last = other.with_name("_other.journal") / "last.json"
-    last.write_text(last.read_text().replace('"unknown": {}', '"unknown": {"metric_ids": ["x"]}'))
-    with pytest.raises(ManifestMismatchError):
-        await extract(client, IDS, right, Annual(), to=other)
 
 
 async def test_failed_entity_may_have_name(client: Client, folder: Path) -> None:

@@ -226,6 +226,20 @@ def test_a_killed_run_is_unfinished(command: Command, tmp_path: Path) -> None:
     assert (shown["unfinished"], shown["pid"], shown["last"]["unchanged"]) == (False, None, 1)
 
 
+@pytest.mark.parametrize(("options", "feed"), [((), "no feed"), (("--history",), "1 run in the feed")])
+def test_query_and_size_are_shown(
+    command: Command, tmp_path: Path, options: tuple[str, ...], feed: str
+) -> None:
+    """As the last run has left them."""
+    night = str(tmp_path / "data")
+    command("extract", ENTITY, "--into", night, "--annual", *options)
+    (last,) = [shown["last"] for shown in json.loads(command("status", night, "--json").out)["extractions"]]
+    lines = command("status", night).out.splitlines()
+    assert "  query: Select(), all fiscal years, original" in lines
+    size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e6:,.1f} MB"
+    assert f"  1 file: {size}; {feed}" in lines
+
+
 def test_the_reasons_of_failures_are_shown(command: Command, tmp_path: Path) -> None:
     """By class, with the first message."""
     night = str(tmp_path / "data")

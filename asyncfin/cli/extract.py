@@ -186,13 +186,6 @@ def extract(
         both: Both versions, which the column asked_version distinguishes.
         quiet: Show no progress.
     """
-    if run.wait and dry_run:
-        raise UsageError(
-            "--wait is not for a --dry-run, which waits for nothing: leave out one of "
-            "them"
-        )
-    if run.wait and run.max_outage is not None:
-        raise UsageError("--wait waits for any outage: leave out --max-outage")
     if ids == service.token_file == STDIN:
         raise UsageError(
             "--ids and --token-file can't both be standard input: name a file for one "

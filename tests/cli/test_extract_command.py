@@ -103,7 +103,6 @@ def test_an_address_is_no_local_folder(
     [
         (["--annual"], "entit"),
         ([ENTITY, "--annual", "--fresh-for", "20"], "--fresh-for must be a number with s, m, h or d"),
-        ([ENTITY, "--annual", "--dry-run", "--wait"], "--wait is not for a --dry-run"),
         ([ENTITY, "--ids", "/nonexistent"], "--ids"),
         ([ENTITY, "--metric", "Revenu"], "close: Revenue); `asyncfin catalogue` shows what can be asked for"),
         (["O-1"], "an id is O- and 32"),

@@ -34,7 +34,7 @@ VAGUE_NAMES: dict[str, int] = {
     "plan": 107,
     "read": 58,
     "sandbox": 55,
-    "table": 125,
+    "table": 123,
     "web": 28,
     "wire": 53,
 }

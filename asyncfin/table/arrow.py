@@ -66,12 +66,12 @@ def make_table(
     if labels:
         for row, label in wide.label_rows(rows_of(grids), (), entities).items():
             by_series[row.grid][row.series.series_id] = label
-    chosen = [
+    columns_by_grid = [
         choose_columns(names, by_series[grid] if labels else None) for grid in grids
     ]
     tables = [
         _make_long_table(grid, own_columns, complete)
-        for grid, own_columns in zip(grids, chosen, strict=True)
+        for grid, own_columns in zip(grids, columns_by_grid, strict=True)
     ]
     if not tables:
         schema = _make_schema(choose_columns(names, {} if labels else None))

@@ -130,19 +130,13 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
         )
         all_axes = list(stack[:, 0])
     empty = _assign_empty(grids, charts)
-    colours = Row.colours(
-        [
-            [
-                *((line.row, line.duration) for line in chart),
-                *((row, 0) for row in rows),
-            ]
-            for chart, rows in zip(charts.values(), empty, strict=True)
-        ],
-        [
-            *(line.row.entity_id for line in earlier),
-            *(grid.catalogue.entity_id for grid in grids),
-        ],
-    )
+    coloured_lines = []
+    for chart, rows in zip(charts.values(), empty, strict=True):
+        chart_lines = [(line.row, line.duration) for line in chart]
+        coloured_lines.append([*chart_lines, *((row, 0) for row in rows)])
+    entity_ids = [line.row.entity_id for line in earlier]
+    entity_ids += [grid.catalogue.entity_id for grid in grids]
+    colours = Row.colours(coloured_lines, entity_ids)
     without_series = [grid.catalogue.name for grid in grids if not grid.series]
     for axes, chart, rows in zip(all_axes, charts.values(), empty, strict=True):
         for line in chart[len(earlier) :]:
@@ -303,21 +297,15 @@ def _name_units(rows: Sequence[Row]) -> str:
     # With one description the title or the legend names what it is of.
     descriptions = list({row.series.description.strip() for row in rows})
     if len(descriptions) > 1:
-        descriptions = list(
-            describe_rows(
-                {
-                    row: row.grid.catalogue.by_group[row.series.reporting_group_id].name
-                    for row in rows
-                }
-            )
-        )
-    lines = [
-        line
-        for text in descriptions[:_MOST_LABELS]
-        for line in fill(
-            shorten_middle(text, _LONGEST_LABEL), _LABEL_WIDTH
-        ).splitlines()
-    ]
+        groups = {}
+        for row in rows:
+            by_group = row.grid.catalogue.by_group
+            groups[row] = by_group[row.series.reporting_group_id].name
+        descriptions = list(describe_rows(groups))
+    lines: list[str] = []
+    for text in descriptions[:_MOST_LABELS]:
+        text = shorten_middle(text, _LONGEST_LABEL)
+        lines += fill(text, _LABEL_WIDTH).splitlines()
     return "\n".join(map(_escape_markup, lines))
 
 

@@ -123,7 +123,8 @@ class Column:
 
 
 _OF_SERIES = [
-    Column(each.name, each.type, _read_catalogue(each)) for each in frame.COLUMNS
+    Column(column.name, column.type, _read_catalogue(column))
+    for column in frame.COLUMNS
 ]
 _FORMAT = next(
     place

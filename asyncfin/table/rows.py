@@ -203,13 +203,8 @@ def _is_amount(text: str, value: Value) -> bool:
         return False
     scales: Collection[int] = _SCALES
     if word := (match["word"] or "").casefold():
-        scales = [
-            next(
-                scale
-                for start, scale in _SCALE_OF_WORD.items()
-                if word.startswith(start)
-            )
-        ]
+        starts = [start for start in _SCALE_OF_WORD if word.startswith(start)]
+        scales = [_SCALE_OF_WORD[starts[0]]]
     magnitude = abs(_read_decimal(value.number))
     return any(
         _is_stated(match["digits"], _EXACT.scaleb(magnitude, -scale))

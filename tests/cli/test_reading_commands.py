@@ -95,7 +95,7 @@ def test_usage_of_a_long_range_asks_for_windows(command: Command) -> None:
 
 
 def test_usage_and_limits_are_printed_as_they_came(command: Command) -> None:
-    """The spec does not show their bodies, so they are JSON, with --json or without."""
+    """The spec does not show their bodies, so they are JSON as they came."""
     (window,) = json.loads(command("usage", "--from", "2020-01-01", "--to", "2020-01-03").out)
     assert (window["start_date"], window["end_date"], len(window["body"]["days"])) == (
         "2020-01-01",

@@ -223,6 +223,20 @@ async def test_cancelled_wait_takes_nothing(make: Make) -> None:
         assert (await bucket.inspect()).level == pytest.approx(loop_time() - began - 1, abs=0.05)
 
 
+async def test_resume_reaches_learning_processes(make: Make) -> None:
+    """What a process has learned stays."""
+    async with aclosing(make()) as first, aclosing(make()) as second:
+        sent = [await first.acquire() for _ in range(5)]
+        await first.refused(sent_at=sent[-1], retry_after=9)
+        rate = first.stats().rate
+        waiting = asyncio.ensure_future(first.acquire())
+        await asyncio.sleep(1)
+        began = loop_time()
+        await second.resume()
+        assert await waiting - began < 0.51
+        assert first.stats().rate == pytest.approx(rate)
+
+
 async def test_resume_ends_pause_of_waiters(make: Make) -> None:
     """Of another process, whose rate and budget stay, within half a second and without a burst."""
     async with aclosing(make(rate=10, burst=3, daily_budget=9)) as first, aclosing(make()) as second:

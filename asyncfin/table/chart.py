@@ -51,7 +51,7 @@ _MOST_LABELS = 3
 _LONGEST_LABEL = 180
 _LABEL_WIDTH = 60
 # For each inch of the axes' width: ticks with a label each, and characters of the
-# title.
+# title and of the legend.
 _TICKS = 1.2
 _CHARACTERS = 10
 # Over fewer months than this every period is labelled; over more, only year ends.
@@ -241,6 +241,8 @@ def _describe(
         empty: the rows without a line.
         entities: the names of companies without a series.
     """
+    inches = ax.get_window_extent().width / ax.figure.dpi
+    characters = max(1, int(inches * _CHARACTERS))
     rows = list(dict.fromkeys(line.row for line in lines.values()))
     names = name_rows(rows, group_names=True)
     has_durations = len({line.duration for line in lines.values()}) > 1
@@ -250,17 +252,15 @@ def _describe(
             for head, text in zip(names.heads, names.texts[line.row], strict=True)
         ]
         texts += [f"{line.duration} months"] if has_durations else []
-        artist.set_label(_escape_markup(join_texts(texts)))
+        artist.set_label(_wrap(join_texts(texts), characters))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
     shared = [
         _cut(text)
         for head, text in names.shared.items()
         if head not in ("values", "group")
     ]
-    inches = ax.get_window_extent().width / ax.figure.dpi
     title = join_texts([*shared, " and ".join(versions)])
-    lines_of_title = fill(title, max(1, int(inches * _CHARACTERS))).splitlines()
-    ax.set_title("\n".join(map(_escape_markup, lines_of_title)), loc="left")
+    ax.set_title(_wrap(title, characters), loc="left")
     ax.set_ylabel(_name_units(rows), fontsize="small")
     all_names = name_rows([*rows, *empty], group_names=True)
     without = [_cut(join_texts(all_names.texts[row])) for row in empty]
@@ -269,9 +269,8 @@ def _describe(
     if without:
         text = listed(list(dict.fromkeys(without)), _MOST_EMPTY)
         line = library("matplotlib.lines", "plot").Line2D
-        handles.append(
-            line([], [], linestyle="none", label=_escape_markup(f"no value: {text}"))
-        )
+        label = _wrap(f"no value: {text}", characters)
+        handles.append(line([], [], linestyle="none", label=label))
     if (legend := ax.get_legend()) is not None:
         legend.remove()
     if len(handles) == 1:
@@ -335,6 +334,11 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
 def _cut(text: str) -> str:
     """Return a text of the service as it is drawn: a name can have a megabyte."""
     return shorten(text, _LONGEST_LABEL)
+
+
+def _wrap(text: str, characters: int) -> str:
+    """Return a text in lines of so many characters, so that it fits its axes."""
+    return "\n".join(map(_escape_markup, fill(text, characters).splitlines()))
 
 
 def _escape_markup(text: str) -> str:

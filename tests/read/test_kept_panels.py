@@ -272,6 +272,8 @@ async def test_what_may_change_or_is_large_is_not_kept() -> None:
                 panels += [answer.panel async for answer in answers if answer.panel]
             async with asking.stream(*QUESTION) as pieces:
                 panels += [piece async for piece in pieces]
+        predicate: Any = (ENTITY, Select(where=lambda series: True), Annual(last=2))
+        panels += [await asking.query(*predicate) for _ in range(3)]
         assert len({*map(id, panels)}) == len(panels)
         first = await asking.query(*QUESTION)
         assert first not in panels

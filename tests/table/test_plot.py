@@ -89,6 +89,18 @@ async def test_legend_names_series_without_value() -> None:
     assert texts[-1] == "no value: Label of empty, Group annual"
 
 
+async def test_a_long_legend_fits_its_axes() -> None:
+    """Its entries are wrapped: six long names in one line would leave no room for the axes."""
+    names = {f"m{number}.annual": {} for number in range(8)}
+    panel = await panel_of(
+        {**NUMBERS, **names}, [FY23, FY24, Q1, Q2], label="Product sales of a long name " * 3
+    )
+    axes = panel.plot()
+    axes.figure.canvas.draw()
+    width, legend = axes.get_window_extent().width, axes.get_legend().get_window_extent()
+    assert 0 < legend.width < width * 1.05
+
+
 async def test_nothing_to_draw_is_an_error(pyplot: Any) -> None:
     """An empty picture would look like an answer; no figure is left open."""
     with pytest.raises(SelectionError, match="there is nothing to draw: no series of Example Company has"):

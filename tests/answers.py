@@ -135,11 +135,8 @@ class Stitched:
         self.stitch = Stitch(Plan(question, catalogue, periods, series, ()), Publication(catalogue))
         self.blocks: list[Block] = []
 
-    async def add(
-        self, body: bytes, *, home: frozenset[str], asked: Resolved, keep_foreign: bool = False
-    ) -> None:
-        version = self.stitch.plan.question.value_version
-        page = await read_planned_page(body, home, version, keep_foreign=keep_foreign)
+    async def add(self, body: bytes, *, home: frozenset[str], asked: Resolved) -> None:
+        page = await read_planned_page(body, home, self.stitch.plan.question.value_version)
         wanted, _ = await self.stitch.add(page, asked=asked)
         if wanted is not None:
             self.blocks.append(wanted)

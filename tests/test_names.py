@@ -32,7 +32,7 @@ VAGUE_NAMES: dict[str, int] = {
     "model": 66,
     "pacing": 32,
     "plan": 107,
-    "read": 58,
+    "read": 57,
     "sandbox": 55,
     "table": 123,
     "web": 28,
@@ -44,7 +44,6 @@ VERBS_FIRST: dict[str, int] = {
     "cache": 54,
     "model": 65,
     "plan": 18,
-    "read": 69,
     "wire": 63,
 }
 GOAL = 70

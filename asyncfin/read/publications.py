@@ -7,6 +7,7 @@ with it is refused with `dataset_changed`, and the catalogue is read again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from weakref import WeakValueDictionary
@@ -58,6 +59,8 @@ class Publication:
     _unlisted: dict[str, set[str]] = field(factory=dict)
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
+    # Held by the query that requests series for the cache.
+    lock: asyncio.Lock = field(factory=asyncio.Lock)
 
     @plans.default
     def _no_plans(self) -> LeastRecentlyUsed[Hashable, Plan]:

@@ -14,7 +14,7 @@ from collections.abc import (
     Hashable,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 
@@ -38,6 +38,8 @@ from asyncfin.words import listed
 
 # Planning for more series takes so long that the loop should not stop for it.
 _PLANNED_INLINE = 1000
+# For how long a query waits for another one that requests series of the publication.
+_CLAIM_SECONDS = 10.0
 # Larger panels are stitched again for each question.
 MAX_CACHED_VALUES = 2_000
 
@@ -62,10 +64,14 @@ async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
     """
     if begin is None and (panel := await _cached_panel(read)) is not None:
         return panel
-    panel = await share(read, read.question.key, partial(_read_whole, read, begin))
-    if begin is None:
-        _keep_panel(read, panel)
-    return panel
+
+    async def lead() -> Panel:
+        panel = await _read_whole(read, begin)
+        if begin is None:
+            _keep_panel(read, panel)
+        return panel
+
+    return await share(read, read.question.key, lead)
 
 
 async def share(
@@ -100,15 +106,16 @@ async def read_current_catalogue(read: Read) -> Catalogue:
 
 async def read_panel(read: Read, current: Plan) -> Panel:
     """Return the answer of one publication, by its plan."""
-    stitch = Stitch(current, read.publications.of(current.catalogue))
+    publication = read.publications.of(current.catalogue)
+    stitch = Stitch(current, publication)
     async with read.pinned_to(current.catalogue.dataset_id):
         blocks, batches = await _take_cached(read, stitch)
         async with AsyncExitStack() as claim:
             if batches and read.fills_cache:
-                await claim.enter_async_context(read.claim())
-                # Another process may have requested them during the wait.
-                others, batches = await _take_cached(read, stitch)
-                blocks += others
+                await claim.enter_async_context(_claim(read, publication))
+                # During the wait series may have been cached, or evicted.
+                stitch = Stitch(current, publication)
+                blocks, batches = await _take_cached(read, stitch)
             _count_cached(read, stitch)
             async with _send_batches(read, stitch, batches, prefetch=True) as pages:
                 blocks += [block async for block, _ in pages]
@@ -270,6 +277,22 @@ async def _take_cached(
         return taken, ()
     current = await _plan_missing(read, stitch.plan, blocks)
     return taken, current.batches
+
+
+@asynccontextmanager
+async def _claim(read: Read, publication: Publication) -> AsyncIterator[None]:
+    """Wait for queries of the client that request series of the same publication, and
+    for other processes, each for at most ten seconds, and make them wait.
+
+    A query requests many neighbours of its series for the cache. Sent at once, queries
+    of one entity would each request the same ones.
+    """
+    async with AsyncExitStack() as claim:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLAIM_SECONDS):
+                await claim.enter_async_context(publication.lock)
+            await claim.enter_async_context(read.claim())
+        yield
 
 
 def _count_cached(read: Read, stitch: Stitch) -> None:

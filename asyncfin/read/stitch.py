@@ -147,13 +147,15 @@ class Stitch:
         foreign = (
             block_of(axis, page, page.foreign, text) if page.foreign.indices else None
         )
-        for block in (home, foreign):
-            if block is not None and (outside := _outside(block, asked)):
-                raise MalformedAnswerError(
-                    f"series {_first_at(block, period)} has a value at {period}, "
-                    f"outside of {asked} @ $.series"
-                    for period in sorted(outside)
-                )
+        if home is not None and (outside := _outside(home, asked)):
+            raise MalformedAnswerError(
+                f"series {_first_at(home, period)} has a value at {period}, outside of "
+                f"{asked} @ $.series"
+                for period in sorted(outside)
+            )
+        # No query is about a foreign series: with such values it is not cached.
+        if foreign is not None and _outside(foreign, asked):
+            foreign = None
         self.publication.record_listed(self.plan.question.value_version, places, asked)
         if home is None:
             self._uncompressed.discard(text)  # no wanted series holds it

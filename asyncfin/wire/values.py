@@ -252,6 +252,10 @@ async def read_planned_page(
     series_ids = list(map(_series_id, response.series))
     reject_repeated("series", series_ids)
     indices, others = _split(series_ids, wanted)
+    # Whether a page is malformed does not depend on what is kept of it.
+    for row in others:
+        values = response.series[row].values
+        check_length(values, len(periods), row, series_ids[row])
     if not keep_foreign:
         others = []
     numbers = _read_numbers(response.series, indices, len(periods))

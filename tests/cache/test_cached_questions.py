@@ -400,6 +400,38 @@ async def test_overlapping_questions_at_the_same_time_ask_for_no_series_twice() 
                 assert content(panel) == content(await plain.query(catalogue, select, FiscalRange()))
 
 
+@virtual
+async def test_many_small_queries_share_a_page() -> None:
+    """Ten panels of a page, queried at once: the first one's request brings the neighbours."""
+    async with service() as sandbox, client(sandbox, MemoryCache(), max_age=60) as cached:
+        catalogue = await cached.catalogue(ENTITY)
+        spent = len(sandbox.log)
+        jobs = [cached.query(ENTITY, Select.of(series), FiscalRange()) for series in catalogue.series[:10]]
+        await asyncio.gather(*jobs)
+        assert asked(sandbox, spent) == ["query"]
+
+
+@virtual
+async def test_series_may_be_evicted_during_a_wait() -> None:
+    """A query took some from the cache, and waits for another one before it requests the others."""
+    cache = MemoryCache()
+    faults = [Latency(operation="query", seconds=1)]
+    whole = generate(17, series=1000, publications=1)
+    async with service(whole, faults=faults) as sandbox, client(sandbox, cache, max_age=60) as cached:
+        catalogue = await cached.catalogue(whole.entity_id)
+        await cached.query(whole.entity_id, Select.of(catalogue.series[0]), FiscalRange())
+        plan = await cached.plan(whole.entity_id, Select(), FiscalRange())
+        other, *_, missing = [series for series in plan.series if series not in plan.cached]
+        first = asyncio.create_task(cached.query(whole.entity_id, Select.of(other), FiscalRange()))
+        await asyncio.sleep(0.3)
+        both = Select.of([catalogue.series[0], missing])
+        second = asyncio.create_task(cached.query(whole.entity_id, both, FiscalRange()))
+        await asyncio.sleep(0.3)
+        await cache.clear()
+        await first
+        assert len(await second) == 2
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[DatasetFile, list[tuple[set[str], Any, str, bool]]]:
     """Draw a dataset, and a few questions about it: series, periods, version, and whether it is streamed."""

@@ -10,6 +10,7 @@ import pytest
 from asyncfin.errors import MalformedAnswerError
 from asyncfin.model.period import Period
 from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
+from asyncfin.wire.values import read_planned_page
 from tests.answers import EVER, Numbers, Stitched, catalogue_of, encoded, page_json
 
 FY22, FY23, FY24 = (Period(year, 12, 12) for year in (2022, 2023, 2024))
@@ -90,15 +91,32 @@ async def test_a_piece_is_cut_to_the_anchor_of_the_whole_answer() -> None:
     assert panel.anchored_by == ()
 
 
-@pytest.mark.parametrize("home", [HOME, frozenset(IDS[1:])], ids=["wanted", "foreign"])
-@pytest.mark.parametrize(
-    "asked", [Exact([FY23]), FiscalRange((2022, 1), (2023, 12)), FiscalRange(2024, 2024)], ids=repr
-)
-async def test_a_value_outside_is_rejected(asked: Resolved, home: frozenset[str]) -> None:
-    """The error names the series, the period and what was requested, also if the series is foreign."""
-    body = page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}})
+OUTSIDE = [Exact([FY23]), FiscalRange((2022, 1), (2023, 12)), FiscalRange(2024, 2024)]
+
+
+@pytest.mark.parametrize("asked", OUTSIDE, ids=repr)
+async def test_a_value_outside_is_rejected(asked: Resolved) -> None:
+    """The error names the series, the period and what was requested."""
     with pytest.raises(MalformedAnswerError, match=r"a\.annual has a value at FY202[24], outside of"):
-        await stitch(asked).add(body, home=home, asked=asked, keep_foreign=True)
+        await stitch(asked).add(page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}}), home=HOME, asked=asked)
+
+
+@pytest.mark.parametrize("asked", OUTSIDE, ids=repr)
+async def test_a_foreign_value_outside_is_not_cached(asked: Resolved) -> None:
+    """It fails no query: with and without a cache the result is the same."""
+    body = page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}})
+    planned = await read_planned_page(body, frozenset(IDS[1:]), "original", keep_foreign=True)
+    assert planned.foreign.indices
+    assert await stitch(asked).stitch.add(planned, asked=asked) == (None, None)
+
+
+@pytest.mark.parametrize("keep_foreign", [False, True])
+async def test_a_short_foreign_array_is_malformed(keep_foreign: bool) -> None:
+    """Also where nothing of the series is kept: a result does not depend on the cache."""
+    document = page_json([FY23, FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 1}})
+    document["series"][1]["values"].pop()
+    with pytest.raises(MalformedAnswerError, match=r"b\.annual"):
+        await read_planned_page(encoded(document), HOME - {"b.annual"}, "original", keep_foreign=keep_foreign)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from asyncfin.model.query import ValueVersion
 from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import plan_for, read_panel
-from asyncfin.read.read import Metadata, Read
+from asyncfin.read.read import Read
 from asyncfin.table.panel import Panel
 
 AskedVersion: TypeAlias = ValueVersion | Literal["both"]
@@ -74,15 +74,14 @@ async def read_versions(
         versions: the original values first, if both are wanted.
         unless: as for `read_entity`.
     """
-    metadata: Metadata | None = None
-    if unless is not None:
-        metadata = await Read(publications, question, "dataset").metadata()
-        current = metadata.dataset
-        if current.is_publication(unless):
-            return Unchanged(current.entity_id, current.dataset_id)
     read = Read(publications, question, "read_entity", keeps=False)
-    read.successor = metadata
     async with read.announced():
+        if unless is not None:
+            metadata = await read.metadata()
+            current = metadata.dataset
+            if current.is_publication(unless):
+                return Unchanged(current.entity_id, current.dataset_id)
+            read.successor = metadata
         panels = await read.attempt(partial(_read_panels, read, versions))
         for panel in panels:
             read.add(panel)

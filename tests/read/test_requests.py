@@ -23,6 +23,7 @@ from asyncfin import (
     extract,
     read_entity,
 )
+from asyncfin.events import Event, QuestionFinished
 from asyncfin.sandbox import Sandbox
 from tests.handmade import ENTITY_ID, SECOND, dataset
 from tests.services.altering import altered
@@ -90,14 +91,23 @@ async def test_where_nothing_is_known_no_metadata_are_requested(
 
 async def test_read_entity_with_unless_requests_the_metadata() -> None:
     """One request if the publication is that of the caller; else one more than without."""
+    ends: list[QuestionFinished] = []
+
+    def collect(event: Event) -> None:
+        if isinstance(event, QuestionFinished):
+            ends.append(event)
+
     async with Sandbox(company(150)) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
-        answer = await read_entity(client, ENTITY_ID, *QUESTION, unless="another")
-        assert answer.panel is not None
-        operations = [served.operation for served in sandbox.log]
-        assert operations == ["dataset", "catalogue", "catalogue", "query", "query", "query"]
-        known = answer.panel.dataset.dataset_id
-        assert isinstance(await read_entity(client, ENTITY_ID, *QUESTION, unless=known), Unchanged)
+        with client.observed(collect):
+            answer = await read_entity(client, ENTITY_ID, *QUESTION, unless="another")
+            assert answer.panel is not None
+            assert answer.panel.requests == len(sandbox.log)
+            operations = [served.operation for served in sandbox.log]
+            assert operations == ["dataset", "catalogue", "catalogue", "query", "query", "query"]
+            known = answer.panel.dataset.dataset_id
+            assert isinstance(await read_entity(client, ENTITY_ID, *QUESTION, unless=known), Unchanged)
     assert len(sandbox.log) == len(operations) + 1
+    assert [end.requests for end in ends] == [len(operations), 1]
 
 
 @pytest.mark.parametrize("make", [None, MemoryCache, FileCache])

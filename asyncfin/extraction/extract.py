@@ -335,9 +335,9 @@ class _Extraction:
         )
         if not await self._take_lock():
             return self._report()
-        self._is_open = True
         self._renewing = asyncio.ensure_future(self._renew())
         await in_thread(self._open)
+        self._is_open = True
         if feed is not None and self._records and not feed.runs():
             # What runs without a feed have left.
             await in_thread(partial(self._record, feed))
@@ -424,7 +424,8 @@ class _Extraction:
             with suppress(OSError):
                 if self._lock is not None:
                     await in_thread(self._lock.renew)
-            await in_thread(self._write_confirmed)
+            if self._is_open:
+                await in_thread(self._write_confirmed)
 
     def _check(self) -> None:
         if self._lock is not None:

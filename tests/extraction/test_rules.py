@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +163,18 @@ async def test_corrected_query_deletes_nothing(client: Client, folder: Path) -> 
     with pytest.raises(ManifestMismatchError, match="replace=True"):
         await extract(client, IDS, right, Annual(), to=folder)
     assert contents(folder) == before
+
+
+async def test_fresh_entities_cost_nothing(client: Client, folder: Path) -> None:
+    """What was confirmed within the time is not requested, also after a call that failed at once."""
+    fresh = partial(extract, client, IDS, Select(), Annual(), to=folder, fresh_for=timedelta(hours=20))
+    await extract(client, IDS, Select(), Annual(), to=folder)
+    assert (await fresh()).requests == 0
+    with pytest.raises(ManifestMismatchError):
+        await extract(client, IDS, Select(), Annual(last=2), to=folder)
+    assert (await fresh()).requests == 0
+    old = await extract(client, IDS, Select(), Annual(), to=folder, fresh_for=timedelta())
+    assert old.requests == len(IDS)
 
 
 @pytest.mark.parametrize("has_rows", [False, True])

@@ -47,7 +47,7 @@ class LeastRecentlyUsed(Generic[K, V]):
         bound: float,
         size: Callable[[V], int] = lambda value: 1,
         *,
-        superseded: Callable[[K], bool] = lambda key: False,
+        superseded: Callable[[K], bool] | None = None,
         dropped: Callable[[V], object] = lambda value: None,
     ) -> None:
         self._bound = bound
@@ -95,14 +95,14 @@ class LeastRecentlyUsed(Generic[K, V]):
                 self._dropped(value)
 
     def _evict(self) -> None:
-        *others, _ = self._entries
-        others.sort(
-            key=self._superseded, reverse=True
-        )  # stable: the others stay in their order
-        for key in others:
-            if self.total <= self._bound:
-                return
-            self.pop(key)
+        if self._superseded is not None:
+            *others, _ = self._entries
+            for key in filter(self._superseded, others):
+                if self.total <= self._bound:
+                    return
+                self.pop(key)
+        while self.total > self._bound and len(self._entries) > 1:
+            self.pop(next(iter(self._entries)))
 
 
 @frozen(eq=False)

@@ -2,7 +2,8 @@
 
 import asyncio
 import gc
-from collections import Counter
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pytest
@@ -55,6 +56,26 @@ def test_size_that_raises_changes_nothing() -> None:
     assert kept.total == 2
     kept.pop("a")
     assert kept.total == 0
+
+
+def test_eviction_reads_only_the_oldest_keys() -> None:
+    """A put over the bound does not go through all keys."""
+    cached: LeastRecentlyUsed[int, None] = LeastRecentlyUsed(1000)
+    iterated = 0
+
+    class Entries(OrderedDict[int, tuple[None, int]]):
+        def __iter__(self) -> Iterator[int]:
+            nonlocal iterated
+            for key in super().__iter__():
+                iterated += 1
+                yield key
+
+    cached._entries = Entries()
+    for number in range(1001):
+        cached.put(number, None)
+    assert iterated < 10
+    assert 0 not in dict(cached.items())
+    assert len(cached.items()) == 1000
 
 
 async def test_the_waits_between_restarts_grow() -> None:

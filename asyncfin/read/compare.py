@@ -180,12 +180,18 @@ class _Comparing:
             may_continue = await self.read_each(
                 changed, self.catalogues, self._read_catalogue
             )
-            if not may_continue or not self.catalogues:
+            # A failed entity may have a catalogue of an earlier round.
+            catalogues = {
+                entity_id: catalogue
+                for entity_id, catalogue in self.catalogues.items()
+                if entity_id not in self.failed
+            }
+            if not may_continue or not catalogues:
                 return
-            periods = rule.resolve(self.catalogues.values())
-            repeated = changed if periods == self.periods else [*self.catalogues]
+            periods = rule.resolve(catalogues.values())
+            repeated = changed if periods == self.periods else catalogues
             self.periods = periods
-            entity_ids = [name for name in repeated if name not in self.failed]
+            entity_ids = [name for name in repeated if name in catalogues]
             if not await self.read_each(entity_ids, self.panels, self._read_panel):
                 return
             changed = [

@@ -210,6 +210,20 @@ async def test_only_a_changed_entity_is_read_again(newest: int, again: int) -> N
     assert comparison.requests == len(sandbox.log)
 
 
+async def test_failed_entity_no_longer_decides_periods() -> None:
+    """Its catalogue was read, but its values were rejected; then another one changes."""
+    newer = company(B, 2022, 2023, dataset_id=SECOND)
+    files = company(A, 2022, 2023), company(B, 2022, 2023), company(C, 2022, 2023, 2024)
+    async with Sandbox(*files) as sandbox:
+        sandbox.inject(Switch(operation="query", nth=2, publication=newer))
+        sandbox.inject(Status(status=404, code="entity_not_found", operation="query", nth=3))
+        async with Client(sandbox.base_url, sandbox.token, max_in_flight=1) as client:
+            comparison = await client.compare([A, B, C], REVENUE, Annual(last=2))
+    assert [*comparison.failed] == [C]
+    for entity_id in (A, B):
+        assert [*map(str, comparison[entity_id].periods)] == ["FY2022", "FY2023"]
+
+
 async def test_entity_that_keeps_changing_fails() -> None:
     """After three restarts; the others are shown."""
     async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:

@@ -420,7 +420,7 @@ class PerLoop(Generic[T]):
         return self._values[loop]
 
 
-# The lock for decoding a response: hold it, and yield to the loop between slices.
-# msgspec holds the GIL, so decoding in threads would stop the loop too. Instead one
-# response at a time is decoded in slices on the loop, and other tasks run in between.
+# The lock for decoding, searching and compressing responses on the loop. msgspec holds
+# the GIL, so decoding in threads would stop the loop too. Instead one response at a
+# time is worked on, and other tasks run between the steps.
 decoding_lock = PerLoop(asyncio.Lock).get

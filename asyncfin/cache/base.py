@@ -374,8 +374,8 @@ class Partition:
         self._memory.put_blocks(self._key(entity_id, dataset_id, value_version), put)
 
     def claim(self, entity_id: str) -> AbstractAsyncContextManager[None]:
-        """Make other processes wait that are about to request the same entity, while
-        the block lasts.
+        """Make others wait that are about to request the same entity, while the block
+        lasts: other processes, and other queries of this one.
 
         Waits for at most 10 seconds for another's claim: then both send their requests.
         """

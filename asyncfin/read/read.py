@@ -491,7 +491,7 @@ class Read:
         return cached, current.sent
 
     def claim(self) -> AbstractAsyncContextManager[None]:
-        """Make other processes wait that are about to read the same catalogue."""
+        """Make other processes and queries wait that are about to read the entity."""
         if self.cache is None or not self.keeps:
             return nullcontext()
         return self.cache.claim(self.entity_id)

@@ -182,8 +182,9 @@ def planned_pages(
     its wanted series.
 
     Its query selects the `matched` series; a page with any other is refused. With
-    `keep_foreign` the numbers of those that are not wanted are read too, if they are
-    valid. Once all wanted series have arrived, at most two further pages are followed.
+    `keep_foreign` the numbers of those that are not wanted are read too.
+
+    Once all wanted series have arrived, at most two further pages are followed.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)

@@ -214,7 +214,7 @@ class PlannedPage(Dataset):
     periods: tuple[Period, ...]  # what values are aligned with, in the service's order
     heads: Sequence[SeriesHead]
     wanted: PageRows
-    foreign: PageRows  # the others whose numbers are valid, if they are kept
+    foreign: PageRows  # the others, if they are kept
     body: bytes  # the page as received; `arrays_of` finds the `values` arrays in it
     next_cursor: str | None = None
     at: datetime | None = None

@@ -154,6 +154,17 @@ def test_a_dry_run_writes_nothing(command: Command, night: str, service: Sandbox
     assert (again["budget"], again["fits"]) == (9, True)
 
 
+def test_a_dry_run_keeps_a_shared_budget(
+    command: Command, night: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget of a shared bucket binds all processes: an estimate must not lift it for those at work."""
+    monkeypatch.setenv("ASYNCFIN_BUCKET", str(tmp_path / "bucket"))
+    budget = ("--daily-budget", "2")
+    assert command("extract", ENTITY, "--into", night, "--annual", *budget).code == 0
+    result = command("extract", ENTITY, "--into", f"{night}2", "--annual", "--dry-run", *budget)
+    assert (result.code, "daily budget of 2" in result.err) == (5, True)
+
+
 def test_what_was_confirmed_lately_is_not_asked(command: Command, night: str, service: Sandbox) -> None:
     """With --fresh-for; a longer age is asked for again."""
     arguments = ("extract", ENTITY, "--into", night, "--annual")

@@ -107,11 +107,15 @@ async def test_every_face_shows_the_rows(seed: int) -> None:
         assert (line["text"].lstrip("'") or "·") == row.cell(Period.parse(line["period_label"]))
 
 
-async def test_company_has_one_colour() -> None:
-    """In all charts of metrics, also where one before it has no value."""
+@pytest.mark.parametrize(("first", "of_cost"), [({"FY2024": 2}, [0, 1, 2]), ({}, [1, 2])])
+async def test_company_has_one_colour(first: Any, of_cost: list[int]) -> None:
+    """In all charts of metrics, also where one before it has no value, in one or in any of them."""
     files = [
         dataset(
-            {("Sales", "all"): {"FY2024": 1} if name != IDS[0] else {}, ("Cost", "all"): {"FY2024": 2}},
+            {
+                ("Sales", "all"): {"FY2024": 1} if name != IDS[0] else {},
+                ("Cost", "all"): {"FY2024": 2} if name != IDS[0] else first,
+            },
             entity_id=name,
             periods=("FY2024",),
         )
@@ -121,7 +125,7 @@ async def test_company_has_one_colour() -> None:
         panels = [await client.query(name, Select(), FiscalRange()) for name in sandbox.entities]
     sales, cost = charts_of(panels, None, is_log=False, by_metric=True)
     colours = [[line["colour"] for line in lines_of(chart)] for chart in (sales, cost)]
-    assert colours == [[1, 2], [0, 1, 2]]
+    assert colours == [[1, 2], of_cost]
     assert sales.without
 
 

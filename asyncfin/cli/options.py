@@ -442,14 +442,14 @@ def _read_ids(path: Path, names: KnownNames) -> Sequence[str]:
         else:
             texts = [line.partition("#")[0].strip() for line in lines]
             texts.insert(0, "")  # so that both count the lines from the head on
-    entity_ids = []
+    entity_ids: list[str] = []
     for number, text in enumerate(texts):
-        # A name, or an id of whatever form.
-        matching = names.matching(text) if text else ()
+        if not text:
+            continue
         with prefix_errors(f"{what}, line {number}"):
-            if text:
-                entity_ids.append(matching[0] if len(matching) == 1 else text)
-                check_entity_id(entity_ids[-1])
+            # Without names, ids may have any form.
+            entity_ids += names.ids([text]) if names else [text]
+            check_entity_id(entity_ids[-1])
     if not entity_ids:
         raise UsageError(f"{what} contains no entity ids (one per line)")
     return entity_ids

@@ -184,3 +184,13 @@ def test_a_quote_without_its_end_is_one_line(
     assert result.line.startswith(f"asyncfin: {named}")
     assert f"{path} can't be read (it is not a CSV file): give a" in result.line
     assert len(service.log) == before
+
+
+def test_mistyped_name_in_file_costs_no_request(command: Command, service: Sandbox, tmp_path: Path) -> None:
+    """As on the command line: with names at hand, a line is an id or one of them."""
+    ids, names, before = tmp_path / "ids.txt", tmp_path / "names.csv", len(service.log)
+    ids.write_text("Exampel\n")
+    names.write_text(f"id,name\n{ENTITY},Example\n")
+    result = command("extract", "--ids", str(ids), "--into", str(tmp_path / "night"), "--names", str(names))
+    assert (result.code, len(service.log)) == (2, before)
+    assert "line 1: no entity has the name 'Exampel' (close: Example)" in result.err

@@ -146,8 +146,8 @@ class StoredPartition(Partition):
         return None
 
     async def put_catalogue(self, catalogue: Catalogue) -> None:
+        await super().put_catalogue(catalogue)
         key = self._key(catalogue.entity_id, catalogue.dataset_id, CATALOGUE)
-        self._memory.put_catalogue(key, catalogue)
         await self._put(key, new_part(), 0, partial(encode_catalogue, catalogue))
 
     async def blocks(

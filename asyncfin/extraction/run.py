@@ -182,16 +182,17 @@ class Run:
         self.records.update(result.records)
         for report in result.reports:
             failure = report.failure
+            is_lacking = report.state == "done" and bool(report.missing)
+            self._lacking += is_lacking
             if failure is None:
                 self._has_rows |= report.rows > 0
-                self._lacking += report.state == "done" and bool(report.missing)
             elif failure.status == 403:
                 self._rejected.add(report.entity_id)
             elif failure.concerns == "service" and report.entity_id not in self._again:
                 self._again.add(report.entity_id)
                 continue
             self.tracker.end(report)
-            if self._lacking == MOST_EMPTY and report.missing:
+            if is_lacking and self._lacking == MOST_EMPTY:
                 self._warn()
         if self._is_doubtful and self.stopped is None:
             listed = self._with_file.intersection(self.tracker.ids)

@@ -53,11 +53,6 @@ class CatalogueSeries(Struct, frozen=True, gc=False, kw_only=True):
         """Whether it is of the whole entity, by its basis."""
         return self.basis.casefold() == "consolidated"
 
-    @property
-    def further_description(self) -> str:
-        """The description; empty if it only repeats the label."""
-        return "" if self.description == self.label else self.description
-
     def __repr__(self) -> str:
         return printable(
             f"<CatalogueSeries {self.series_id}: {self.label} ({self.metric_id}), "

@@ -19,19 +19,6 @@ _HARMLESS = r"(?a:([a-z]+:)?//([\w.\-]*|\[[\da-f:]*\])(:\d*)?(/[\w.\-/]*)?)?"
 _STRANGE = r"[\s\x00-\x1f?#]"
 
 
-class UnencryptedAddressError(ArgumentError):
-    """http to another machine, without `allow_http`. `given` is the end of a message
-    that shows the URL.
-    """
-
-    def __init__(self, given: str) -> None:
-        super().__init__(
-            "base_url must be https, unless the host is this machine or "
-            f"allow_http=True{given}"
-        )
-        self.given = given
-
-
 def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
     """Return `base_url` without its trailing slash, or raise ArgumentError.
 
@@ -70,7 +57,10 @@ def checked_base_url(base_url: str, *, allow_http: bool = False) -> str:
         )
     if url.scheme == "http" and not _is_loopback(url.host):
         if not allow_http:
-            raise UnencryptedAddressError(not_this)
+            raise ArgumentError(
+                "base_url must be https, unless the host is this machine or "
+                f"allow_http=True{not_this}"
+            )
         # The level of the warning is that of the code which made the client.
         warnings.warn(
             f"{url} is not encrypted: anyone in between can read the token",

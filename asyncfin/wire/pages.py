@@ -33,7 +33,7 @@ from asyncfin.wire.protocol import (
     Request,
     Response,
     catalogue_request,
-    check_publication,
+    check_entity,
     query_request,
 )
 from asyncfin.wire.values import (
@@ -84,7 +84,7 @@ class _Trail:
                 pinned: the service may ignore the pin, or something in front of it
                 respond.
         """
-        check_publication(page, entity_id=self.entity_id)
+        check_entity(page, self.entity_id)
         if self.dataset_id is not None and not is_same_publication(
             page.dataset_id, self.dataset_id
         ):

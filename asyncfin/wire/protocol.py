@@ -19,7 +19,7 @@ from attrs import field, frozen
 
 from asyncfin import errors
 from asyncfin.checks import check_entity_id
-from asyncfin.model.catalogue import Dataset, is_same_publication
+from asyncfin.model.catalogue import Dataset
 from asyncfin.model.query import Query
 from asyncfin.wire import codec
 from asyncfin.wire.codec import not_from_service
@@ -195,7 +195,7 @@ def read_dataset(request: Request, response: Response) -> Dataset:
     """
     with errors.error_context(request.operation, request.entity_id, response):
         dataset = codec.decode_dataset(response.body)
-        check_publication(dataset, entity_id=request.entity_id)
+        check_entity(dataset, request.entity_id)
     return dataset
 
 
@@ -207,25 +207,14 @@ def read_json(request: Request, response: Response) -> Any:
         return codec.decode_json(response.body)
 
 
-def check_publication(
-    head: Dataset, *, entity_id: str | None, dataset_id: str | None = None
-) -> None:
-    """Reject a response about another entity, or another publication than the pinned
-    one (spec 9).
-    """
-    problems = []
+def check_entity(head: Dataset, entity_id: str | None) -> None:
+    """Reject a response about another entity."""
     if entity_id is not None and head.entity_id != entity_id:
         # For an id written in another way, say, which the service accepts.
-        problems.append(
+        raise errors.MalformedAnswerError(
             f"expected {entity_id!r}, got {head.entity_id!r} @ $.entity_id;"
             f" request {head.entity_id!r}, the id that the service uses"
         )
-    if dataset_id is not None and not is_same_publication(head.dataset_id, dataset_id):
-        problems.append(
-            f"expected {dataset_id!r}, got {head.dataset_id!r} @ $.dataset_id"
-        )
-    if problems:
-        raise errors.MalformedAnswerError(problems)
 
 
 _LENGTHS = {"content-length", "transfer-encoding"}

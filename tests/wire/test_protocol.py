@@ -30,7 +30,7 @@ from asyncfin.model.selection import Exact, FiscalRange, PeriodSelection, Traili
 from asyncfin.wire.protocol import (
     Response,
     catalogue_request,
-    check_publication,
+    check_entity,
     dataset_request,
     failure,
     limits_request,
@@ -371,6 +371,7 @@ def test_a_publication_is_the_same_in_whatever_case_its_uuid_is_written() -> Non
     dataset = read_dataset(
         dataset_request(ENTITY), answer(200, METADATA | {"dataset_id": "ABCDEF01-" + DATASET_ID[9:]})
     )
-    check_publication(dataset, entity_id=ENTITY, dataset_id="abcdef01-" + DATASET_ID[9:])
+    assert dataset.is_publication("abcdef01-" + DATASET_ID[9:])
+    assert not dataset.is_publication(DATASET_ID)
     with pytest.raises(MalformedAnswerError, match="entity_id"):
-        check_publication(dataset, entity_id=ENTITY.swapcase())
+        check_entity(dataset, ENTITY.swapcase())

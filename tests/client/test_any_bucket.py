@@ -32,7 +32,7 @@ class Others:
 
 
 @pytest.mark.virtual
-async def test_a_client_accepts_any_object_with_the_methods_of_a_bucket() -> None:
+async def test_any_bucket_object_is_accepted() -> None:
     """A question, a refusal, a lost connection and a used-up allowance."""
     called: list[str] = []
     bucket = Others(called)

@@ -72,7 +72,7 @@ def right(panel: Panel, wanted: set[str], periods: PeriodSelection, version: str
 
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
-async def test_every_panel_is_right_whatever_the_service_does(dialect: Dialect) -> None:
+async def test_panels_are_right_amid_faults(dialect: Dialect) -> None:
     """The service fails, refuses, breaks off, hangs and publishes twice; ASYNCFIN_CHAOS says for how long.
 
     Nothing is left behind, the retries stay within their quota, and the token is in no log record.

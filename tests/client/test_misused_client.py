@@ -41,7 +41,7 @@ async def test_a_mistake_says_what_to_write(
     assert said in str(raised.value)
 
 
-def test_a_single_observer_in_place_of_a_list_is_refused() -> None:
+def test_single_observer_is_rejected() -> None:
     """Of `observers` by name, as of every other argument."""
     wrong: Any = print
     with pytest.raises(

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.virtual
 ENTITY = "O-" + "a/" * 16
 
 
-async def test_raw_response_is_returned_as_it_is() -> None:
+async def test_raw_response_is_returned_undecoded() -> None:
     """The request has the token, the parameters and the body; nothing of the response is decoded."""
     seen: list[Received] = []
 
@@ -28,7 +28,7 @@ async def test_raw_response_is_returned_as_it_is() -> None:
     assert json.loads(request.body) == {"b": [1, None]}
 
 
-async def test_raw_request_is_retried_and_fails_alike() -> None:
+async def test_raw_request_is_retried() -> None:
     """A 503 is sent again; an error of the service is that of every other method."""
     steps = (refusal(503), answer(body=b"{}"), refusal(404))
     async with (

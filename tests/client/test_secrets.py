@@ -111,7 +111,7 @@ JSON_FORMS = [name for name in FORMS if name != "as it is"]
 @pytest.mark.virtual
 @pytest.mark.parametrize("form", JSON_FORMS)
 @pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 409, 418, 429, 500])
-async def test_an_error_that_repeats_the_token_shows_none_of_it(
+async def test_echoing_errors_hide_the_token(
     status: int, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """No text, code, id, pickle or traceback of an error shows the token, and no event or log."""
@@ -171,9 +171,7 @@ BROKEN = {
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("step", BROKEN.values(), ids=BROKEN)
-async def test_a_failure_on_the_way_shows_nothing_of_the_request(
-    step: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_transport_failures_hide_the_request(step: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Exceptions of the library below hold the headers in their repr; none of them is left visible."""
     caplog.set_level(logging.DEBUG)
     asyncio.get_running_loop().set_debug(True)
@@ -185,7 +183,7 @@ async def test_a_failure_on_the_way_shows_nothing_of_the_request(
 
 
 @pytest.mark.virtual
-async def test_nothing_that_holds_the_token_shows_or_pickles_it() -> None:
+async def test_holders_of_the_token_hide_it() -> None:
     """Nothing that holds the token shows or pickles it, down to aiohttp's session."""
     async with sending(lambda _: answer()) as (sender, transport, events):
         client = Client(transport.base_url, CANARY)
@@ -200,7 +198,7 @@ async def test_nothing_that_holds_the_token_shows_or_pickles_it() -> None:
         await client.aclose()
 
 
-async def test_no_file_that_is_left_contains_the_token(tmp_path: Path) -> None:
+async def test_files_never_contain_the_token(tmp_path: Path) -> None:
     """SECURITY.md: not those of a cache, a bucket or an extraction; the first two are closed to others."""
     pytest.importorskip("pyarrow")
     bucket = FileBucket(tmp_path / "account.bucket", rate=1e6)
@@ -223,7 +221,7 @@ async def test_no_file_that_is_left_contains_the_token(tmp_path: Path) -> None:
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("token", ["canary-of-twenty-chars", "canary/8", "a/canary/of+slashes=="])
-async def test_an_answer_that_repeats_the_token_in_its_data_does_not_pass_it_on(token: str) -> None:
+async def test_data_is_redacted(token: str) -> None:
     """A token in a response's data is struck out before it gets into tables and files."""
     escaped = token.replace("/", r"\/")
     raw = answer(body=f'{{"name": "x{token}y", "id": "{escaped}"}}'.encode(), x_request_id=f"r-{token}")
@@ -235,7 +233,7 @@ async def test_an_answer_that_repeats_the_token_in_its_data_does_not_pass_it_on(
 
 @pytest.mark.virtual
 @pytest.mark.parametrize("token", [CANARY, "-c+a/n=a.r~y", "+/=-._~+/=", "\\\\+\\\\/==ab"])
-async def test_an_answer_does_not_pass_on_the_token_in_any_escaped_form(token: str) -> None:
+async def test_escaped_tokens_are_redacted(token: str) -> None:
     """The token is struck out in every escaped form, escaped twice too."""
     once = json.dumps(token)[1:-1]
     forms = [once, quote(token, safe=""), quote(quote(token, safe=""), safe=""), json.dumps(once)[1:-1]]
@@ -248,7 +246,7 @@ async def test_an_answer_does_not_pass_on_the_token_in_any_escaped_form(token: s
 
 
 @pytest.mark.virtual
-async def test_an_answer_passes_on_no_former_token_either() -> None:
+async def test_former_tokens_are_redacted() -> None:
     """Former tokens are struck out too, and one that begins with another as a whole."""
     issued = ["canary-number-1", "canary-number-11"]
     left = iter(issued)
@@ -354,9 +352,7 @@ def shown_by_rich(error: BaseException) -> str:
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("ending", [_timed_out, _waited_for, _cancelled])
 @pytest.mark.parametrize("read", READS)
-async def test_no_frame_of_a_read_that_its_caller_ends_holds_the_token(
-    read: str, ending: Any, wait: str
-) -> None:
+async def test_frames_of_ended_reads_hide_token(read: str, ending: Any, wait: str) -> None:
     """Neither rich nor the standard library shows it with the frames' locals, and no local holds it."""
     async with scripted(WAITS[wait]) as server:
         error = await ended(server.base_url, READS[read], ending)
@@ -372,7 +368,7 @@ async def test_no_frame_of_a_read_that_its_caller_ends_holds_the_token(
 
 
 @pytest.mark.virtual
-async def test_a_waiting_frame_of_a_read_holds_the_token_at_no_time() -> None:
+async def test_frames_of_waiting_reads_hide_token() -> None:
     """While a read waits, no frame from the caller down to the connection holds the token."""
     async with scripted(hanging()) as server, Client(server.base_url, CANARY) as client:
         task = asyncio.ensure_future(client.dataset(E_ID))

@@ -97,7 +97,7 @@ RANGE = "start=None, end=None"
         (web.reply, "panel, *, accept, if_none_match=None, max_age=None"),
     ],
 )
-def test_a_signature_is_the_one_that_programs_rely_on(called: Callable[..., Any], parameters: str) -> None:
+def test_signatures_are_stable(called: Callable[..., Any], parameters: str) -> None:
     """The same names, in the same order where places count, with the same defaults."""
     wanted = _signature(parameters)
     found = [each for name, each in signature(called).parameters.items() if not name.startswith("_")]
@@ -118,7 +118,7 @@ def _signature(parameters: str) -> list[Parameter]:
     return list(signature(eval(f"lambda {parameters}: None", known)).parameters.values())
 
 
-def test_each_method_of_a_client_is_what_its_call_returns() -> None:
+def test_coroutine_methods_are_recognizable() -> None:
     """Frameworks look at functions: whether a call is to be awaited."""
     for method in ("plan", "query", "compare", "run", "dataset", "catalogue", "usage", "limits", "aclose"):
         assert iscoroutinefunction(getattr(Client, method)), method

@@ -23,9 +23,7 @@ def _partly_cached(case: Case, seed: int) -> tuple[set[str], set[str]]:
 
 
 @given(cases(), st.integers(0, 2**64), st.booleans())
-def test_widened_batches_are_within_the_caps_and_take_no_request_more(
-    case: Case, seed: int, exact: bool
-) -> None:
+def test_widened_batches_cost_no_request(case: Case, seed: int, exact: bool) -> None:
     """A page that is requested anyway is filled; each missing series has one home, and no other has any."""
     cached, unlisted = _partly_cached(case, seed)
     made = planned(case, Exact(YEARS) if exact else FiscalRange())
@@ -41,7 +39,7 @@ def test_widened_batches_are_within_the_caps_and_take_no_request_more(
         assert len(batch.reporting_group_ids or ()) <= 50
 
 
-def test_a_batch_is_not_widened_by_a_path_that_no_query_can_name() -> None:
+def test_overlong_path_widens_no_batch() -> None:
     """A path of 21 entries exceeds the cap of spec 8: the other metrics fill the page without it."""
     known = catalogue(*((f"M{at}", scope, "g") for at in range(10) for scope in ("a", "b", "long")))
     (group,) = known.groups

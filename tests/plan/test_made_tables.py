@@ -22,9 +22,7 @@ def check(made: Plan, most: float) -> None:
 
 @pytest.mark.parametrize("order", ["as made", "shuffled"])
 @pytest.mark.parametrize(("triples", "most"), TABLES.values(), ids=TABLES)
-def test_a_made_table_takes_hardly_more_requests_than_it_must(
-    triples: Triples, most: float, order: str
-) -> None:
+def test_made_tables_are_near_the_bound(triples: Triples, most: float, order: str) -> None:
     """Each batch is a page, and each series has one home, in whatever order the catalogue lists them."""
     if order == "shuffled":
         triples = Random(7).sample(triples, len(triples))
@@ -48,7 +46,7 @@ def _mixed(seed: int) -> Case:
 
 @settings(max_examples=examples(25))
 @given(st.integers(0, 2**64).map(_mixed), st.randoms(use_true_random=False))
-def test_blocks_crosses_and_groups_together_are_planned_exactly(case: Case, random: Random) -> None:
+def test_mixed_shapes_are_planned_exactly(case: Case, random: Random) -> None:
     """What each batch matches is what its query selects; the order of the wanted series does not matter."""
     made = planned_case(case, ANNUAL)
     homes = Counter(each for batch in made.batches for each in batch.home)

@@ -65,7 +65,7 @@ def planned(known: Catalogue, wanted: tuple[str, ...] | None = None, periods: Re
     return plan(Question(known, Select(), periods), known, series)
 
 
-def test_one_page_of_series_is_one_batch_that_names_only_what_it_needs() -> None:
+def test_one_page_is_one_batch() -> None:
     """The batch is the query a careful person would write, pinned to the publication."""
     known = catalogue(("Revenue", "all", "annual"), ("Cost", "all", "annual"), ("Cash", "all", "other"))
     (batch,) = planned(known, ("s0", "s1")).batches
@@ -86,7 +86,7 @@ def test_each_catalogue_is_judged() -> None:
     assert selected == [earlier.series, later.series[1:], earlier.series]
 
 
-def test_a_foreign_reporting_group_is_left_out() -> None:
+def test_foreign_group_is_left_out() -> None:
     """Where a metric and path exist in two groups, the wanted one is named, and the other does not come."""
     known = catalogue(("Revenue", "all", "annual"), ("Revenue", "all", "quarterly"))
     (batch,) = planned(known, ("s1",)).batches
@@ -94,13 +94,13 @@ def test_a_foreign_reporting_group_is_left_out() -> None:
     assert batch.matched == {"s1"}
 
 
-def test_groups_are_not_named_where_that_makes_no_difference() -> None:
+def test_groups_are_named_only_when_needed() -> None:
     """All groups of what is asked for are wanted, so the query leaves them out."""
     known = catalogue(("Revenue", "all", "annual"), ("Revenue", "all", "quarterly"))
     assert planned(known).batches[0].reporting_group_ids is None
 
 
-def test_more_groups_of_one_cell_than_a_query_can_name_are_named_a_page_at_a_time() -> None:
+def test_sixty_groups_of_one_cell_split() -> None:
     """60 of the 120 groups of one metric and path are two batches, of 50 groups and of 10."""
     known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
     batches = planned(known, tuple(f"s{at}" for at in range(60))).batches
@@ -108,7 +108,7 @@ def test_more_groups_of_one_cell_than_a_query_can_name_are_named_a_page_at_a_tim
     assert [batch.home for batch in batches] == [batch.matched for batch in batches]
 
 
-def test_all_groups_of_one_cell_follow_the_cursor_where_that_takes_fewer_requests() -> None:
+def test_all_groups_of_one_cell_page() -> None:
     """120 groups of one metric and path are two pages of one query, but three queries that name them."""
     known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
     (batch,) = planned(known).batches
@@ -117,7 +117,7 @@ def test_all_groups_of_one_cell_follow_the_cursor_where_that_takes_fewer_request
     assert batch.requests == 2
 
 
-def test_as_many_groups_as_a_query_can_name_are_named() -> None:
+def test_fifty_groups_are_named() -> None:
     """50 groups are within the cap of spec 8, so the 70 others of the same metric and path stay out."""
     known = catalogue(*(("Revenue", "all", f"g{at}") for at in range(120)))
     (batch,) = planned(known, tuple(f"s{at}" for at in range(50))).batches
@@ -127,7 +127,7 @@ def test_as_many_groups_as_a_query_can_name_are_named() -> None:
 
 
 @pytest.mark.parametrize("periods", [ANNUAL, Trailing(12)])
-def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) -> None:
+def test_large_cell_follows_its_cursor(periods: Resolved) -> None:
     """A query cannot separate 250 series of one metric, path and group: one batch of three pages."""
     known = catalogue(*[("Revenue", "all", "annual")] * 250, ("Cost", "all", "annual"))
     large = planned(known, periods=periods)
@@ -135,7 +135,7 @@ def test_a_single_cell_larger_than_a_page_follows_its_cursor(periods: Resolved) 
     assert large.requests in (3, 4)
 
 
-def test_foreign_series_are_allowed_where_periods_are_fixed() -> None:
+def test_fixed_periods_allow_foreign_series() -> None:
     """Two series on a diagonal are one request, and what else the cross product matches is dropped."""
     known = catalogue(("A", "x", "g"), ("A", "y", "g"), ("B", "x", "g"), ("B", "y", "g"))
     (batch,) = planned(known, ("s0", "s3")).batches
@@ -176,7 +176,7 @@ def test_a_plan_explains_itself() -> None:
     assert repr(planned(known)).endswith("4 series in 1 request>")
 
 
-def test_a_series_on_too_long_a_path_is_refused() -> None:
+def test_series_on_overlong_path_is_rejected() -> None:
     """No legal query names a path of 21 entries; the error says which field is at fault."""
     path = tuple(ScopeRef("company", str(at)) for at in range(21))
     known = catalogue(("Revenue", "all", "annual"))
@@ -187,7 +187,7 @@ def test_a_series_on_too_long_a_path_is_refused() -> None:
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data is not there")
-def test_all_series_of_real_companies_take_hardly_more_requests_than_they_must() -> None:
+def test_real_companies_are_near_the_bound() -> None:
     """Over all of them at most a twentieth more than the lower bound, and every batch is one page."""
     requests = bound = 0
     for file in sorted(REAL.glob("*.json.gz")):
@@ -213,7 +213,7 @@ for batch in planned(known, wanted).batches:
 """
 
 
-def test_a_plan_does_not_depend_on_the_hash_seed() -> None:
+def test_hash_seed_does_not_matter() -> None:
     """Another process plans the same batches, ids in the same order."""
     seen = {
         subprocess.run(

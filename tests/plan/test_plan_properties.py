@@ -171,7 +171,7 @@ def test_every_wanted_series_has_one_home(case: Case, periods: Resolved) -> None
 @given(cases(), PERIODS)
 @example(case_of(2194), FiscalRange(2023, 2024))
 @example(case_of(3136), Trailing(12))
-def test_batches_match_what_they_say_on_one_page(case: Case, periods: Resolved) -> None:
+def test_batches_match_one_page(case: Case, periods: Resolved) -> None:
     """Brute force finds what `matched` says: a page, but for one large cell, or one query of two pages."""
     made = planned(case, periods)
     found = [matched(case.catalogue, batch) for batch in made.batches]
@@ -186,9 +186,7 @@ def test_batches_match_what_they_say_on_one_page(case: Case, periods: Resolved) 
 
 @given(cases(), PERIODS)
 @example(case_of(655789), Exact(YEARS))  # 101 series in one cell: four requests, line by line three
-def test_never_more_requests_than_line_by_line_nor_fewer_than_the_bound(
-    case: Case, periods: Resolved
-) -> None:
+def test_requests_are_within_bounds(case: Case, periods: Resolved) -> None:
     """The plan lies between what the caps make necessary and what the plainest way would take.
 
     A cell of more than a page is requested by itself. The series that its last page has room for may take
@@ -232,7 +230,7 @@ def dense_case_of(seed: int) -> Case:
 
 
 @given(st.integers(0, 2**64).map(dense_case_of))
-def test_dense_questions_take_few_more_requests_than_they_must_and_no_cursor(case: Case) -> None:
+def test_dense_query_is_near_the_bound(case: Case) -> None:
     """At most 1.12 times the bound and one; each batch a page, or one query of two pages is all."""
     made = planned(case, FiscalRange(2023, 2024))
     assert made.requests <= 1.12 * made.lower_bound + 1
@@ -240,14 +238,14 @@ def test_dense_questions_take_few_more_requests_than_they_must_and_no_cursor(cas
     assert pages == [2] or set(pages) <= {1}
 
 
-def test_dense_questions_together_take_hardly_more_requests_than_they_must() -> None:
+def test_dense_queries_together_near_the_bound() -> None:
     """Over sixty of them at most three percent more than the lower bound."""
     plans = [planned(dense_case_of(seed), FiscalRange(2023, 2024)) for seed in range(60)]
     assert sum(plan.requests for plan in plans) <= 1.03 * sum(plan.lower_bound for plan in plans)
 
 
 @given(cases(), st.integers(1, 40))
-def test_trailing_months_are_requested_as_all_periods(case: Case, months: int) -> None:
+def test_trailing_is_requested_as_all_periods(case: Case, months: int) -> None:
     """The batches are those of the open range, foreign series included: the client cuts the window."""
     made, ranged = planned(case, Trailing(months)), planned(case, FiscalRange())
     assert made.periods == Trailing(months)
@@ -255,9 +253,7 @@ def test_trailing_months_are_requested_as_all_periods(case: Case, months: int) -
 
 
 @given(cases(), PERIODS, st.randoms(use_true_random=False))
-def test_the_order_of_the_wanted_series_does_not_matter(
-    case: Case, periods: Resolved, random: Random
-) -> None:
+def test_order_of_series_does_not_matter(case: Case, periods: Resolved, random: Random) -> None:
     """The same question gives the same plan."""
     shuffled = list(case.wanted)
     random.shuffle(shuffled)

@@ -6,7 +6,7 @@ from asyncfin.plan.strips import _pages, _widths
 
 
 @given(st.dictionaries(st.integers(0, 40), st.integers(1, 100)), st.integers(1, 6))
-def test_lines_are_packed_into_the_first_page_with_room(costs: dict[int, int], max_lines: int) -> None:
+def test_lines_fill_the_first_page(costs: dict[int, int], max_lines: int) -> None:
     """The largest first, and of equal ones the first."""
     pages: list[list[int]] = []
     for line in sorted(costs, key=lambda line: (-costs[line], line)):
@@ -23,7 +23,7 @@ Lines = st.dictionaries(st.integers(0, 9), st.integers(1, 30), min_size=1)
 
 
 @given(st.lists(st.tuples(Lines, st.sets(st.integers(0, 9))), min_size=1, max_size=12))
-def test_a_width_knows_what_its_strip_matches(lines: list[tuple[dict[int, int], set[int]]]) -> None:
+def test_width_counts_matches_of_its_strip(lines: list[tuple[dict[int, int], set[int]]]) -> None:
     """In all, and by each line that has a wanted cell in it, until one fits on no page."""
     matched = {at: counts for at, (counts, _) in enumerate(lines)}
     wanted = {

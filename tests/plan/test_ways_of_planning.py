@@ -130,7 +130,7 @@ def numbers_of(panel: Panel) -> Numbers:
 
 @settings(max_examples=examples(25))
 @given(st.integers(0, 2**64).map(case_of))
-def test_strips_and_growing_give_the_same_answers(case: Case) -> None:
+def test_both_ways_cover_equal_series(case: Case) -> None:
     """Every wanted series once, by a page a batch, with the numbers that are stored; no other series."""
 
     async def run() -> None:

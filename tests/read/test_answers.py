@@ -149,7 +149,7 @@ def series_ids(dataset: DatasetFile) -> list[str]:
 
 @settings(max_examples=examples(60))
 @given(questions(), DIALECTS, st.booleans())
-def test_a_panel_equals_one_query_without_caps(
+def test_panel_equals_query_without_caps(
     question: tuple[int, list[int], PeriodSelection, str], dialect: Dialect, streamed: bool
 ) -> None:
     """Any selection, every mode, both versions, in every dialect, read whole or in pieces."""
@@ -191,7 +191,7 @@ def doubled(dataset: DatasetFile, count: int) -> DatasetFile:
     return evolve(dataset, publications=(evolve(publication, groups=groups, values=values),))
 
 
-def test_a_cell_of_more_series_than_a_page_holds_follows_its_cursor() -> None:
+def test_large_cell_follows_its_cursor() -> None:
     """250 series of one metric, group and path come over three pages of one batch."""
     dataset = doubled(DATASETS[1], 250)
 
@@ -232,7 +232,7 @@ OPEN = [FiscalRange(), Annual(), Annual(last=2), Quarterly(), HalfYearly(), Trai
 
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("periods", OPEN, ids=repr)
-async def test_all_periods_of_a_dataset_without_periods_are_none(periods: Any, cached: bool) -> None:
+async def test_dataset_without_periods_has_empty_series(periods: Any, cached: bool) -> None:
     """A series may exist before its first value: the panel has it, and no query is sent."""
     dataset = generate_table(1, metrics=1, paths=6, density=0.5)
     assert not dataset.publications[-1].periods
@@ -264,9 +264,7 @@ STALE = st.builds(
 
 @settings(max_examples=examples(40))
 @given(STALE, st.integers(1, 8), st.integers(0, 2**16))
-def test_a_panel_is_of_one_publication_whatever_is_checked_first(
-    dialect: Dialect, nth: int, seed: int
-) -> None:
+def test_panel_is_of_one_publication(dialect: Dialect, nth: int, seed: int) -> None:
     """A new publication may come at any request, its metadata lag, and a stale question be 400 or 409.
 
     The panel equals one query without caps over the publication it names, and the client is never stuck.

@@ -52,7 +52,7 @@ async def usage(client: Client) -> Any:
 
 
 @pytest.mark.parametrize("read", [query, stream, usage])
-async def test_a_read_cancelled_at_any_await_leaves_nothing_behind(
+async def test_cancelled_read_leaves_nothing(
     read: Callable[[Client], Coroutine[Any, Any, Any]],
 ) -> None:
     """A read cancelled after any number of turns of the loop leaves nothing behind."""
@@ -85,7 +85,7 @@ def _serving(task: asyncio.Task[Any]) -> bool:
 
 @pytest.mark.parametrize("rate", [None, 5.0])
 @pytest.mark.parametrize("leave", ["break", "error", "cancel"])
-async def test_a_stream_left_early_leaves_nothing_behind(leave: str, rate: float | None) -> None:
+async def test_stream_left_early_leaves_nothing(leave: str, rate: float | None) -> None:
     """Leaving a stream by break, by an error or by cancellation leaves nothing behind, waiting or not."""
     async with session(rate=rate) as (sandbox, client, bucket):
         await client.catalogue(ENTITY)
@@ -131,7 +131,7 @@ async def test_a_stream_obeys_its_consumers_pace() -> None:
     assert plan.requests > 15
 
 
-async def test_a_stream_outlives_a_consumer_that_would_not_wait() -> None:
+async def test_abandoned_wait_loses_no_piece() -> None:
     """A wait that is given up loses no piece, nor does it end the stream, as if all had come."""
     async with (
         Sandbox(SMALL, faults=[Latency(operation="query", seconds=1)]) as sandbox,
@@ -165,7 +165,7 @@ async def test_batches_are_in_flight_together() -> None:
         assert loop.time() - begun <= 1.2 * -(-plan.requests // 8)
 
 
-async def test_a_small_question_overtakes_a_large_one() -> None:
+async def test_small_query_overtakes_large_one() -> None:
     """A fan-out has at most max_in_flight batches waiting: a large one does not block the others."""
     wide = generate(12, series=3000, publications=1)
     async with (
@@ -183,7 +183,7 @@ async def test_a_small_question_overtakes_a_large_one() -> None:
             await large
 
 
-async def test_a_cancelled_reader_of_a_shared_catalogue_does_not_cancel_the_others() -> None:
+async def test_shared_catalogue_survives_cancelled_reader() -> None:
     """The one who began the reading leaves; the one who joined gets the catalogue, read once."""
     async with session() as (sandbox, client, _):
         leader = asyncio.ensure_future(client.catalogue(ENTITY))

@@ -74,7 +74,7 @@ def resolved(rule: tuple[Any, ...], periods: set[Key]) -> list[Key]:
 
 
 @pytest.mark.parametrize("kind", ["none", "memory", "file"])
-async def test_each_panel_is_the_answer_in_the_periods_resolved_over_all(kind: str, tmp_path: Any) -> None:
+async def test_panels_share_the_resolved_periods(kind: str, tmp_path: Any) -> None:
     """Cell by cell, while publications are replaced under the reading."""
     rng = random.Random(kind)
     service = ChangingService(7, entities=4)
@@ -130,7 +130,7 @@ async def test_each_panel_is_the_answer_in_the_periods_resolved_over_all(kind: s
     assert nothing < 10
 
 
-async def test_panels_and_failures_have_the_order_of_the_question() -> None:
+async def test_results_follow_the_order_of_ids() -> None:
     """Whatever arrives first; a repeated id is one, and a malformed one costs no request."""
     slow = Latency(seconds=0.05, operation="dataset", nth=1)
     async with session(company(A, 2023), company(C, 2024), faults=[slow]) as (sandbox, client):
@@ -172,7 +172,7 @@ async def test_it_costs_what_the_queries_cost(periods: Any) -> None:
     assert warm_together == warm + Counter(dataset=2 if isinstance(periods, Annual) else 0)
 
 
-async def test_a_publication_that_changes_the_periods_of_the_rule_is_read_by_all() -> None:
+async def test_changed_periods_are_read_by_all() -> None:
     """One is replaced after the rule was resolved: all panels then have the periods of the new one."""
     newer = company(B, 2024, 2025, dataset_id=SECOND)
     async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:
@@ -197,7 +197,7 @@ def queries(sandbox: Sandbox, entity_id: str) -> int:
 
 
 @pytest.mark.parametrize(("newest", "again"), [(2024, 1), (2025, 2)])
-async def test_only_a_changed_entity_is_read_again(newest: int, again: int) -> None:
+async def test_only_changed_entity_is_reread(newest: int, again: int) -> None:
     """The others only if the rule then resolves to other periods."""
     newer = company(B, 2023, newest, dataset_id=SECOND)
     async with Sandbox(company(A, 2023, 2024), company(B, 2023, 2024)) as sandbox:
@@ -240,7 +240,7 @@ async def test_entity_that_keeps_changing_fails() -> None:
     assert (queries(sandbox, A), queries(sandbox, B)) == (1, 4)
 
 
-async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown() -> None:
+async def test_missing_and_unknown_are_listed() -> None:
     """An entity with nothing of the question has a panel without series."""
     datasets = (company(A, 2023), company(B, 2023, metric="Sales"))
     async with Sandbox(*datasets) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -257,7 +257,7 @@ async def test_what_entities_do_not_have_is_missing_and_what_none_has_is_unknown
     assert max(map(len, table.splitlines())) <= 100
 
 
-async def test_an_entity_without_the_periods_of_the_rule_is_named_with_them() -> None:
+async def test_entity_without_the_periods_is_noted() -> None:
     """It has years, but none of the last two of all; an empty panel without a word would mean no value."""
     datasets = (company(A, 2022, 2023, 2024), company(B, 2020, 2021), company(C, 2023))
     async with session(*datasets) as (_, client):
@@ -277,7 +277,7 @@ async def test_an_entity_without_the_periods_of_the_rule_is_named_with_them() ->
         ([A], REVENUE, "FY2024", SelectionError, "periods"),
     ],
 )
-async def test_a_wrong_argument_is_an_error_before_the_first_request(
+async def test_arguments_are_checked_first(
     ids: Any, select: Any, periods: Any, error: type[Exception], text: str
 ) -> None:
     """It says what is wrong."""
@@ -306,7 +306,7 @@ async def test_nothing_to_show_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("periods", [FiscalRange(), Annual()])
-async def test_what_ends_the_reading_is_the_error_of_those_not_read(periods: Any) -> None:
+async def test_final_error_fails_unread_entities(periods: Any) -> None:
     """It is raised only if no entity was read."""
     at = 2 if periods == FiscalRange() else 1
     refused = Status(status=401, operation="query" if at == 1 else "catalogue", nth=range(2, 9))
@@ -324,7 +324,7 @@ async def test_what_ends_the_reading_is_the_error_of_those_not_read(periods: Any
             await client.compare([B, C], REVENUE, periods)
 
 
-async def test_observers_see_one_question_for_each_entity() -> None:
+async def test_observers_see_one_query_per_entity() -> None:
     """Its requests are those of both steps, and a failure is its own."""
     seen: list[Event] = []
     async with session(company(A, 2023), company(B, 2024), observers=[seen.append]) as (sandbox, client):
@@ -341,7 +341,7 @@ async def test_observers_see_one_question_for_each_entity() -> None:
 
 
 @pytest.mark.virtual
-async def test_cancelling_it_leaves_no_task_and_sends_nothing_more() -> None:
+async def test_cancelled_comparison_leaves_nothing() -> None:
     """At each moment of the reading; the client can be used afterwards."""
     for tenths in range(1, 38, 7):
         async with session(
@@ -363,7 +363,7 @@ async def test_cancelling_it_leaves_no_task_and_sends_nothing_more() -> None:
             assert len(await client.compare([A, B], REVENUE, Annual())) == 2
 
 
-async def test_tables_are_those_of_the_panels_and_name_who_failed() -> None:
+async def test_tables_equal_those_of_panels() -> None:
     """A failed entity has no column, one without a series has one of nulls; the mean is over the others."""
     async with session(company(A, 2022, 2023), company(B, 2022, 2023, metric="Sales"), company(D, 2023)) as (
         _,
@@ -395,7 +395,7 @@ async def test_tables_are_those_of_the_panels_and_name_who_failed() -> None:
     pyplot.close("all")
 
 
-async def test_windows_that_differ_are_no_wide_table() -> None:
+async def test_different_windows_make_no_wide_table() -> None:
     """A null would be a value that was not requested; the error says what is one question for all."""
     async with session(company(A, 2022, 2023), company(B, 2021, 2022)) as (_, client):
         found = await client.compare([A, B], REVENUE, Trailing(12))
@@ -406,7 +406,7 @@ async def test_windows_that_differ_are_no_wide_table() -> None:
     assert same.to_arrow().num_rows == 1
 
 
-async def test_the_notes_name_failures_first_and_differences_last() -> None:
+async def test_notes_begin_with_failures() -> None:
     """Texts of the service are no markup in a notebook."""
     other = company(B, 2023) | {"name": "<b>Other</b>"}
     other["publications"][0]["groups"][0]["series"][0]["description"] = "in thousands"

@@ -87,9 +87,7 @@ def numbers(*panels: Panel) -> dict[str, dict[Period, float]]:
     "periods", [FiscalRange(), FiscalRange(2023, 2024), Exact("FY2021"), Annual(last=1), Trailing(12)]
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_series_that_came_at_the_second_asking_is_whole(
-    periods: PeriodSelection, streamed: bool
-) -> None:
+async def test_series_lost_once_is_whole(periods: PeriodSelection, streamed: bool) -> None:
     """Lost once, it is asked for over the whole span, and what comes is cut to the question."""
     lost = {FIRST, series_id("B7", "y")}
     async with service(without(lost, 1)) as (client, sandbox):
@@ -105,7 +103,7 @@ async def test_a_series_that_came_at_the_second_asking_is_whole(
     assert [body["periods"]["mode"] for body in again] == ["fiscal_range"]
 
 
-async def test_what_two_responses_leave_out_is_in_the_panel_without_values() -> None:
+async def test_series_left_out_twice_is_unlisted() -> None:
     """Some services leave out series that never had a value: they are named, and not asked for again."""
     never = {series_id(*names) for names in NEVER}
     async with service(without(never, 99)) as (client, sandbox):
@@ -121,7 +119,7 @@ async def test_what_two_responses_leave_out_is_in_the_panel_without_values() -> 
         assert "2 series were left out by the service" in str(panel)
 
 
-async def test_what_a_service_leaves_out_proves_nothing_of_other_series() -> None:
+async def test_unlisted_series_hide_no_loss() -> None:
     """Series that a service has left out for good do not hide that it loses another one."""
     never = {series_id(*names) for names in NEVER}
     lose_later = without({FIRST}, 1)
@@ -159,7 +157,7 @@ def at_most(count: int) -> Callable[[str, Response, Response], None]:
 @pytest.mark.parametrize("periods", [FiscalRange(), Annual(last=1), Exact("FY2022"), Trailing(12)], ids=repr)
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_missing_series_are_requested_as_long_as_a_round_lists_any(
+async def test_missing_series_take_many_rounds(
     version: ValueVersion, periods: PeriodSelection, cached: bool, streamed: bool
 ) -> None:
     """A service returns 20 series a query, and no cursor: all 80 are in the result, and none is unlisted."""
@@ -186,7 +184,7 @@ async def test_missing_series_are_requested_as_long_as_a_round_lists_any(
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost(foreign: bool) -> None:
+async def test_lost_series_is_an_error(foreign: bool) -> None:
     """A series that a response over the whole span listed, and two left out since, is an error."""
     losing = False
     lose = without({FIRST}, 99)
@@ -211,7 +209,7 @@ async def test_a_series_that_another_response_listed_over_the_whole_span_is_lost
     assert "attempts" not in facts, "many requests were sent, none of which failed"
 
 
-async def test_a_stream_gives_what_was_left_out_in_its_last_piece() -> None:
+async def test_last_piece_has_unlisted_series() -> None:
     """Every other piece has brought what is in it."""
     never = {series_id(*names) for names in NEVER}
     async with (
@@ -226,9 +224,7 @@ async def test_a_stream_gives_what_was_left_out_in_its_last_piece() -> None:
 @pytest.mark.parametrize("first", ["original", "latest_restated"])
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("others", [False, True])
-async def test_each_value_version_is_complete_whichever_was_queried_before(
-    first: ValueVersion, cached: bool, others: bool
-) -> None:
+async def test_value_versions_are_complete(first: ValueVersion, cached: bool, others: bool) -> None:
     """The service lists only series with values of the version: one is only restated, one was withdrawn."""
     restated, withdrawn = series_id("R", "x"), series_id("W", "x")
     data = dataset(

@@ -62,7 +62,7 @@ async def pieces(client: Client, source: str | Catalogue) -> list[Panel]:
 
 
 @pytest.mark.parametrize(("status", "error"), [(403, PermissionDeniedError), (404, NotFoundError)])
-async def test_a_catalogue_as_the_source_gives_nothing_after_a_refusal(
+async def test_refusal_withholds_a_given_catalogue(
     shared: tuple[Sandbox, Make], status: int, error: type[Exception]
 ) -> None:
     """The next question sends one request, whose 200 lifts the refusal, whichever publication is current."""
@@ -81,7 +81,7 @@ async def test_a_catalogue_as_the_source_gives_nothing_after_a_refusal(
     assert requested(sandbox, spent) == ["dataset", "dataset"]
 
 
-async def test_a_refusal_applies_to_every_client_of_the_cache_until_a_later_request_lifts_it(
+async def test_refusal_applies_to_every_client(
     shared: tuple[Sandbox, Make],
 ) -> None:
     """What another client has in its memory is neither returned nor stored again."""
@@ -109,7 +109,7 @@ READS: dict[str, Callable[[Client, str | Catalogue], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 @pytest.mark.parametrize("pinned", [False, True])
-async def test_a_read_in_progress_returns_nothing_that_was_sent_before_a_refusal(
+async def test_refusal_ends_read_in_progress(
     shared: tuple[Sandbox, Make], read: Callable[[Client, str | Catalogue], Awaitable[object]], pinned: bool
 ) -> None:
     """Its old confirmation is not stored either: no other client returns anything afterwards."""
@@ -129,7 +129,7 @@ async def test_a_read_in_progress_returns_nothing_that_was_sent_before_a_refusal
             await each.query(ENTITY, Select(), Annual())
 
 
-async def test_an_old_publication_is_not_returned_for_errors_once_a_client_has_confirmed_another(
+async def test_replaced_publication_is_never_stale_result(
     shared: tuple[Sandbox, Make],
 ) -> None:
     """Though it is what this client read last."""
@@ -145,7 +145,7 @@ async def test_an_old_publication_is_not_returned_for_errors_once_a_client_has_c
         await one.catalogue(ENTITY)
 
 
-async def test_clients_never_go_back_to_a_publication_that_another_has_seen_replaced(
+async def test_clients_never_go_back(
     shared: tuple[Sandbox, Make],
 ) -> None:
     """One confirms the new one; the others follow, without another 409."""
@@ -164,7 +164,7 @@ async def test_clients_never_go_back_to_a_publication_that_another_has_seen_repl
     assert not [served for served in sandbox.log if served.status == 409]
 
 
-async def test_a_result_is_not_older_than_what_another_client_has_confirmed_during_the_read(
+async def test_confirmation_elsewhere_restarts_the_read(
     shared: tuple[Sandbox, Make],
 ) -> None:
     """Its pages arrive, and are of the old publication: the read starts over with the new one."""
@@ -182,7 +182,7 @@ async def test_a_result_is_not_older_than_what_another_client_has_confirmed_duri
     assert 409 not in [served.status for served in sandbox.log]
 
 
-async def test_a_confirmation_of_the_future_is_not_taken_for_a_recent_one(
+async def test_future_confirmation_is_not_recent(
     shared: tuple[Sandbox, Make], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The wall clock was set back by an hour: how old the confirmation is cannot be known."""
@@ -225,7 +225,7 @@ async def test_forbidden_token_withholds_nothing_of_others(shared: tuple[Sandbox
                     await query
 
 
-async def test_a_publication_that_returns_is_confirmed_when_its_metadata_were_requested() -> None:
+async def test_returning_publication_has_its_confirmation() -> None:
     """Not after the wait before the restart: `confirmed_at` would be later than what is known."""
     sent: list[datetime] = []
 

@@ -73,9 +73,7 @@ def later(asking: Client, monkeypatch: pytest.MonkeyPatch, **how: float) -> None
 
 
 @pytest.mark.parametrize("kind", ["memory", "file", "dict"])
-async def test_an_equal_question_gets_the_same_object_and_observers_see_no_difference(
-    kind: str, tmp_path: Path
-) -> None:
+async def test_equal_query_returns_same_panel(kind: str, tmp_path: Path) -> None:
     """Also one of other objects, and a plan of it; the counts are those of any cached one."""
     caches: dict[str, Callable[[], Any]] = {
         "memory": MemoryCache,
@@ -112,7 +110,7 @@ async def test_an_equal_question_gets_the_same_object_and_observers_see_no_diffe
         await cache.aclose()
 
 
-async def test_a_new_publication_is_found_as_without_kept_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_panel_hides_no_publication(monkeypatch: pytest.MonkeyPatch) -> None:
     """With `max_age=0` at once, otherwise once `max_age` is over; and then the old panel is released."""
     async with service() as sandbox, client(sandbox) as asking, client(sandbox, max_age=0) as careful:
         old = await kept(asking)
@@ -134,7 +132,7 @@ async def test_a_new_publication_is_found_as_without_kept_panels(monkeypatch: py
         assert (again.dataset, numbers(again)) == (new.dataset, numbers(new))
 
 
-async def test_with_max_age_0_each_question_is_confirmed_and_none_is_kept() -> None:
+async def test_max_age_zero_keeps_no_panel() -> None:
     async with service() as sandbox, client(sandbox, max_age=0) as asking:
         await asking.query(*QUESTION)
         sent = len(sandbox.log)
@@ -146,7 +144,7 @@ async def test_with_max_age_0_each_question_is_confirmed_and_none_is_kept() -> N
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 @pytest.mark.parametrize("own", [True, False])
-async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> None:
+async def test_refusal_wins_over_kept_panel(status: int, own: bool) -> None:
     """What may not be read any more is withheld, whichever client of the cache has found out."""
     cache = MemoryCache()
     async with service() as sandbox, client(sandbox, cache) as asking, client(sandbox, cache) as other:
@@ -165,7 +163,7 @@ async def test_a_refusal_counts_before_a_kept_panel(status: int, own: bool) -> N
             assert (again.requests, numbers(again)) == (1, numbers(panel))
 
 
-async def test_only_the_confirmation_changes_where_that_is_all_that_is_new(
+async def test_only_the_confirmation_is_new(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The new panel shares values and bodies, and the old one keeps its moment."""
@@ -187,7 +185,7 @@ async def test_only_the_confirmation_changes_where_that_is_all_that_is_new(
         assert await asking.query(*QUESTION) is again
 
 
-async def test_during_an_outage_a_kept_panel_is_as_old_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_panel_shows_age_in_outage(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is returned for `stale_if_error`, and announced as stale; after that time it is an error."""
     events: list[Any] = []
     async with service() as sandbox, client(sandbox, stale_if_error=7200) as asking:
@@ -217,7 +215,7 @@ async def closed(sandbox: Sandbox, cache: MemoryCache, asking: Client) -> None:
 
 
 @pytest.mark.parametrize("end", [catalogue_evicted, closed])
-async def test_a_kept_panel_ends_with_its_catalogue(end: Any) -> None:
+async def test_kept_panel_ends_with_catalogue(end: Any) -> None:
     """No reference is left, though the client and the cache are."""
     cache = MemoryCache()
     async with service(OLD, OTHER) as sandbox, client(sandbox, cache) as asking:
@@ -231,7 +229,7 @@ async def test_a_kept_panel_ends_with_its_catalogue(end: Any) -> None:
             assert numbers(await asking.query(*QUESTION)) == numbers(await asking.query(*QUESTION, max_age=0))
 
 
-async def test_of_10_000_questions_at_most_256_panels_are_kept() -> None:
+async def test_at_most_256_panels_are_kept() -> None:
     """The least recently used ones are dropped: one that is asked all the time is not."""
     small = generate(9, series=20, publications=1)
     async with service(small) as sandbox, client(sandbox) as asking:
@@ -248,7 +246,7 @@ async def test_of_10_000_questions_at_most_256_panels_are_kept() -> None:
         assert 200 < len(alive) <= 256
 
 
-async def test_what_may_change_or_is_large_is_not_kept() -> None:
+async def test_large_panels_are_not_kept() -> None:
     """More than 2,000 values, a Catalogue as the source, several entities, pieces, and unlisted series."""
     large = generate(3, series=150, publications=1, periods=60, fill=0.6)
     async with service(OLD, large) as sandbox, client(sandbox) as asking:
@@ -280,7 +278,7 @@ async def test_what_may_change_or_is_large_is_not_kept() -> None:
         assert await asking.query(*QUESTION) is first
 
 
-async def test_a_series_that_was_read_is_not_kept_decoded_for_each_panel() -> None:
+async def test_decoded_series_belong_to_one_panel() -> None:
     """What decoding keeps is that of one kept panel: the pages of 256 could be gigabytes."""
     async with service() as sandbox, client(sandbox) as asking:
         await asking.query(*QUESTION)

@@ -26,9 +26,7 @@ pytestmark = pytest.mark.timeout(14_400)
 
 @pytest.mark.parametrize("lists_empty", [True, False], ids=["empty series listed", "not listed"])
 @pytest.mark.parametrize("kind", ["none", "memory", "file"])
-async def test_every_answer_of_a_process_equals_the_oracle_s(
-    kind: str, lists_empty: bool, tmp_path: Path
-) -> None:
+async def test_process_equals_the_oracle(kind: str, lists_empty: bool, tmp_path: Path) -> None:
     """Three clients share a cache; questions overlap and some are cancelled."""
     rng = random.Random(f"{SEED}/{kind}/{lists_empty}")
     service = Service(rng.randrange(1 << 30), lists_empty=lists_empty, faults=0.05)
@@ -88,14 +86,14 @@ async def run_processes(service: Service, cache: str, rng: random.Random, count:
     return judge.right
 
 
-async def test_every_answer_of_processes_that_share_a_folder_equals_the_oracle_s(tmp_path: Path) -> None:
+async def test_processes_of_folder_equal_oracle(tmp_path: Path) -> None:
     """Four processes on one FileCache; two are killed."""
     service = Service(3, lists_empty=False, faults=0.03)
     right = await run_processes(service, f"file:{tmp_path / 'cache'}", random.Random(SEED), COUNT)
     assert right > COUNT / 4
 
 
-async def test_every_answer_of_processes_that_share_a_redis_equals_the_oracle_s(redis_url: str) -> None:  # noqa: F811
+async def test_processes_of_redis_equal_oracle(redis_url: str) -> None:  # noqa: F811
     """Four processes on one RedisCache; two are killed."""
     service = Service(4, lists_empty=False, faults=0.03)
     right = await run_processes(service, f"redis:{redis_url}", random.Random(SEED), COUNT)

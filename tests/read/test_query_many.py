@@ -78,7 +78,7 @@ async def test_every_entity_has_one_answer(ids: Callable[[Any], Any]) -> None:
             assert each.panel.one()["FY2024"].number == 2.0
 
 
-async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_many() -> None:
+async def test_query_rejects_unknown_ids_beside_many() -> None:
     """Each gets what it would have got alone."""
     select = Select(["Revenue", "Nonsense"])
     async with session(ALL[:1], faults=[Latency(seconds=1)]) as (_, client):
@@ -99,7 +99,7 @@ async def test_query_refuses_unknown_ids_although_it_shares_requests_with_query_
             await query
 
 
-async def test_one_entity_that_fails_is_an_answer() -> None:
+async def test_failed_entity_is_an_answer() -> None:
     """A malformed id, an unknown entity and a failing one; all the others have panels."""
     bad: list[Any] = ["", "..", "O-" + "f" * 32, None]
     fault = Status(status=500, operation="query", nth=3)
@@ -117,7 +117,7 @@ async def test_one_entity_that_fails_is_an_answer() -> None:
     assert all((each.panel is None) == (each.error is not None) for each in answers.values())
 
 
-async def test_an_entity_with_nothing_of_the_question_is_not_an_error() -> None:
+async def test_entity_without_series_is_no_error() -> None:
     """Its panel has no series, and `missing` names what it does not have."""
     async with session(ALL[:2]) as (sandbox, client):
         for select, periods, missing in [
@@ -148,7 +148,7 @@ async def test_an_entity_with_nothing_of_the_question_is_not_an_error() -> None:
         (ALL, {"periods": "FY2024"}, SelectionError, "periods"),
     ],
 )
-async def test_arguments_are_checked_before_the_first_request(
+async def test_arguments_are_checked_first(
     ids: Any, options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     """Each is refused by name."""
@@ -181,7 +181,7 @@ async def test_ids_are_read_as_needed(ahead: int | None, begun: int) -> None:
             await anext(answers)
 
 
-async def test_the_batches_of_all_entities_are_bounded_together() -> None:
+async def test_batches_are_bounded_together() -> None:
     """Never more than `max_in_flight` requests at once, with many entities of several batches begun."""
     wide = [company(each, metrics=400) for each in ALL[:6]]
     async with (
@@ -209,7 +209,7 @@ async def test_the_batches_of_all_entities_are_bounded_together() -> None:
     ("fault", "error"),
     [(Status(status=401, code="unauthorized", nth=range(13, 99)), AuthenticationError)],
 )
-async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error: type[Exception]) -> None:
+async def test_common_error_ends_the_iteration(fault: Any, error: type[Exception]) -> None:
     """After the answers that are finished; the error is raised as itself, at every further step."""
     async with session(faults=[fault], max_in_flight=2) as (sandbox, client):
         finished: list[str] = []
@@ -225,7 +225,7 @@ async def test_what_would_fail_every_entity_ends_the_iteration(fault: Any, error
         assert [served.status for served in sandbox.log].count(401) <= 2
 
 
-async def test_an_error_of_the_source_of_ids_comes_after_the_answers_of_those_begun() -> None:
+async def test_error_of_ids_comes_last() -> None:
     """It is raised as itself."""
 
     def ids() -> Iterator[str]:
@@ -247,7 +247,7 @@ async def test_an_error_of_the_source_of_ids_comes_after_the_answers_of_those_be
 
 
 @pytest.mark.parametrize("leave", ["at once", "break", "error", "cancel", "timeout"])
-async def test_leaving_leaves_no_task_and_sends_no_request(leave: str) -> None:
+async def test_leaving_ends_tasks_and_requests(leave: str) -> None:
     """In whatever way the block is left."""
     async with session(faults=[Latency(seconds=0.5)], max_in_flight=3) as (sandbox, client):
         await client.dataset(ALL[0])
@@ -293,7 +293,7 @@ async def test_leaving_leaves_no_task_and_sends_no_request(leave: str) -> None:
         assert len(sandbox.log) <= spent + 9
 
 
-async def test_a_read_cancelled_at_any_await_leaves_nothing_behind() -> None:
+async def test_cancelled_read_leaves_nothing() -> None:
     """After any number of turns of the loop."""
     ended, turns = False, 0
     async with Sandbox(*map(company, ALL[:3])) as sandbox:
@@ -311,7 +311,7 @@ async def test_a_read_cancelled_at_any_await_leaves_nothing_behind() -> None:
     assert turns > 20
 
 
-async def test_a_wait_that_is_given_up_loses_no_answer() -> None:
+async def test_abandoned_wait_loses_no_answer() -> None:
     """The next wait gets it."""
     async with (
         session(faults=[Latency(seconds=1)]) as (_, client),
@@ -329,7 +329,7 @@ async def test_a_wait_that_is_given_up_loses_no_answer() -> None:
         assert sorted(found) == ALL
 
 
-async def test_an_entity_that_hangs_stops_no_other() -> None:
+async def test_hanging_entity_stops_no_other() -> None:
     """Answers come as they finish."""
     async with (
         session(faults=[Hang(operation="query", nth=1)]) as (_, client),
@@ -341,7 +341,7 @@ async def test_an_entity_that_hangs_stops_no_other() -> None:
         assert [(await anext(answers)).entity_id] == sorted({*ALL} - {*first})
 
 
-async def test_an_error_keeps_nothing_that_was_read() -> None:
+async def test_errors_hold_no_pages() -> None:
     """An answer's error has no traceback, whose frames would keep catalogues and pages."""
     async with session(ALL[:1]) as (_, client):
         (answer,) = await collected(client, ["O-" + "f" * 32])
@@ -360,7 +360,7 @@ def _entity(served: Served) -> str:
 
 
 @pytest.mark.parametrize("lane", ["interactive", "bulk"])
-async def test_an_outage_ends_the_iteration_on_the_bulk_lane_only(lane: Any) -> None:
+async def test_outage_ends_only_bulk_iteration(lane: Any) -> None:
     """There it has been waited for; on the interactive lane each entity has its error, without a request."""
     loop = asyncio.get_running_loop()
     retry = Retry(max_outage=300)

@@ -60,7 +60,7 @@ async def visit(client: Client, entity_id: str, error: type[AsyncfinError], **op
     assert raised.value.entity_id == entity_id
 
 
-async def test_rejection_costs_one_request_within_max_age(service: tuple[Sandbox, Make]) -> None:
+async def test_rejection_costs_one_request(service: tuple[Sandbox, Make]) -> None:
     """Twenty visits to a made-up id; `attempts` tells those that were not sent."""
     sandbox, make = service
     client = make(max_age=60)
@@ -73,7 +73,7 @@ async def test_rejection_costs_one_request_within_max_age(service: tuple[Sandbox
     assert len(sandbox.log) == 1
 
 
-async def test_without_max_age_each_visit_is_sent(service: tuple[Sandbox, Make]) -> None:
+async def test_visits_without_max_age_are_sent(service: tuple[Sandbox, Make]) -> None:
     """Also where the question alone says so."""
     sandbox, make = service
     for client, options in ((make(), {}), (make(max_age=60), {"max_age": 0})):
@@ -132,7 +132,7 @@ async def test_forbidden_counts_for_its_token_only(service: tuple[Sandbox, Make]
     assert len(sandbox.log) == 2
 
 
-async def test_equal_max_age_decides_for_each_question(service: tuple[Sandbox, Make]) -> None:
+async def test_own_max_age_decides(service: tuple[Sandbox, Make]) -> None:
     """One that is pending with another `max_age` shares no rejection that it would not take itself."""
     sandbox, make = service
     client = make(max_age=60)

@@ -69,9 +69,7 @@ READS: dict[str, Callable[[Client, Path], Awaitable[object]]] = {
 @pytest.mark.parametrize("series", [0, 1, 100, 206])
 @pytest.mark.parametrize("name", READS)
 @pytest.mark.parametrize("cached", [False, True])
-async def test_where_nothing_is_known_no_metadata_are_requested(
-    name: str, series: int, cached: bool, tmp_path: Path
-) -> None:
+async def test_cold_read_requests_no_metadata(name: str, series: int, cached: bool, tmp_path: Path) -> None:
     """The catalogue's pages, and the batches; none of the pages is pinned, and all queries are."""
     pages = max(1, -(-series // 100))
     async with (
@@ -89,7 +87,7 @@ async def test_where_nothing_is_known_no_metadata_are_requested(
     assert all("expected_dataset_id" in str(served.body) for served in log[pages:])
 
 
-async def test_read_entity_with_unless_requests_the_metadata() -> None:
+async def test_unless_requests_the_metadata() -> None:
     """One request if the publication is that of the caller; else one more than without."""
     ends: list[QuestionFinished] = []
 
@@ -111,7 +109,7 @@ async def test_read_entity_with_unless_requests_the_metadata() -> None:
 
 
 @pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
-async def test_a_known_catalogue_is_confirmed_by_the_metadata(make: Any, tmp_path: Path) -> None:
+async def test_metadata_confirm_the_catalogue(make: Any, tmp_path: Path) -> None:
     """Whatever its publication and age: if it is still the current one, no page is read."""
     cache = make and (make(tmp_path) if make is FileCache else make())
     async with (
@@ -126,9 +124,7 @@ async def test_a_known_catalogue_is_confirmed_by_the_metadata(make: Any, tmp_pat
 
 
 @pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
-async def test_where_an_earlier_publication_is_known_the_metadata_are_requested_first(
-    make: Any, tmp_path: Path
-) -> None:
+async def test_cached_publication_is_confirmed_first(make: Any, tmp_path: Path) -> None:
     """By another client of its cache too; the pages of the new one are pinned."""
     cache = make and (make(tmp_path) if make is FileCache else make())
     async with (
@@ -146,7 +142,7 @@ async def test_where_an_earlier_publication_is_known_the_metadata_are_requested_
 
 
 @pytest.mark.parametrize("cached", [False, True])
-async def test_reads_at_the_same_time_share_the_first_chain(cached: bool) -> None:
+async def test_simultaneous_reads_share_first_pages(cached: bool) -> None:
     """Whatever they read of the entity."""
     async with (
         Sandbox(company(206)) as sandbox,
@@ -163,7 +159,7 @@ async def test_reads_at_the_same_time_share_the_first_chain(cached: bool) -> Non
 
 
 @pytest.mark.parametrize("operation", ["catalogue", "query"])
-async def test_a_page_of_another_publication_is_a_change(operation: str) -> None:
+async def test_page_of_another_publication_changes(operation: str) -> None:
     """Also if the request was pinned: a page generator ends, and a whole read starts over."""
     answered = 0
 
@@ -203,7 +199,7 @@ async def test_a_page_of_another_publication_is_a_change(operation: str) -> None
 
 
 @pytest.mark.parametrize("make", [None, MemoryCache, FileCache])
-async def test_a_publication_whose_catalogue_is_not_cached_is_not_known(make: Any, tmp_path: Path) -> None:
+async def test_metadata_are_requested_once(make: Any, tmp_path: Path) -> None:
     """As after the metadata alone: they are not requested a second time."""
     cache = make and (make(tmp_path) if make is FileCache else make())
     async with (

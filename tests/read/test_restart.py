@@ -47,7 +47,7 @@ async def requests_of_a_read() -> int:
 
 
 @DIALECTS
-async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_changes(
+async def test_panel_is_wholly_old_or_new(
     dialect: Dialect,
 ) -> None:
     """The change may come before any request of the read: nothing is ever mixed."""
@@ -67,7 +67,7 @@ async def test_the_panel_is_wholly_old_or_wholly_new_whenever_the_publication_ch
 
 
 @DIALECTS
-async def test_a_stream_is_of_one_publication_or_says_that_it_changed(dialect: Dialect) -> None:
+async def test_stream_is_of_one_publication(dialect: Dialect) -> None:
     """Before the first piece it starts over; after it, the change is an error and no piece follows."""
     outcomes = set()
     for nth in range(1, await requests_of_a_read() + 2):
@@ -96,7 +96,7 @@ async def test_a_stream_is_of_one_publication_or_says_that_it_changed(dialect: D
     assert outcomes == {(False, OLD_ID), (False, NEW_ID), (True, OLD_ID)}
 
 
-async def test_endless_changes_end_in_the_error_after_three_restarts() -> None:
+async def test_fourth_change_is_the_error() -> None:
     """The dataset changes at every request: four tries, then the service's own 409 comes out."""
     faults = [Switch(nth=range(1, 200, 2), publication=NEW), Switch(nth=range(2, 200, 2), publication=OLD)]
     async with Sandbox(OLD, faults=faults) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
@@ -105,7 +105,7 @@ async def test_endless_changes_end_in_the_error_after_three_restarts() -> None:
         assert [served.operation for served in sandbox.log].count("dataset") == 3
 
 
-async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
+async def test_change_fails_a_given_catalogue() -> None:
     """A Catalogue names its publication: nothing is read again."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         catalogue = await client.catalogue(BOTH.entity_id)
@@ -120,7 +120,7 @@ async def test_with_a_catalogue_a_change_is_an_error_at_once() -> None:
 
 
 @DIALECTS
-async def test_a_rule_is_resolved_anew_for_the_new_publication(dialect: Dialect) -> None:
+async def test_restart_resolves_the_rule(dialect: Dialect) -> None:
     """After a restart, the last fiscal year is that of the new catalogue."""
     async with Sandbox(OLD, dialect=dialect) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         before = await client.query(BOTH.entity_id, Select(), Annual(last=1))
@@ -129,7 +129,7 @@ async def test_a_rule_is_resolved_anew_for_the_new_publication(dialect: Dialect)
     assert before.periods < after.periods
 
 
-async def test_a_stale_catalogue_is_no_reason_to_refuse_a_question() -> None:
+async def test_stale_catalogue_rejects_no_query() -> None:
     """What a kept catalogue does not have may be in the new publication: one metadata request decides."""
     old_ids = {series["series_id"] for group in OLD.publications[0].groups for series in group["series"]}
     new = next(
@@ -151,7 +151,7 @@ async def test_a_stale_catalogue_is_no_reason_to_refuse_a_question() -> None:
         assert panel.series_ids == (new["series_id"],)
 
 
-async def test_a_refused_pin_has_the_catalogue_read_again_though_the_metadata_still_name_it() -> None:
+async def test_rejected_pin_rereads_the_catalogue() -> None:
     """Rule 6 asks for metadata and catalogue; what is named current may lag behind what is refused."""
     refused = Status(status=409, code="dataset_changed", operation="query", nth=1)
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:

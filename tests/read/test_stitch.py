@@ -49,9 +49,7 @@ async def test_foreign_series_leave_no_trace() -> None:
     ],
 )
 @pytest.mark.parametrize("home", [HOME, frozenset()], ids=["at home", "foreign"])
-async def test_a_series_must_be_the_one_that_the_catalogue_lists(
-    field: str, other: Any, home: frozenset[str]
-) -> None:
+async def test_series_must_equal_the_catalogue(field: str, other: Any, home: frozenset[str]) -> None:
     """A series is one metric, group and path, foreign ones too: what differs is named by its JSON path."""
     document = page_json([FY24], {"a.annual": {FY24: 1}})
     document["series"][0][field] = other
@@ -78,7 +76,7 @@ async def test_a_series_comes_once() -> None:
         await answer.add(page({"b.annual": {FY24: 1}, "a.annual": {FY24: 1}}), home=HOME, asked=EVER)
 
 
-async def test_a_piece_is_cut_to_the_anchor_of_the_whole_answer() -> None:
+async def test_pieces_share_one_anchor() -> None:
     """In a stream, the page with the latest value decides where the window of every piece ends."""
     answer = stitch(Trailing(24))
     await answer.add(page({"a.annual": {FY22: 1, FY23: 2}}), home=frozenset(IDS[:1]), asked=EVER)
@@ -102,7 +100,7 @@ async def test_a_value_outside_is_rejected(asked: Resolved) -> None:
 
 
 @pytest.mark.parametrize("asked", OUTSIDE, ids=repr)
-async def test_a_foreign_value_outside_is_not_cached(asked: Resolved) -> None:
+async def test_foreign_value_outside_is_dropped(asked: Resolved) -> None:
     """It fails no query: with and without a cache the result is the same."""
     body = page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}})
     planned = await read_planned_page(body, frozenset(IDS[1:]), "original", keep_foreign=True)
@@ -131,9 +129,7 @@ async def test_a_short_foreign_array_is_malformed(keep_foreign: bool) -> None:
     ],
     ids=repr,
 )
-async def test_a_response_over_all_periods_shows_which_series_are_listed(
-    asked: Resolved, listed: tuple[str, ...]
-) -> None:
+async def test_whole_response_shows_listed_series(asked: Resolved, listed: tuple[str, ...]) -> None:
     """Foreign and empty series count too; a response over some of the periods shows nothing of the others."""
     answer = stitch(asked)
     await answer.add(page({"a.annual": {}, "b.annual": {}}), home=frozenset(IDS[:1]), asked=asked)
@@ -154,7 +150,7 @@ def large_page() -> bytes:
     return encoded(document)
 
 
-async def test_a_cancelled_page_is_not_half_taken() -> None:
+async def test_cancelled_page_can_be_repeated() -> None:
     """Cancelled between slices, the stitch holds nothing of the page, which can be added again."""
     catalogue = catalogue_of(LARGE)
     answer = Stitched(catalogue, catalogue.series, EVER)
@@ -169,7 +165,7 @@ async def test_a_cancelled_page_is_not_half_taken() -> None:
     assert not answer.stitch.not_received
 
 
-async def test_what_was_given_away_takes_no_memory() -> None:
+async def test_yielded_pieces_take_no_memory() -> None:
     """After fifty pages a stream holds no more than after ten, but for a few bytes a series."""
     pages = [[f"m{page}-{at}.annual" for at in range(100)] for page in range(50)]
     catalogue = catalogue_of((each for ids in pages for each in ids), [FY24])

@@ -90,7 +90,7 @@ numbers_of_all_cells = st.fixed_dictionaries(
     st.integers(1, 30),
     st.sampled_from(["end", "within", "wider"]),
 )
-def test_a_trailing_question_has_one_result_with_and_without_a_cache(
+def test_trailing_is_equal_with_cache(
     numbers: Numbers, wanted: list[tuple[str, str]], months: int, dialect: str
 ) -> None:
     """Counted by hand; the service's window contains what ends in it, whole periods only, or a month more."""

@@ -99,7 +99,7 @@ async def test_the_waits_between_restarts_grow() -> None:
 REFUSED = Status(status=400, code="validation_failed", operation="query", nth=1)
 
 
-async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
+async def test_400_of_replaced_publication_restarts() -> None:
     """A service may check ids before the pin: one metadata request shows that the publication has changed."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         await client.query(ENTITY_ID, Select(), Annual())
@@ -113,7 +113,7 @@ async def test_a_400_of_a_replaced_publication_starts_the_read_over() -> None:
     assert panel.requests == len(operations)
 
 
-async def test_a_400_of_the_current_publication_is_raised() -> None:
+async def test_400_of_current_publication_is_raised() -> None:
     """After one request for the metadata."""
     async with Sandbox(OLD) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
         await client.query(ENTITY_ID, Select(), Annual(last=1))
@@ -126,7 +126,7 @@ async def test_a_400_of_the_current_publication_is_raised() -> None:
     assert operations == ["query", "dataset", "query"]
 
 
-async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
+async def test_400_of_catalogue_page_is_confirmed() -> None:
     """A cursor can be refused before the pin: readers that share the catalogue all start over."""
     first, second = (
         dataset({(f"M{at}", "all"): {"FY2024": at} for at in range(150)}, dataset_id=each)
@@ -148,7 +148,7 @@ async def test_a_400_while_the_catalogue_is_read_is_confirmed_too() -> None:
     assert {panel.dataset.dataset_id for panel in panels} == {SECOND}
 
 
-async def test_a_streams_window_is_certain_when_any_duration_reaches_the_last_fiscal_end() -> None:
+async def test_last_fiscal_end_fixes_the_window() -> None:
     """The catalogue's last period is a year; a quarter that ends with it anchors the window just as well."""
     wide = dataset(
         {
@@ -171,7 +171,7 @@ async def test_a_streams_window_is_certain_when_any_duration_reaches_the_last_fi
             assert [len(piece) async for piece in pieces] == [50]
 
 
-async def test_a_stream_gives_a_piece_for_each_page_of_a_chain() -> None:
+async def test_stream_yields_pieces_of_pages() -> None:
     """A chain of three pages gives its first piece before the second page is there."""
     chain = dataset({("Sales", "x"): {"FY2024": 1}})
     series = chain["publications"][0]["groups"][0]["series"]
@@ -195,7 +195,7 @@ def alive(*kinds: type) -> tuple[int, ...]:
     return tuple(found[kind] for kind in kinds)
 
 
-async def test_the_metadata_of_a_restart_are_not_those_of_a_cache_on_the_way() -> None:
+async def test_restart_bypasses_caches_between() -> None:
     """An edge may keep them for minutes, and would name the old publication each time."""
     both = generate(7, series=20, publications=2)
     old, new = (DatasetFile(both.entity_id, both.name, (each,)) for each in both.publications)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from enum import IntEnum
-from functools import lru_cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, TypeAlias
 
 from attrs import frozen
@@ -30,30 +31,14 @@ class Rank(IntEnum):
     MEANING = 1  # they mean the same as its label or metric
     START = 2  # its label or metric begins with them
     WORDS = 3  # they are words of label, metric or scopes
-    ALIAS = 4  # one is the beginning of a word or of initials, an alias, or a synonym
+    ALIAS = 4  # one is the beginning of a word, initials, an alias, or a synonym
     DESCRIPTION = 5  # one is only in the description
     CLOSE = 6  # it does not have all of them
 
 
 # They count for nothing.
-_STOP = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "at",
-        "by",
-        "for",
-        "from",
-        "in",
-        "of",
-        "on",
-        "per",
-        "s",
-        "the",
-        "to",
-    ]
-)
+_SMALL_WORDS = "a an and at by for from in of on per s the to"
+_STOP = frozenset(_SMALL_WORDS.split())
 # They do not prevent a match.
 _WEAK = frozenset(["total", "value", "data"])
 # Nor do these, in a label: "Net Income (Loss) Attributable to Parent" is net income.
@@ -64,19 +49,18 @@ _ALIKE_SHARE = 0.7
 _MAX_LENGTH = 1_000
 # A text of more words is not a search, and each of them takes time.
 _MAX_WORDS = 32
-# A series that ends so many months before the others has ended.
+# A series that ends so many months before most others has ended.
 _ENDED_MONTHS = 12
+_MOST_METRICS = 3
 
-_WORD = re.compile(r"[^\W_]+")
 _CAMEL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-# What is for sale is not sales.
-_FOR_SALE = re.compile(r"\bfor[ -]sale\b")
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case: "DilutedEPS" has two."""
     spaced = re.sub(_CAMEL, " ", text[:_MAX_LENGTH].replace("&", "")).casefold()
-    return re.findall(_WORD, re.sub(_FOR_SALE, "forsale", spaced))
+    # What is for sale is not sales.
+    return re.findall(r"[^\W_]+", re.sub(r"\bfor[ -]sale\b", "forsale", spaced))
 
 
 def stem(word: str) -> str:
@@ -103,14 +87,9 @@ def _read_forms(text: str) -> tuple[Words, ...]:
     return tuple(dict.fromkeys((_split(text), _split(text.casefold()))))
 
 
-def _join(forms: Iterable[Words]) -> Words:
-    return tuple(dict.fromkeys(word for form in forms for word in form))
-
-
-def _drop(words: Iterable[str], ignored: Collection[str]) -> Words:
+def _drop(words: Words, ignored: Collection[str]) -> Words:
     """Return words without the ignored ones; all of them if these are all."""
-    every = tuple(words)
-    return tuple(word for word in every if word not in ignored) or every
+    return tuple(word for word in words if word not in ignored) or words
 
 
 # The numbers of the lines of synonyms that have a phrase, by its words in the order of
@@ -145,60 +124,34 @@ def _find_lines(words: Words, ignored: Collection[str]) -> set[int]:
 
 # gc=False: a catalogue has thousands, and a walk over all objects stops the event loop.
 class _Name(Struct, frozen=True, gc=False):
-    """The words of a label and its metric, or of the scopes of a path.
+    """The words of texts: of a label and its metric, or of the scopes of a path.
 
     Attributes:
-        forms: the words of each, in order: also with camel case as one word.
+        forms: the words of each text, in order.
         words: all of them.
-        also: further words for them: aliases of scopes, and synonyms.
-        initials: of label and metric, with and without small words.
+        similar: further words for them: synonyms and aliases.
+        initials: of each text, with and without small words.
         lines: the lines of synonyms that mean the same.
     """
 
     forms: tuple[Words, ...]
-    words: Words
-    also: Words
-    initials: Words = ()
-    lines: tuple[int, ...] = ()
+    words: frozenset[str]
+    similar: frozenset[str]
+    initials: tuple[str, ...]
+    lines: frozenset[int]
 
     @classmethod
-    def of_metric(cls, label: str, metric_id: str) -> _Name:
-        metric = re.split("[:/]", metric_id)[-1]  # without its taxonomy
-        forms = (*_read_forms(label), *_read_forms(metric))
-        spellings = [
-            words
-            for text in (label, metric)
-            for words in (words_of(text), _split(text))
-        ]
+    def of(cls, texts: Iterable[str], aliases: Iterable[str] = ()) -> _Name:
+        texts = tuple(texts)
+        forms = tuple(chain.from_iterable(map(_read_forms, texts)))
+        words = frozenset(chain.from_iterable(forms))
+        similar: set[str] = set().union(*(_SYNONYMS.get(word, ()) for word in words))
+        for form in chain.from_iterable(map(_read_forms, aliases)):
+            similar.update(form)
+        spellings = (spell(text) for text in texts for spell in (words_of, _split))
         initials = ("".join(word[0] for word in words) for words in spellings)
-        lines = set[int]().union(*(_find_lines(form, _USUAL) for form in forms))
-        return cls._of(forms, (), tuple(initials), tuple(lines))
-
-    @classmethod
-    def of_path(cls, catalogue: Any, path: ScopePath) -> _Name:
-        scopes = catalogue.listed_scopes(path)
-        names = catalogue.scope_names(path)
-        aliases = [
-            form
-            for scope in scopes
-            for alias in scope.aliases
-            for form in _read_forms(alias)
-        ]
-        return cls._of(
-            tuple(form for name in names for form in _read_forms(name)), _join(aliases)
-        )
-
-    @classmethod
-    def _of(
-        cls,
-        forms: tuple[Words, ...],
-        also: Words,
-        initials: Words = (),
-        lines: tuple[int, ...] = (),
-    ) -> _Name:
-        words = _join(forms)
-        synonyms = _join(tuple(_SYNONYMS.get(word, ())) for word in words)
-        return cls(forms, words, (*also, *synonyms), initials, lines)
+        lines = frozenset[int]().union(*(_find_lines(form, _USUAL) for form in forms))
+        return cls(forms, words, frozenset(similar), tuple(initials), lines)
 
     def is_called(self, words: Words) -> bool:
         """Return whether words are one of its forms, apart from words that mean
@@ -212,18 +165,18 @@ class _Name(Struct, frozen=True, gc=False):
 
     def begins_with(self, words: Words) -> bool:
         """Return whether a form begins with words, with or without its weak ones."""
-        begins = (form for full in self.forms for form in (full, _drop(full, _WEAK)))
-        return any(form[: len(words)] == words for form in begins)
+        forms = (*self.forms, *(_drop(form, _WEAK) for form in self.forms))
+        return any(form[: len(words)] == words for form in forms)
 
     def resembles(self, word: str) -> bool:
-        """Return whether a word begins one of its words or its initials, or is a
-        further word for it.
+        """Return whether a word begins one of its words or initials, or is a further
+        word.
         """
-        if word in self.words or word in self.also:
+        if word in self.words or word in self.similar:
             return True
-        if len(word) > 1 and any(text.startswith(word) for text in self.initials):
-            return True
-        return len(word) > 2 and any(text.startswith(word) for text in self.words)
+        # Two letters begin initials, R&D those of R&DE, and any word.
+        texts = chain(self.words, self.initials) if len(word) > 2 else self.initials
+        return len(word) > 1 and any(text.startswith(word) for text in texts)
 
 
 _Names: TypeAlias = tuple[_Name, _Name, frozenset[str]]
@@ -241,15 +194,19 @@ class Index:
         for series in catalogue.series:
             metric = series.label, series.metric_id
             if metric not in self._metrics:
-                self._metrics[metric] = _Name.of_metric(*metric)
-            if series.scopes not in self._paths:
-                self._paths[series.scopes] = _Name.of_path(catalogue, series.scopes)
+                # Without the taxonomy.
+                last_part = re.split("[:/]", series.metric_id)[-1]
+                self._metrics[metric] = _Name.of((series.label, last_part))
+            path = series.scopes
+            if path not in self._paths:
+                scopes = catalogue.listed_scopes(path)
+                aliases = chain.from_iterable(scope.aliases for scope in scopes)
+                self._paths[path] = _Name.of(catalogue.scope_names(path), aliases)
             key = series.reporting_group_id, series.basis
             if key not in self._contexts:
                 group = catalogue.by_group[series.reporting_group_id]
                 texts = (catalogue.name, *key, group.name, group.cadence)
-                forms = (form for text in texts for form in _read_forms(text))
-                self._contexts[key] = frozenset(_join(forms))
+                self._contexts[key] = _Name.of(texts).words
         names = (*self._metrics.values(), *self._paths.values())
         self.vocabulary = frozenset(word for name in names for word in name.words)
 
@@ -274,13 +231,7 @@ class _Query:
     words: Words
     weak: Words = ()
 
-    @classmethod
-    def of(cls, text: str) -> _Query:
-        words = _split(text)[:_MAX_WORDS]
-        strong = _drop(words, _WEAK)
-        return cls(strong, tuple(word for word in words if word not in strong))
-
-    def matched_words(self, names: _Names) -> Words:
+    def match_words(self, names: _Names) -> Words:
         """Return the words that a series has or resembles."""
         name, path, context = names
         return tuple(
@@ -307,9 +258,9 @@ class _Query:
             return Rank.EXACT
         # "Sales" means revenue before it means the line "Sales" in a table about
         # derivatives.
-        if path.is_called(scoped) and not self._lines(scoped):
+        if path.is_called(scoped) and not self._find_lines(scoped):
             return Rank.EXACT
-        if not self._lines(meant).isdisjoint(name.lines):
+        if not self._find_lines(meant).isdisjoint(name.lines):
             return Rank.MEANING
         if not missing:
             return Rank.START if meant and name.begins_with(meant) else Rank.WORDS
@@ -317,23 +268,11 @@ class _Query:
             return Rank.ALIAS
         return None
 
-    def _lines(self, words: Words) -> set[int]:
+    def _find_lines(self, words: Words) -> set[int]:
         """Return the lines of synonyms of words: "book value" has one, "book" has
         not.
         """
         return _find_lines((*words, *self.weak), self.weak) if words else set()
-
-    def respell(self, vocabulary: Collection[str]) -> _Query:
-        """Return the query with each unknown word as the catalogue spells the one most
-        like it.
-        """
-        words = [
-            next(iter(alike(word, vocabulary, 1, _ALIKE_SHARE)), word)
-            if word not in vocabulary
-            else word
-            for word in self.words
-        ]
-        return _Query(tuple(words), self.weak)
 
 
 @frozen
@@ -379,38 +318,44 @@ def search(
         last_periods: the last period with a value, by the id of the series that have
             one.
     """
-    ended = _find_ended(last_periods)
-    query = _Query.of(text)
+    ended_by_id = _find_ended(last_periods)
+    words = _split(text)[:_MAX_WORDS]
+    if not words:
+        all_series = () if words_of(text) else catalogue.series
+        return [
+            Match(Rank.EXACT, series, ended_by_id.get(series.series_id))
+            for series in all_series
+        ]
+    strong = _drop(words, _WEAK)
+    query = _Query(strong, tuple(word for word in words if word not in strong))
+    ranks = _find_named(catalogue, query, text) or _find_described(catalogue, query)
+    is_close = not ranks
+    if is_close:
+        ranks = _find_close(catalogue, query)
     index: Index = catalogue._search_index
-    ranks: dict[str, Rank] = {}
-    if not words_of(text):
-        ranks = dict.fromkeys(catalogue.places, Rank.EXACT)
-    elif query.words:
-        ranks = _find_named(catalogue, query, text) or _find_described(catalogue, query)
-        if not ranks:
-            query = query.respell(index.vocabulary)
-            ranks = _find_close(catalogue, query)
 
-    def order(series_id: str) -> tuple[object, ...]:
-        series, rank = catalogue[series_id], ranks[series_id]
-        names = name, *_ = index.names_of(series)
-        if rank == Rank.CLOSE:
-            closest = _Query(query.matched_words(names), query.weak).rank(names)
-            rank = rank if closest is None else closest
-        words = {*query.words, *query.weak}
+    def order(series: CatalogueSeries) -> tuple[object, ...]:
+        name, *_ = index.names_of(series)
+        rank = ranks[series.series_id]
         return (
             rank > Rank.MEANING,
-            series_id in ended,
+            series.series_id in ended_by_id,
             rank,
             not series.is_consolidated,
             sum(word not in name.words for word in query.weak),
             len(series.scopes),
             sum(word not in words for word in _drop(name.forms[0], _USUAL)),
-            catalogue.places[series_id],
         )
 
-    series_ids = sorted(ranks, key=order) if query.words else ranks
-    return [Match(ranks[id_], catalogue[id_], ended.get(id_)) for id_ in series_ids]
+    matches = [series for series in catalogue.series if series.series_id in ranks]
+    return [
+        Match(
+            Rank.CLOSE if is_close else ranks[series.series_id],
+            series,
+            ended_by_id.get(series.series_id),
+        )
+        for series in sorted(matches, key=order)
+    ]
 
 
 def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
@@ -418,10 +363,8 @@ def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
     last.
     """
     ends = sorted(period.fiscal_end for period in last_periods.values())
-    if not ends:
-        return {}
     # Not the latest of all: a single odd series may reach into the next year.
-    current = max(ends, key=lambda end: (ends.count(end), end))
+    current = max(ends, key=lambda end: (ends.count(end), end), default=0)
     return {
         series_id: period
         for series_id, period in last_periods.items()
@@ -431,69 +374,71 @@ def _find_ended(last_periods: Mapping[str, Period]) -> dict[str, Period]:
 
 def _find_named(catalogue: Any, query: _Query, text: str) -> dict[str, Rank]:
     """Return the ranks of the series that match without descriptions."""
-    folded = text.strip().casefold()
-    by_words: dict[tuple[object, ...], Rank | None] = {}
+    text_id = text.strip().casefold()
     ranks: dict[str, Rank] = {}
     for series in catalogue.series:
-        if folded in (series.metric_id.casefold(), series.series_id.casefold()):
-            ranks[series.series_id] = Rank.EXACT
-            continue
-        names = catalogue._search_index.names_of(series)
-        key = tuple(map(id, names))
-        if key not in by_words:
-            by_words[key] = query.rank(names)
-        if (rank := by_words[key]) is not None:
+        rank = query.rank(catalogue._search_index.names_of(series))
+        if text_id in (series.metric_id.casefold(), series.series_id.casefold()):
+            rank = Rank.EXACT
+        if rank is not None:
             ranks[series.series_id] = rank
     return ranks
 
 
 def _find_described(catalogue: Any, query: _Query) -> dict[str, Rank]:
     """Return the series that have the words with those of their description."""
-    words_by_text: dict[str, frozenset[str]] = {}
+    read_words = cache(lambda text: frozenset(_split(text)))  # of a metric all have one
     ranks: dict[str, Rank] = {}
     for series in catalogue.series:
-        text = series.description
-        if text not in words_by_text:
-            words_by_text[text] = frozenset(_split(text))
-        matched = query.matched_words(catalogue._search_index.names_of(series))
-        if words_by_text[text].union(matched).issuperset(query.words):
+        words = query.match_words(catalogue._search_index.names_of(series))
+        if read_words(series.description).union(words).issuperset(query.words):
             ranks[series.series_id] = Rank.DESCRIPTION
     return ranks
 
 
 def _find_close(catalogue: Any, query: _Query) -> dict[str, Rank]:
-    """Return the series that have most of the words."""
-    names_of = catalogue._search_index.names_of
-    counts = {
-        series.series_id: len(query.matched_words(names_of(series)))
+    """Return the series that have most of the words, each with the rank by those.
+
+    A word that the catalogue does not have counts as the one most like it.
+    """
+    index: Index = catalogue._search_index
+    spelt: list[str] = []
+    for word in query.words:
+        is_used = word in index.vocabulary
+        words = () if is_used else alike(word, index.vocabulary, 1, _ALIKE_SHARE)
+        spelt += words or (word,)
+    query = _Query(tuple(spelt), query.weak)
+    queries = {
+        series.series_id: _Query(query.match_words(index.names_of(series)), query.weak)
         for series in catalogue.series
     }
-    most = max(counts.values(), default=0)
-    return {
-        series_id: Rank.CLOSE
-        for series_id, count in counts.items()
-        if 0 < count == most
-    }
+    most = max((len(part.words) for part in queries.values()), default=0)
+    ranks: dict[str, Rank] = {}
+    for series_id, part in queries.items():
+        if 0 < len(part.words) == most:
+            rank = part.rank(index.names_of(catalogue[series_id]))
+            ranks[series_id] = Rank.CLOSE if rank is None else rank
+    return ranks
 
 
-def close_metrics(catalogue: Any, name: str, most: int = 3) -> list[str]:
-    """Return the metric ids that an unknown one probably means, the best first.
+def close_metrics(catalogue: Any, name: str) -> list[str]:
+    """Return up to three metric ids that an unknown one probably means, the best first.
 
     First those that differ in case only or are spelt alike, then the first of a search
     for its words.
     """
     if len(name) > LONGEST:
         return []
-    folded: dict[str, list[str]] = {}
+    ids_by_folded: dict[str, list[str]] = {}
     for metric_id in catalogue.by_metric:
-        folded.setdefault(metric_id.casefold(), []).append(metric_id)
+        ids_by_folded.setdefault(metric_id.casefold(), []).append(metric_id)
     close: dict[str, None] = {}
-    for folded_id in alike(name.strip().casefold(), folded, most, SAME):
-        close.update(dict.fromkeys(folded[folded_id]))
+    for folded_id in alike(name.strip().casefold(), ids_by_folded, _MOST_METRICS, SAME):
+        close.update(dict.fromkeys(ids_by_folded[folded_id]))
     # Of "us-gaap:Revenue" the last part is what is meant.
     words = re.split("[:/]", name)[-1]
     for match in search(catalogue, words, {}) if words_of(words) else ():
         close[match.series.metric_id] = None
-        if len(close) >= most:
+        if len(close) >= _MOST_METRICS:
             break
-    return list(close)[:most]
+    return list(close)[:_MOST_METRICS]

@@ -200,8 +200,8 @@ async def merged(
 
     At most `limit` items are being made or wait for the consumer: the next one is begun
     when one is taken. The first failure cancels the other generators and is raised, as
-    itself, at the consumer's next step; items not yet taken are dropped. Leaving the
-    block cancels what still runs and waits for its end.
+    itself, after the items that are ready. Leaving the block cancels what still runs
+    and waits for its end.
     """
     running_loop()
     items = _Merged(generators, limit)
@@ -261,11 +261,11 @@ class _Merged(Generic[T]):
 
     async def __anext__(self) -> T:
         while True:
-            if self._failure is not None:
-                raise self._failure
             if self._ready:
                 self._places.release()
                 return self._ready.popleft()
+            if self._failure is not None:
+                raise self._failure
             if not self._running:
                 raise StopAsyncIteration
             self._changed.clear()

@@ -1,4 +1,4 @@
-"""How what pages bring gets into a cache: those of a moment together, and none is lost with its question."""
+"""How pages get into a cache: a few megabytes at once, and none is lost with its query."""
 
 import asyncio
 from collections.abc import Iterable
@@ -20,69 +20,42 @@ virtual = pytest.mark.virtual
 
 
 class Store:
-    """What was put, and when; a put takes a while."""
+    """Records what was put; a put takes a while."""
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
-        self.puts: list[tuple[float, list[str]]] = []
+        self.ids: list[list[str]] = []
 
     async def put(self, put: Iterable[Any]) -> None:
         await asyncio.sleep(self.seconds)
-        ids = [series_id for block in put for series_id in block.series_ids]
-        self.puts.append((asyncio.get_running_loop().time(), ids))
-
-    @property
-    def ids(self) -> list[list[str]]:
-        return [ids for _, ids in self.puts]
+        self.ids.append([series_id for block in put for series_id in block.series_ids])
 
 
 @virtual
-async def test_what_comes_within_a_moment_is_put_together() -> None:
-    """A quarter of a second after the first of them has come, and at the end; nothing is put twice."""
-    store = Store()
-    async with CacheWriter(store.put) as writer:
-        for number in range(8):
-            await writer.add(blocks(number))
-            await asyncio.sleep(0.1)
-    assert store.ids == [["S-0", "S-1", "S-2"], ["S-3", "S-4", "S-5"], ["S-6", "S-7"]]
-
-
-@virtual
-async def test_a_page_is_put_after_a_moment_though_no_other_one_comes() -> None:
-    """A process that is killed while it waits for the next page has lost nothing."""
-    store = Store()
-    async with CacheWriter(store.put) as writer:
-        for number in range(3):
-            await writer.add(blocks(number))
-            await asyncio.sleep(60)
-            assert store.ids[-1] == [f"S-{number}"]
-    assert [time for time, _ in store.puts] == pytest.approx([0.25, 60.25, 120.25])
-
-
-@virtual
-async def test_many_megabytes_are_put_without_waiting_for_more() -> None:
-    """What is gathered takes no more than a few megabytes."""
+async def test_pages_are_put_a_few_megabytes_at_once() -> None:
+    """The last ones at the end; nothing is put twice."""
     store = Store()
     (large,) = blocks(0)
     large = evolve(large, text=PageText((bytes(5_000_000),), compressed=False))
     async with CacheWriter(store.put) as writer:
         await writer.add(blocks(1))
-        await asyncio.sleep(0.1)
+        assert store.ids == []
         await writer.add([large])
-        await asyncio.sleep(0.1)
         assert store.ids == [["S-1", "S-0"]]
+        await writer.add(blocks(2))
+        await writer.add(blocks(3))
+    assert store.ids == [["S-1", "S-0"], ["S-2", "S-3"]]
 
 
 @virtual
-async def test_what_a_cancelled_reader_brought_is_put_once() -> None:
+async def test_cancelled_read_puts_its_pages_once() -> None:
     """A put goes on in its thread whoever is cancelled, so it is not cancelled, and not done again."""
     store = Store(seconds=5)
 
     async def read() -> None:
         async with CacheWriter(store.put) as writer:
             await writer.add(blocks(1))
-            await asyncio.sleep(1)
-            await writer.add(blocks(2))
+            await asyncio.sleep(60)
 
     reading = asyncio.ensure_future(read())
     await asyncio.sleep(2)
@@ -92,26 +65,12 @@ async def test_what_a_cancelled_reader_brought_is_put_once() -> None:
     assert not reading.done()
     await asyncio.wait([reading])
     assert reading.cancelled()
-    assert store.ids == [["S-1"], ["S-2"]]
-
-
-@virtual
-async def test_a_slow_store_holds_up_those_who_bring_more() -> None:
-    """A slow store holds up those who bring more, so that little is gathered at a time."""
-    store = Store(seconds=5)
-    async with CacheWriter(store.put) as writer:
-        await writer.add(blocks(0))
-        await asyncio.sleep(1)
-        adding = [asyncio.ensure_future(writer.add(blocks(number))) for number in (1, 2)]
-        await asyncio.sleep(4)
-        assert not any(task.done() for task in adding)
-        await asyncio.gather(*adding)
-    assert store.ids == [["S-0"], ["S-1", "S-2"]]
+    assert store.ids == [["S-1"]]
 
 
 @pytest.mark.parametrize("end", ["fails", "is cancelled", "is left"])
 @virtual
-async def test_what_came_of_a_question_that_ends_early_is_kept(end: str) -> None:
+async def test_pages_of_a_failed_query_are_cached(end: str) -> None:
     """Asked again, it costs only what has not come."""
     failing = Status(status=500, operation="query", nth=3)
     late = Latency(operation="query", nth=3, seconds=60)

@@ -49,12 +49,16 @@ async def status(
     The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It
     costs no request, and books and changes nothing, except with --resume: that
     ends a pause and a used-up allowance, and leaves spending and rate. What
-    cannot be read is unknown, with a reason; the exit code is 0.
+    cannot be read is unknown, with a reason; the exit code is 0. A folder that
+    does not exist is an error.
 
       asyncfin status prices/ s3://figures/prices
     """
     from asyncfin.cli.terminal import print_json, screen
 
+    for place in places:
+        if ":/" not in place and not has_path(place, folder=True):
+            raise UsageError(f"{place} is not the folder of an extraction")
     bucket, cache = await _read_bucket(resume=resume), await _read_cache()
     extractions = [await _read_extraction(place) for place in places]
     if json:

@@ -162,19 +162,25 @@ def test_passwords_of_addresses_are_not_shown(command: Command, monkeypatch: pyt
         ("s3://key:hunt/er2@bucket/night", "s3://bucket/night"),
         ("s3://key:hunter2%40bucket/night", "s3://bucket/night"),
         ("s3://key:hunter2@\u2100bucket/night", "s3://\u2100bucket/night"),
-        ("caches/desk@home?#1", "caches/desk@home?#1"),
     ],
 )
 def test_no_part_of_a_password_is_shown_whatever_it_contains(
     command: Command, monkeypatch: pytest.MonkeyPatch, place: str, shown: str
 ) -> None:
-    """Also where it makes the URL invalid, and in a query. A path is shown as it is."""
+    """Also where it makes the URL invalid, and in a query."""
     monkeypatch.setenv("ASYNCFIN_CACHE", place)
     result = command("status", place, "--json")
     status = json.loads(result.out)
     assert status["cache"]["place"] == status["extractions"][0]["place"] == shown
     assert "hunt" not in result.out
     assert "er2" not in result.out
+
+
+def test_missing_folder_is_an_error(command: Command) -> None:
+    """A mistyped path must not pass for an extraction without runs."""
+    result = command("status", "nofolder", "--json")
+    assert (result.code, result.out) == (2, "")
+    assert "nofolder is not the folder of an extraction" in result.err
 
 
 def test_it_shows_a_cache(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ to another one, which finds in the bucket what the first had put there.
 
 import asyncio
 import sys
+from functools import partial
 from pathlib import Path
 
 from distributed import Client as Cluster
@@ -23,7 +24,7 @@ def night(cluster: Cluster, to: str, entity_ids: list[str]) -> ExtractReport:
     executor = cluster.get_executor(pure=False)
     return asyncio.run(
         extract(
-            Client.from_env,
+            partial(Client.from_env, lane="bulk"),  # waits through outages
             entity_ids,
             SELECT,
             Annual(),

@@ -7,6 +7,7 @@ s3://bucket/figures ids.txt
 import asyncio
 import sys
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -24,9 +25,9 @@ def make_executor() -> ProcessPoolExecutor:
 
 async def night(to: str, entity_ids: list[str]) -> ExtractReport:
     # Client.from_env is sent to the workers by its name: each takes the token from its
-    # own environment.
+    # own environment. In the bulk lane it waits through outages.
     return await extract(
-        Client.from_env,
+        partial(Client.from_env, lane="bulk"),
         entity_ids,
         SELECT,
         Annual(),

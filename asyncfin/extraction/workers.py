@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import define, evolve, field, frozen
 
-from asyncfin import Client, Select, checks
+from asyncfin import Client, Retry, Select, Timeouts, checks
 from asyncfin.errors import ArgumentError
 from asyncfin.extraction.collector import collect_rarely
 from asyncfin.extraction.place import Place
@@ -36,6 +36,8 @@ _log = logging.getLogger("asyncfin")
 _MOST_BROKEN = 3
 # After so many seconds in which no chunk has ended, the caller's log says so.
 _SILENT_SECONDS = 120.0
+# The arguments of a partial that may be sent to workers.
+_PLAIN = (str, int, float, Retry, Timeouts)
 
 
 @frozen
@@ -70,16 +72,23 @@ def check_make_client(make_client: Any, select: Select) -> None:
 
     Pickle sends a function of a module by its name. One of `__main__`, or within
     another function, is sent by value (cloudpickle), with all that it refers to: a
-    token among it. So is a predicate of the query.
+    token among it. So are a predicate of the query and the arguments of a partial:
+    those of `Client.from_env` contain no token.
     """
-    if not _is_importable(make_client):
+    function = make_client
+    if isinstance(make_client, partial) and make_client.func == Client.from_env:
+        arguments = [*make_client.args, *make_client.keywords.values()]
+        if all(isinstance(argument, _PLAIN) for argument in arguments):
+            function = Client.from_env
+    if not _is_importable(function):
         # Not shown: a functools.partial shows its arguments, and a token may be among
         # them.
         raise ArgumentError(
             "with an executor, client must be a function of a module that workers can "
             "import, which takes no arguments and returns a Client, such as "
-            "Client.from_env; not a Client, nor a function of __main__ or within "
-            f"another, not a {type(make_client).__name__}"
+            "Client.from_env or partial(Client.from_env, lane='bulk'); not a Client, "
+            "nor a function of __main__ or within another, not a "
+            f"{type(make_client).__name__}"
         )
     if getattr(select, "where", None) is not None:
         raise ArgumentError(

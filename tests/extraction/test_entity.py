@@ -15,6 +15,7 @@ from asyncfin import (
 )
 from asyncfin.sandbox import Sandbox, Switch
 from tests.extraction.conftest import COMPANIES, IDS
+from tests.nights import Key, publication
 
 
 async def test_entity_answer_equals_query(client: Client, sandbox: Sandbox) -> None:
@@ -52,6 +53,17 @@ async def test_entity_nothing_question_empty_panel(
     assert answer.panel is not None
     assert (answer.entity_id, len(answer.panel), dict(answer.missing)) == (IDS[0], 0, missing)
     assert [served.operation for served in sandbox.log] == ["catalogue"]
+
+
+@pytest.mark.parametrize(
+    ("periods", "missing"), [(Annual(), {}), (Exact(["FY2020"]), {"periods": ("FY2020",)})]
+)
+async def test_dataset_without_periods(periods: Any, missing: dict[str, Any]) -> None:
+    """It lacks the periods that are named, and has all of any."""
+    company = publication({Key("S-1"): {}})
+    async with Sandbox(company) as sandbox, Client(sandbox.base_url, sandbox.token) as client:
+        answer = await read_entity(client, company.entity_id, Select(), periods)
+    assert dict(answer.missing) == missing
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,17 @@ async def test_renamed_series_when_others_become_twins(night: Nights, later: str
     assert rows(as_of(night.to, night.now)) == in_files(night.to)
 
 
+async def test_renamed_series_whose_id_twins_take(night: Nights) -> None:
+    """Twins have the id under which the feed has its rows: it is restated, and does not vanish."""
+    renamed = REVENUE._replace(series_id="R-1")
+    twins = {COST._replace(series_id=each): {"FY2020": Cell(4)} for each in ("S-1", "S-9")}
+    for content in (ONE, {renamed: ONE[REVENUE]} | twins, {renamed: TWO[REVENUE]} | twins):
+        night.publish(content)
+        await night.run(history=True)
+    changes = read_changes(night.to, since=night.now).to_pylist()
+    assert [(row["change"], row["series_id"]) for row in changes] == [("restated", "R-1")]
+
+
 async def test_publications_moment_known_after_other(night: Nights) -> None:
     """Otherwise both would be the state of that moment: what is known at each one is one publication."""
     for number, content in enumerate((ONE, TWO), 1):

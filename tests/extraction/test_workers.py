@@ -22,6 +22,7 @@ from asyncfin import (
     NotFoundError,
     RunInProgressError,
     Select,
+    TokenBucket,
     as_of,
     extract,
     read_changes,
@@ -60,7 +61,8 @@ async def test_process_pool_writes_equal_files(sandbox: Sandbox, client: Client,
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=spawn) as executor:
         asked: dict[str, Any] = {"to": folder, "executor": executor, "chunk": 2}
-        report = await extract(Client.from_env, IDS, Select(), Annual(), **asked)
+        make_client = partial(Client.from_env, lane="bulk")
+        report = await extract(make_client, IDS, Select(), Annual(), **asked)
         assert rows(folder) == annual(*FIRST)
         assert [each.state for each in report.entities] == ["done"] * len(IDS)
         assert report.requests == len(sandbox.log)
@@ -320,6 +322,7 @@ def within() -> Callable[[], Client]:
         (within(), {}, "client must be a function of a module"),
         (of_main, {}, "client must be a function of a module"),
         (partial(Client, "http://127.0.0.1:1", "hunter2-token"), {}, "not a partial"),
+        (partial(Client.from_env, bucket=TokenBucket(1)), {}, "not a partial"),
         (Client("http://127.0.0.1:1", "hunter2-token"), {}, "not a Client"),
         (make_later, {}, "client must be a function of a module"),
         (None, {}, "client must be a function of a module"),

@@ -122,6 +122,9 @@ _OPTIONS = {
     "when": "WHEN",
 }
 
+# The names that are no words, wherever a message has them.
+_ARGUMENT = re.compile(rf"\b({'|'.join(name for name in _OPTIONS if '_' in name)})\b")
+
 # What to do about an error: the first class that matches decides.
 _ADVICE: tuple[tuple[type[Exception], str], ...] = (
     (UsageError, ""),
@@ -230,9 +233,11 @@ def with_options(error: SelectionError) -> str:
     # Here, since the list of commands needs no model.
     from asyncfin import Exact, Trailing
 
-    name, space, ending = error.problem.partition(" ")
-    option = _OPTIONS.get(name.rstrip(":"), name)
-    complaint = f"{option}{space}{ending}"
+    complaint = error.problem
+    name = re.split("[ :]", complaint, maxsplit=1)[0]
+    if name in _OPTIONS:
+        complaint = _OPTIONS[name] + complaint.removeprefix(name)
+    complaint = _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], complaint)
     complaint = complaint.replace("allow_http=True", "--allow-http is given")
     match error.instead:
         case Exact(periods=periods):

@@ -308,7 +308,7 @@ class _Extraction:
 
         if self.json:
             print_json(report_document(report))
-        else:
+        elif not report.unknown:  # otherwise the error has it all
             screen().print(self.names.add_names(str(report)))
         if (stopped := report.stopped) is not None:
             raise stopped

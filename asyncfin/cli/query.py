@@ -3,7 +3,7 @@ or only its plan.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ from asyncfin.cli.options import (
     period_group,
     require,
 )
-from asyncfin.errors import SelectionError
+from asyncfin.errors import SelectionError, shorten_middle
 from asyncfin.words import Unit, counted, named_entity, number_text
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from asyncfin.typing import PeriodSelection, Shown, ValueVersion
 
 _LEAST_WIDTH = 40
+# The length of a description. Many end with the unit, so the middle is cut.
+_LONGEST = 160
 # A table of latest values has all of them.
 _ALL = 10**9
 # How to see what a table leaves out, by the end of its note.
@@ -356,6 +358,9 @@ def _print_latest_months(
         print_table(console, heads[first:], [cells[first:] for cells in rows])
     else:
         console.print("no series has a value")
+    # They state the unit.
+    for text in dict.fromkeys(_describe_lines(latest)):
+        console.print(text, style="dim")
     for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
         console.print(note, style="dim")
 
@@ -369,6 +374,13 @@ def _name_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         label = row["series_label"].strip() or row["metric_id"]
         is_distinct = keys.count(key) == 1
         yield label if is_distinct else f"{label}, {', '.join(row['series_ids'])}"
+
+
+def _describe_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in rows:
+        label, description = row["series_label"], row["description"].strip()
+        if description and description != label:
+            yield f"{label}: {shorten_middle(description, _LONGEST)}"
 
 
 def _list_operands(row: Mapping[str, Any]) -> str:

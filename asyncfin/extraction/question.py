@@ -100,10 +100,18 @@ def differences(text: str, other: str) -> str:
     now, before = json.loads(text), json.loads(other)
     differing = []
     for name in sorted(now.keys() | before.keys()):
-        texts = [
-            shorten(json.dumps(fields.get(name), ensure_ascii=False), 200)
-            for fields in (before, now)
-        ]
+        texts = [_write_plainly(fields.get(name)) or "all" for fields in (before, now)]
         if texts[0] != texts[1]:
-            differing.append(f"{name} ({texts[0]}, now {texts[1]})")
+            old, current = (shorten(text, 200) for text in texts)
+            differing.append(f"{name} ({old}, now {current})")
     return ", ".join(differing)
+
+
+def _write_plainly(value: object) -> str:
+    """Return a part of a query as words: ``Annual last 2``."""
+    if isinstance(value, dict):
+        parts = (f"{name} {_write_plainly(part)}" for name, part in value.items())
+        return ", ".join(part.strip() for part in parts)
+    if isinstance(value, list):
+        return ", ".join(map(_write_plainly, value))
+    return str(value)

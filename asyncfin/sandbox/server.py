@@ -264,9 +264,8 @@ class Sandbox:
             place = f"{self._host}, port {self._port}"
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
-                    f"port {self._port} of {self._host} is in use: choose another "
-                    "port=, 0 for a free one"
-                    " (--port on the command line)"
+                    f"port {self._port} of {self._host} is in use: choose another, "
+                    "or 0 for a free one"
                 ) from None
             reason = getattr(error, "strerror", None) or error
             raise SandboxError(

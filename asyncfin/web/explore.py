@@ -249,7 +249,7 @@ class _Pages:
         catalogue = await unless_gone(
             request, self._get_client().catalogue(question.companies[0]), _SECONDS
         )
-        self._names[catalogue.entity_id] = catalogue.name
+        self._learn_names([catalogue])
         context = await self._list_series(question, catalogue)
         return await self._render(request, "series.html", **context)
 
@@ -371,7 +371,7 @@ class _Pages:
         catalogues = [catalogue for task in tasks if (catalogue := task.result())]
         if not catalogues:
             raise next(iter(errors.values()))
-        return catalogues, errors
+        return self._learn_names(catalogues), errors
 
     async def _read_cached_catalogues(
         self, question: Question, max_age: float | None
@@ -381,7 +381,13 @@ class _Pages:
             await client.cached_catalogue(entity_id, max_age=max_age)
             for entity_id in question.companies
         ]
-        return [catalogue for catalogue in catalogues if catalogue is not None]
+        return self._learn_names(filter(None, catalogues))
+
+    def _learn_names(self, catalogues: Iterable[Catalogue]) -> list[Catalogue]:
+        """Show companies by the names of their catalogues from now on."""
+        catalogues = list(catalogues)
+        self._names |= {catalogue.entity_id: catalogue.name for catalogue in catalogues}
+        return catalogues
 
     async def _plan(
         self, question: Question, catalogues: Sequence[Catalogue]
@@ -434,8 +440,6 @@ class _Pages:
         answer = Answer(question, catalogues, comparisons, errors or {}, requests)
         if not answer.panels:
             raise next(iter((*comparisons[0].failed.values(), *answer.errors.values())))
-        for panel in answer.panels:
-            self._names[panel.dataset.entity_id] = panel.dataset.name
         return answer
 
     async def _read_shown(

@@ -110,9 +110,9 @@ def test_an_address_is_no_local_folder(
     ],
 )
 def test_wrong_usage_is_one_line(command: Command, night: str, arguments: list[str], said: str) -> None:
-    """Exit code 2; an id that no entity has is found out at the end."""
+    """Exit code 2 and no report; an id that no entity has is found out at the end."""
     result = command("extract", "--into", night, *arguments)
-    assert result.code == 2
+    assert (result.code, result.out) == (2, "")
     assert said in result.line
 
 
@@ -122,7 +122,7 @@ def test_a_folder_that_nothing_can_stand_beside_is_refused_by_the_name_of_its_op
     """The line says what would be right; --to is another option."""
     result = command("extract", ENTITY, "--into", "/", "--annual")
     assert result.code == 2
-    assert result.line.startswith("asyncfin: --into / is a mount point")
+    assert result.line.startswith("asyncfin: --into: / is a mount point")
     assert not re.search(r"\bto must\b", result.line)
 
 
@@ -132,6 +132,7 @@ def test_another_question_is_refused_unless_it_replaces_the_files(command: Comma
     refused = command("extract", ENTITY, "--into", night, "--quarterly")
     assert refused.code == 2
     assert "another question" in refused.line
+    assert "periods (Annual, now Quarterly)" in refused.line
     assert "--replace" in refused.line
     assert command("extract", ENTITY, "--into", night, "--quarterly", "--replace").code == 0
     assert count(night) == 1

@@ -342,6 +342,7 @@ def test_the_last_twelve_months_of_each_line_are_printed(command: Command) -> No
     ]
     (quarter,) = (line for line in lines if "Sales in a quarter" in line)
     assert "has no value: " in quarter
+    assert "Sales: Goods sold. Unit: USD." in lines
     assert re.search(r" · +\S+ has no value", quarter)
     rows = json.loads(command("query", ENTITY, "--metric", "Revenue", "--ttm", "--json").out)
     found = list(

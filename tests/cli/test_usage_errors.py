@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from asyncfin.sandbox import Sandbox
-from tests.cli.conftest import ENTITY, Command, finish, start
+from tests.cli.conftest import ENTITY, RATIOS_ENTITY, Command, finish, start
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,8 @@ from tests.cli.conftest import ENTITY, Command, finish, start
     [
         (["query", ENTITY, "--scope", "company=all|b"], "such as product=iPhone, and 'b' is not"),
         (["catalogue", "--publication", ENTITY, "--nonsense"], "--nonsense"),
-        (["query", ENTITY, "--metric", "Revenu"], "Revenue"),
+        (["query", ENTITY, "--metric", "Revenu"], "--metric: Example [AG] ("),
+        (["query", ENTITY, RATIOS_ENTITY, "--metric", "Revenu"], "has --metric 'Revenu'; --metric: Example"),
         (["query", ENTITY, "--trailing", "12", "--from", "2023"], "--from"),
         (["query", ENTITY, "--trailing", "0"], "--trailing must be"),
         (

@@ -652,6 +652,15 @@ async def test_names_can_be_given(page: Page) -> None:
     assert (await named.http.get("/")).text.count(">A name<") == 3
 
 
+async def test_names_follow_the_catalogues(page: Page) -> None:
+    """A catalogue that was read for its cost alone names its company too."""
+    first, second, _ = page.entities
+    assert (await page.http.get("/")).text.count(f"<bdi>{second}</bdi>") == 1
+    form = {"series": "Revenue/annual.consolidated/company=consolidated", "with": second}
+    assert (await page.http.post(f"/company/{first}/cost", data=form, headers=OWN)).status_code == 200
+    assert f"<bdi>{second}</bdi>" not in (await page.http.get("/")).text
+
+
 async def test_a_form_too_large_is_refused(page: Page) -> None:
     """The process does not hold a body without end."""
     answer = await page.http.post(

@@ -1,26 +1,41 @@
-"""Run the benchmarks named on the command line, or all: ``python -m benchmarks [name
-...]``.
+"""Run the named benchmarks, or all: ``python -m benchmarks [NAME ...]``.
+
+``python -m benchmarks goals --write`` writes the table of RESULTS.md.
 """
 
-import sys
+import argparse
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "RESULTS.md"
+BEGIN, END = "<!-- python -m benchmarks goals --write -->\n", "<!-- end of goals -->\n"
+
 
 def main() -> None:
-    known = [
-        each.name
-        for each in iter_modules([str(Path(__file__).parent)])
-        if not each.name.startswith("_")
-    ]
-    if unknown := set(sys.argv[1:]) - set(known):
-        sys.exit(
-            f"there is no benchmark {', '.join(sorted(unknown))}: choose of "
-            f"{', '.join(known)}"
-        )
-    for name in sys.argv[1:] or known:
-        print(f"## {name}\n\n{import_module(f'benchmarks.{name}').run()}\n", flush=True)
+    modules = [module.name for module in iter_modules([str(FOLDER)])]
+    names = [name for name in modules if not name.startswith("_")]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
+    parser.add_argument(
+        "--write", action="store_true", help="write the table of goals into RESULTS.md"
+    )
+    arguments = parser.parse_args()
+    if unknown := sorted({*arguments.names} - {*names}):
+        parser.error(f"there is no {', '.join(unknown)}: choose of {', '.join(names)}")
+    for name in arguments.names or names:
+        table = import_module(f"benchmarks.{name}").run()
+        print(f"## {name}\n\n{table}\n", flush=True)
+        if name == "goals" and arguments.write:
+            write_results(table)
+
+
+def write_results(table: str) -> None:
+    """Replace the table of RESULTS.md, which stands between two comments."""
+    before, _, old = RESULTS.read_text(encoding="utf-8").partition(BEGIN)
+    after = old.partition(END)[2]
+    RESULTS.write_text(f"{before}{BEGIN}\n{table}\n\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Extracting many companies: CPU beside fetching the same bytes, engines, memory, and
+"""Extracting many companies: CPU beside fetching the same bytes, a pool, memory, and
 runs that do nothing.
 
 Each figure is of a separate process, against a replaying service in another.
@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager, redirect_stdout
-from importlib.util import find_spec
 from io import BytesIO, TextIOWrapper
 from multiprocessing import get_context
 from pathlib import Path
@@ -135,26 +134,12 @@ def pool() -> Iterator[Executor]:
         yield executor
 
 
-@contextmanager
-def dask() -> Iterator[Executor]:
-    """Give the executor of a Dask cluster of as many processes."""
-    from distributed import Client as Cluster
-
-    with Cluster(
-        n_workers=WORKERS, threads_per_worker=1, dashboard_address=None
-    ) as cluster:
-        yield cluster.get_executor(pure=False)
-
-
-ENGINES = {"pool": pool, "dask": dask}
-
-
-def measure_engine(way: str, url: str, entities: int, folder: Path) -> None:
-    """Print what an engine's workers take; they have done some entities before, so
+def measure_pool(url: str, entities: int, folder: Path) -> None:
+    """Print what a pool's workers take; they have done some entities before, so
     imports do not count.
     """
     os.environ |= {"ASYNCFIN_BASE_URL": url, "ASYNCFIN_TOKEN": TOKEN}
-    with ENGINES[way]() as engine:
+    with pool() as engine:
         asyncio.run(sent_out(engine, 4 * WORKERS * CHUNK, folder / "before"))
         began = time.perf_counter()
         counts = asyncio.run(sent_out(engine, entities, folder / "measured"))
@@ -212,19 +197,18 @@ def run() -> str:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         return "\n\n".join(
-            [_speed(place), _engines(place), _memory(place), _failing(place)]
+            [_speed(place), _compare_pool(place), _memory(place), _failing(place)]
         )
 
 
-def _engines(place: Path, entities: int = 60) -> str:
-    ways = ["extracted", "pool", *(["dask"] if find_spec("distributed") else [])]
+def _compare_pool(place: Path, entities: int = 60) -> str:
+    ways = ["extracted", "pool"]
     with night(USUAL) as url:
         found = {way: measured(way, url, entities, place / way) for way in ways}
     alone = found["extracted"]["seconds"]
     names = {
         "extracted": "one process",
         "pool": f"a pool of {WORKERS} processes",
-        "dask": f"Dask, {WORKERS} workers",
     }
     lines = [
         f"| {names[way]} | {each['answers']:,} | {each['seconds']:.1f} | "
@@ -303,6 +287,7 @@ def _table(title: str, *rows: tuple[str, dict[str, Any], str]) -> str:
 
 if __name__ == "__main__":
     way, url, entities, folder = sys.argv[1:]
-    (measure_engine if way in ENGINES else measure)(
-        way, url, int(entities), Path(folder)
-    )
+    if way == "pool":
+        measure_pool(url, int(entities), Path(folder))
+    else:
+        measure(way, url, int(entities), Path(folder))

@@ -7,6 +7,7 @@ prints the table of RESULTS.md.
 
 import asyncio
 import gzip
+import json
 import os
 import platform
 import shutil
@@ -21,11 +22,11 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlencode
 
+import msgspec
 from attrs import evolve
 
 from asyncfin import Annual, Client, MemoryCache, Panel, RedisBucket, Select
 from asyncfin.sandbox import Sandbox
-from asyncfin.table.document import to_json
 from asyncfin.web import reply
 from asyncfin.wire.inflate import inflated
 from benchmarks._hand import KINDS
@@ -166,8 +167,8 @@ def shown(panel: Panel) -> list[str]:
     """Return the rows of showing a large panel."""
 
     def in_python() -> str:
-        # As to_json was at first: json.dumps, with a Python function for each object.
-        return to_json({"series": [{"values": each.values} for each in panel]})
+        series = [{"values": observed.values} for observed in panel]
+        return json.dumps({"series": series}, default=msgspec.structs.asdict)
 
     works = {
         "json": panel.to_json,

@@ -1,30 +1,17 @@
-"""What `as_of` takes over a long feed, and what was known earlier, rebuilt from
+"""What nights with a feed cost, and what was known earlier, rebuilt from
 ../shared/data.
 """
 
 import asyncio
-import subprocess
-import sys
 import tempfile
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
-import pyarrow as pa
 from attrs import define
 
 from asyncfin import Catalogue, Client, FiscalRange, Panel, Period, Select, known_by
-from asyncfin.analysis.changes import CHANGE, KNOWN_FROM, RUN
-from asyncfin.extraction.feed import (
-    Recorded,
-    RunFooter,
-    empty_rows,
-    run_name,
-    write_rows,
-)
 from asyncfin.sandbox import DatasetFile, Sandbox, load
 from benchmarks.extraction import measured, night
 
@@ -120,111 +107,6 @@ async def rebuilt(paths: list[Path]) -> Rebuilt:
     return found
 
 
-# A company of the usual size, with a night for each of this many publications.
-_PUBLICATIONS, _SERIES, _YEARS, _CHANGED = 1_000, 300, 15, 40
-_DUCKDB = """
-SELECT * EXCLUDE (place) FROM (
-    SELECT *, row_number() OVER (
-        PARTITION BY entity_id, asked_version, metric_id, reporting_group_id, scope_path,
-                     year, end_month, duration_months
-        ORDER BY known_from DESC
-    ) AS place
-    FROM '{feed}/*.parquet' WHERE known_from <= TIMESTAMPTZ '{when}'
-) WHERE place = 1 AND change <> 'vanished'
-"""
-
-
-def write_feed(folder: Path, publications: int = _PUBLICATIONS) -> None:
-    """Write the feed of one company, with a run for each publication, as `extract`
-    writes it.
-    """
-    place = Path(folder).with_name(f"_{Path(folder).name}.changes")
-    place.mkdir(parents=True)
-    rng, moment, previous = Random(1), datetime(2020, 1, 1, 6, tzinfo=UTC), None
-    for number in range(publications):
-        count = _SERIES * _YEARS if number == 0 else _CHANGED
-        cells = (
-            range(count) if number == 0 else rng.sample(range(_SERIES * _YEARS), count)
-        )
-        moment += timedelta(days=1)
-        run = run_name(moment, previous)
-        recorded = Recorded("O-1", f"publication {number}", moment.isoformat(), count)
-        footer = RunFooter(run, previous, {}, (recorded,), ("O-1.parquet",))
-        with (place / f"{run}.parquet").open("wb") as stream:
-            write_rows(stream, footer, [_rows(list(cells), number, moment, run)])
-        previous = run
-
-
-def _rows(cells: list[int], number: int, moment: datetime, run: str) -> Any:
-    """Return changes of these cells, with texts and sources as long as real ones."""
-    columns: dict[str, Any] = {}
-    for each in empty_rows().schema:
-        kind = str(each.type)
-        columns[each.name] = (
-            [0 if "int" in kind else 1.0] * len(cells)
-            if "string" not in kind
-            else (
-                [None] * len(cells)
-                if kind.startswith("list")
-                else [f"a text of {each.name}"] * len(cells)
-            )
-        )
-    columns |= {
-        "entity_id": ["O-1"] * len(cells),
-        "asked_version": ["original"] * len(cells),
-        "series_id": [f"S-{cell // _YEARS}" for cell in cells],
-        "metric_id": [f"metric {cell // _YEARS}" for cell in cells],
-        "year": [2010 + cell % _YEARS for cell in cells],
-        "number": [float(number)] * len(cells),
-        "text": [f"{number:,} of {cell}" for cell in cells],
-        "sources": [
-            [{"item_id": f"item {cell}", "row_index": 1, "column_index": 2}]
-            for cell in cells
-        ],
-        CHANGE: ["appeared" if number == 0 else "restated"] * len(cells),
-        KNOWN_FROM: [moment] * len(cells),
-        RUN: [run] * len(cells),
-    }
-    return pa.table(columns, schema=empty_rows().schema)
-
-
-def as_of_figures(folder: Path) -> list[str]:
-    """Return the time and memory of `as_of` and of DuckDB over a feed, each in a
-    separate process.
-    """
-    lines, feed = [], str(Path(folder).with_name(f"_{Path(folder).name}.changes"))
-    for when in ("2021-01-01", "2999-01-01"):
-        for name, code in {
-            "`as_of`": f"from asyncfin import as_of; rows = len(as_of({str(folder)!r}, "
-            f"{when!r}))",
-            "`as_of`, number only": "from asyncfin import as_of;"
-            f" rows = len(as_of({str(folder)!r}, {when!r}, columns=['period_label', "
-            "'number']))",
-            "DuckDB": "import duckdb;"
-            " rows = "
-            f"len(duckdb.sql({_DUCKDB.format(feed=feed, when=when)!r}).to_arrow_table())",
-        }.items():
-            measured = (
-                "import time, resource; import pyarrow.parquet; began = "
-                "time.perf_counter();"
-                " before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
-                f" {code}; print(rows, time.perf_counter() - began,"
-                " (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)"
-            )
-            done = subprocess.run(
-                [sys.executable, "-c", measured],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            rows, seconds, megabytes = done.stdout.split()
-            lines.append(
-                f"| {name} | {when} | {int(rows):,} | {float(seconds):.2f} | "
-                f"{float(megabytes):.0f} |"
-            )
-    return lines
-
-
 def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[str]:
     """Return the CPU time of first and of unchanged nights, without a feed and with
     one, in turn.
@@ -260,51 +142,10 @@ def night_figures(place: Path, companies: int = 1_000, pairs: int = 7) -> list[s
     ]
 
 
-def memory_figures(place: Path, few: int = 100, many: int = 10_000) -> list[str]:
-    """Return the peak memory of first nights with a feed, each in a separate
-    process.
-    """
-    with night(10) as url:
-        peaks = [
-            measured("history", url, companies, place / f"memory{companies}")["memory"]
-            for companies in (few, many)
-        ]
-    return [
-        "| first night with a feed, companies of 10 series | peak MB of memory |",
-        "| --- | --- |",
-        *(
-            f"| {companies:,} | {peak:.0f} |"
-            for companies, peak in zip((few, many), peaks, strict=True)
-        ),
-        "",
-    ]
-
-
 def run() -> str:
     """Return the figures as Markdown."""
     with tempfile.TemporaryDirectory() as place:
-        lines = [*night_figures(Path(place)), *memory_figures(Path(place))]
-        folder = Path(place) / "night"
-        write_feed(folder)
-        size = (
-            sum(
-                path.stat().st_size
-                for path in Path(folder)
-                .with_name(f"_{Path(folder).name}.changes")
-                .glob("*.parquet")
-            )
-            / 1e6
-        )
-        lines += [
-            f"One company, {_PUBLICATIONS:,} publications of {_SERIES * _YEARS:,} "
-            f"cells, {_CHANGED} of which"
-            f" change each night: {size:.1f} MB of changes",
-            "",
-            "| way | as of | rows | seconds | MB of memory more |",
-            "| --- | --- | --- | --- | --- |",
-            *as_of_figures(folder),
-        ]
-    return "\n".join([*lines, "", _known_by()])
+        return "\n".join([*night_figures(Path(place)), _known_by()])
 
 
 def _known_by() -> str:

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import process_time
 from typing import Any
@@ -100,8 +101,12 @@ async def over_http() -> tuple[float, float, int]:
         servers = {}
         for kind in least:
             command = [sys.executable, "-c", SERVING, kind]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            server = stack.enter_context(subprocess.Popen(command, **pipes))  # noqa: ASYNC220
+            server = stack.enter_context(
+                subprocess.Popen(  # noqa: ASYNC220
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+                )
+            )
+            assert server.stdout is not None
             servers[kind] = server, *json.loads(server.stdout.readline())
 
         def cpu(server: Any) -> float:
@@ -203,8 +208,8 @@ def run() -> str:
                 for series in page["series"]
                 for cell in series["values"]
             )
-            ours = milliseconds(lambda asked=asked: answer(asked, served))
-            anew = milliseconds(lambda page=page: json.dumps(page))
+            ours = milliseconds(partial(answer, asked, served))
+            anew = milliseconds(partial(json.dumps, page))
             rows.append(
                 f"| {name}: {len(page['periods'])} | {version} | {values:,} in "
                 f"{len(page['series'])} series"

@@ -128,7 +128,8 @@ async def many() -> float:
                         answer.panel._grid.observations(series)
 
         async def by_hand() -> None:
-            numbers, found = iter(range(COMPANIES)), {}
+            numbers = iter(range(COMPANIES))
+            found: dict[int, object] = {}
 
             async def work() -> None:
                 for number in numbers:

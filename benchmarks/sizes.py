@@ -12,7 +12,7 @@ from pathlib import Path
 
 from asyncfin import Client, FileCache, FiscalRange, MemoryCache, Select
 from benchmarks._gauges import memory
-from benchmarks.catalogue import Service, service
+from benchmarks._large import Service, service
 
 
 async def _sizes(at: Service) -> list[tuple[str, str]]:

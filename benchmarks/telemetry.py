@@ -26,6 +26,7 @@ from opentelemetry.sdk.trace.export import (
     SpanExportResult,
 )
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, DEFAULT_ON, Sampler
+from opentelemetry.util.types import AttributeValue
 
 from asyncfin import Client, FiscalRange, MemoryCache, Select, TokenBucket
 from asyncfin.events import (
@@ -36,9 +37,9 @@ from asyncfin.events import (
     RequestFinished,
 )
 from asyncfin.telemetry import OpenTelemetryObserver
+from benchmarks._large import Service, service
 from benchmarks._shapes import dense
 from benchmarks.answers import served
-from benchmarks.catalogue import Service, service
 
 ROUNDS = 20
 
@@ -67,7 +68,7 @@ class _Least:
         self._duration = meters.get_meter("benchmark").create_histogram(
             "http.client.request.duration", "s"
         )
-        self._conventional = {
+        self._conventional: dict[str, AttributeValue] = {
             "server.address": "127.0.0.1",
             "server.port": 80,
             "http.request.method": "POST",
@@ -79,7 +80,7 @@ class _Least:
             "asyncfin.entity": "O-1",
         }
         self._question = {f"asyncfin.{number}": "" for number in range(9)}
-        self._span = trace.INVALID_SPAN
+        self._span: trace.Span = trace.INVALID_SPAN
 
     def __call__(self, event: Event) -> None:
         match event:

@@ -1,4 +1,4 @@
-"""Build the demo dataset from the collected filings: `python tools/build_demo.py
+"""Build the demo dataset from the collected filings: `python -m tools.build_demo
 [FOLDER]`.
 
 FOLDER holds the files that `tools/demo_content.py` names; it is `../shared/data` if not
@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from demo_content import (
+from asyncfin.sandbox.dataset import DatasetFile, Period, Publication, Row, dump, load
+from tools.demo_content import (
     AXES,
     COMPANIES,
     LEFT_OUT,
@@ -23,8 +24,6 @@ from demo_content import (
     Company,
     Metric,
 )
-
-from asyncfin.sandbox.dataset import DatasetFile, Period, Publication, Row, dump, load
 
 ROOT = Path(__file__).parents[1]
 FIRST_YEAR = 2012
@@ -129,7 +128,9 @@ def _rank(metric: Metric, series: Mapping[str, Any], row: Row) -> tuple[Any, ...
     """Of several names for one figure, the one filed first supplies it, then the first
     named.
     """
-    report = row[1]["report_period"]
+    original = row[1]
+    assert original is not None
+    report = original["report_period"]
     concept = metric.concepts.index(series["metric_id"])
     return report["year"], report["end_month"], concept, len(series["scopes"])
 

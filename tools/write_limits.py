@@ -23,6 +23,7 @@ def default(called: object, name: str) -> object:
 def write_table() -> str:
     retry, timeouts = Retry(), Timeouts()
     mebibytes = default(MemoryCache, "max_bytes") >> 20  # type: ignore[operator]
+    days = default(RedisCache, "keep").days  # type: ignore[attr-defined]
     gibibytes = default(FileCache, "max_bytes") >> 30  # type: ignore[operator]
     rows = [
         (
@@ -54,8 +55,8 @@ def write_table() -> str:
         ("size of a cache folder", f"`FileCache(max_bytes={gibibytes} << 30)`"),
         (
             "how long Redis caches",
-            f"`RedisCache(keep=timedelta(days={default(RedisCache, 'keep').days}))`",
-        ),  # type: ignore[attr-defined]
+            f"`RedisCache(keep=timedelta(days={days}))`",
+        ),
         ("companies and series of the explorer", f"{MAX_COMPANIES}, {MAX_SERIES}"),
         (
             "companies and requests of an assistant's call",

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -342,7 +343,7 @@ def _annual(publication: Publication) -> list[tuple[Any, ...]]:
         (series_id, *years[at], float(value["number"]))
         for series_id, rows in publication.values.items()
         for at, value, _ in rows
-        if at in years
+        if at in years and value is not None
     )
 
 
@@ -350,7 +351,7 @@ def _beside(folder: Path) -> Path:
     return folder.with_name(f"_{folder.name}.journal")
 
 
-def _rows(folder: Path) -> list[object]:
+def _rows(folder: Path) -> Sequence[object]:
     order = "entity_id, series_id, year, end_month, duration_months"
     with duckdb.connect() as connection:
         return connection.execute(

@@ -13,6 +13,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -96,7 +97,7 @@ def _files(trial: Path) -> set[str]:
     return {path.name for path in (trial / "night").rglob("*") if path.is_file()}
 
 
-def _rows(folder: Path) -> list[object]:
+def _rows(folder: Path) -> Sequence[object]:
     order = "entity_id, series_id, year, end_month, duration_months"
     with duckdb.connect() as connection:
         return connection.execute(

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from asyncfin import Annual, Client, Select, extract
 from asyncfin.sandbox import Sandbox
@@ -45,7 +46,11 @@ async def extracted(
             with ProcessPoolExecutor(
                 WORKERS, mp_context=multiprocessing.get_context("spawn")
             ) as pool:
-                asked = {"select": Select(), "periods": Annual(), "executor": pool}
+                asked: dict[str, Any] = {
+                    "select": Select(),
+                    "periods": Annual(),
+                    "executor": pool,
+                }
                 # What workers import takes longer than all else here.
                 first = sandbox.entities[: 4 * WORKERS]
                 await extract(

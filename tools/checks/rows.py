@@ -17,7 +17,7 @@ import io
 import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from pathlib import Path
 from typing import Any
@@ -357,6 +357,11 @@ def explorer_differences(
     return count, wrong
 
 
+def _among(field: str, texts: Container[str]) -> Callable[[Any], bool]:
+    """Return a condition on series: their field is one of these texts."""
+    return lambda series: getattr(series, field) in texts
+
+
 def plot_differences(panels: Sequence[Panel]) -> tuple[int, list[str]]:
     """Compare the numbers, ticks and colours of plots."""
     from matplotlib import pyplot
@@ -365,11 +370,7 @@ def plot_differences(panels: Sequence[Panel]) -> tuple[int, list[str]]:
     for panel in panels:
         few = panel.series_ids[:6]
         try:
-            figure = (
-                panel.where(lambda series, few=few: series.series_id in few)
-                .plot()
-                .figure
-            )
+            figure: Any = panel.where(_among("series_id", few)).plot().figure
         except SelectionError:
             continue
         figure.canvas.draw()
@@ -448,9 +449,7 @@ async def check(count: int, seed: int, files: Sequence[Path]) -> int:
             )
             few = set(rng.sample(metrics, min(len(metrics), rng.randint(1, 8))))
             cut = [
-                panels[entity_id]
-                .where(lambda series, few=few: series.metric_id in few)
-                .during(Annual())
+                panels[entity_id].where(_among("metric_id", few)).during(Annual())
                 for entity_id in chosen
             ]
             unit = rng.choice(["", "thousands", "millions", "billions"])

@@ -29,7 +29,7 @@ VAGUE_NAMES: dict[str, int] = {
     "extraction": 119,
     "ground": 62,
     "mcp": 21,
-    "model": 60,
+    "model": 57,
     "pacing": 32,
     "plan": 107,
     "read": 57,
@@ -42,7 +42,7 @@ VAGUE_NAMES: dict[str, int] = {
 VERBS_FIRST: dict[str, int] = {
     "analysis": 58,
     "cache": 54,
-    "model": 67,
+    "model": 69,
     "plan": 18,
     "wire": 63,
 }

@@ -1,14 +1,14 @@
-"""Period selections (spec 4.3): which periods a question means, in the words of code
-and of people.
+"""Period selections (spec 4.3): which periods a query means, in the words of code and
+of people.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NoReturn, Protocol, TypeAlias, cast
 
-from attrs import Attribute, Converter, evolve, field, frozen
+from attrs import Converter, asdict, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
@@ -22,27 +22,20 @@ from asyncfin.model.period import (
 )
 from asyncfin.words import counted, either, listed, spanned
 
-# How many periods of another kind an error proposes at most.
-_FEW = 3
 # Month 1 of year 1, counted as in `Period.fiscal_end`: a long period can start before
 # it.
 _FIRST_MONTH = 13
 
-
 Bound: TypeAlias = Period | str | tuple[int, int] | int
 
 
-def _read_bound(
-    name: str, value: Bound | None, *, is_start: bool, whole_years: bool = False
-) -> Period | None:
-    """Return one end of a range as a point in time: of a period, its first month or its
-    last.
-    """
+def _read_bound(name: str, value: Bound | None, month: int) -> Period | None:
+    """Return a bound as a period, or a point in time; `month` completes a year."""
     match value:
         case None:
             return None
         case str() if period := read_label(value):
-            value = period
+            return period
         case (year, end_month):
             return Period(year, end_month, 0)
         case int() if type(value) is int:
@@ -51,24 +44,26 @@ def _read_bound(
                 raise SelectionError(
                     f"{name} is the year {value}; for the latest {value} write {latest}"
                 )
-            return Period(value, 1 if is_start else 12, 0)
+            return Period(value, month, 0)
     if not isinstance(value, Period):
         raise SelectionError(
             f"{name} must be a Period or its label (FY2024, FY2024-Q3), a pair (year, "
             "end_month) of fiscal months or a year, not "
             f"{checks.short_repr(value)}{period_hint(value)}"
         )
+    return value
+
+
+def _read_start(value: Bound | None, selection: Any) -> Period | None:
+    period = _read_bound("start", value, 1)
+    if period is None:
+        return None
     # Fiscal years end in month 12, so the month of the start makes no difference. The
-    # period's end month stays: it is what the written questions of existing extractions
+    # period's end month stays: it is what the stored queries of existing extractions
     # contain.
-    if not is_start or (whole_years and value.duration_months <= value.end_month):
-        return Period(value.year, value.end_month, 0)
-    return Period.ending(max(value.fiscal_start, _FIRST_MONTH))
-
-
-def _read_start(value: Bound | None, self_: Any) -> Period | None:
-    whole_years = isinstance(self_, Annual)
-    return _read_bound("start", value, is_start=True, whole_years=whole_years)
+    if isinstance(selection, Annual) and period.duration_months <= period.end_month:
+        return Period.ending(period.fiscal_end)
+    return Period.ending(max(period.fiscal_start, _FIRST_MONTH))
 
 
 # Annotated, since pyright takes a Converter for one of Periods only.
@@ -77,8 +72,9 @@ _as_start: Callable[[Bound | None], Period | None] = cast(
 )
 
 
-def _as_end(value: Bound | None) -> Period | None:
-    return _read_bound("end", value, is_start=False)
+def _read_end(value: Bound | None) -> Period | None:
+    period = _read_bound("end", value, 12)
+    return period and Period.ending(period.fiscal_end)
 
 
 class Listing(Protocol):
@@ -88,7 +84,7 @@ class Listing(Protocol):
     def periods(self) -> tuple[Period, ...]: ...
 
 
-def _as_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
+def _read_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
     # A label is a str, which is iterable too.
     entries = [value] if isinstance(value, (Period, str)) else value
     if not isinstance(entries, Iterable):
@@ -96,7 +92,7 @@ def _as_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
             "periods must be Periods or their labels, not "
             f"{checks.short_repr(value)}{period_hint(value)}"
         )
-    periods = []
+    periods: dict[Period, None] = {}
     for entry in entries:
         period = Period.parse(entry) if isinstance(entry, str) else entry
         if not isinstance(period, Period):
@@ -107,14 +103,53 @@ def _as_periods(value: Iterable[Period | str]) -> tuple[Period, ...]:
         # The spec does not say what repeating a period means, so it is rejected.
         if period in periods:
             raise SelectionError(f"periods must be distinct: {period} is named twice")
-        periods.append(period)
+        periods[period] = None
     if not periods:
         raise SelectionError("periods must name at least one period")
     return tuple(periods)
 
 
+class _Listed:
+    """Periods that catalogues list."""
+
+    __slots__ = ()
+
+    def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
+        """Return the selected periods, given those of a catalogue."""
+        raise NotImplementedError
+
+    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
+        """Return the selected periods of one or several catalogues as `Exact`, oldest
+        first. No request.
+
+        Resolve once to compare entities: left as a rule, ``last=2`` selects different
+        years for entities whose latest years differ. An `Exact` stays as it is.
+
+        Args:
+            catalogues: a Catalogue or several; the periods of all of them together
+                count.
+
+        Raises:
+            SelectionError: none of the catalogues has such a period.
+        """
+        # A Catalogue is iterable too, over its series.
+        listings: Any = (catalogues,) if hasattr(catalogues, "periods") else catalogues
+        listings = tuple(listings) if isinstance(listings, Iterable) else ()
+        if not listings or not all(hasattr(listing, "periods") for listing in listings):
+            raise SelectionError(
+                "catalogues must be a Catalogue or several, not "
+                f"{checks.short_repr(catalogues)}; write await "
+                "client.catalogue(entity_id)"
+            )
+        union = {period for listing in listings for period in listing.periods}
+        if periods := self.among(union):
+            return Exact(periods)
+        has = f"periods: no catalogue has any of {self}; there are"
+        raise nothing_selected(has, union, self)
+
+
 @frozen(repr=False)
-class Exact:
+class Exact(_Listed):
     """Exactly these periods (spec 4.3, mode ``exact``): Periods or their labels.
 
     A panel has all of them, without values where the catalogue does not list the
@@ -129,7 +164,7 @@ class Exact:
 
     moves: ClassVar[bool] = False
 
-    periods: tuple[Period, ...] = field(converter=_as_periods)
+    periods: tuple[Period, ...] = field(converter=_read_periods)
 
     def __repr__(self) -> str:
         labels = [period.label for period in self.periods]
@@ -138,22 +173,17 @@ class Exact:
     def __str__(self) -> str:
         return f"exactly {listed([period.label for period in self.periods])}"
 
-    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
-        """Return these periods, so that every selection but `Trailing` can be resolved.
-        No request.
-
-        Raises:
-            SelectionError: none of the catalogues lists any of them.
-        """
-        return _resolve_over(self, catalogues)
+    def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
+        """Return these periods, or none if the catalogue lists none of them."""
+        return () if set(self.periods).isdisjoint(periods) else self.periods
 
 
 @frozen(repr=False)
-class _Bounded:
+class _Bounded(_Listed):
     """Periods between two ends."""
 
     start: Period | None = field(default=None, converter=_as_start)  # type: ignore[misc]
-    end: Period | None = field(default=None, converter=_as_end)
+    end: Period | None = field(default=None, converter=_read_end)
 
     def __attrs_post_init__(self) -> None:
         start, end = self.start, self.end
@@ -168,16 +198,14 @@ class _Bounded:
         raise NotImplementedError
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(self._arguments())})"
-
-    def _arguments(self) -> list[str]:
-        arguments = []
-        if self.start is not None:
-            arguments.append(_write_bound(self.start, 1))
-        if self.end is not None:
-            keyword = "" if arguments else "end="
-            arguments.append(keyword + _write_bound(self.end, 12))
-        return arguments
+        arguments = [
+            f"{name}={(value.year, value.end_month)}"
+            if isinstance(value, Period)
+            else f"{name}={value}"
+            for name, value in asdict(self, recurse=False).items()
+            if value is not None
+        ]
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def _write_ends(self) -> str:
         """Return the ends as a clause for people; "" without any."""
@@ -201,53 +229,8 @@ class _Bounded:
             and (last is None or period.fiscal_end <= last)
         )
 
-    def resolve(self, catalogues: Listing | Iterable[Listing]) -> Exact:
-        """Return the selected periods of one or several catalogues as `Exact`, oldest
-        first. No request.
 
-        Resolve once to compare entities: left as a rule, ``last=2`` selects different
-        years for entities whose latest years differ.
-
-        Args:
-            catalogues: a Catalogue or several; the periods of all of them together
-                count.
-
-        Raises:
-            SelectionError: none of the catalogues has such a period.
-        """
-        return _resolve_over(self, catalogues)
-
-
-def _write_bound(bound: Period, month: int) -> str:
-    """Return one end of a range as Python; a year, if its month is the one that a year
-    means.
-    """
-    is_year = bound.end_month == month and bound.year >= LEAST_BARE_YEAR
-    return str(bound.year) if is_year else f"({bound.year}, {bound.end_month})"
-
-
-def _resolve_over(
-    selection: Exact | _Bounded, catalogues: Listing | Iterable[Listing]
-) -> Exact:
-    # A Catalogue is iterable too, over its series.
-    listings: Any = (catalogues,) if hasattr(catalogues, "periods") else catalogues
-    listings = tuple(listings) if isinstance(listings, Iterable) else ()
-    if not listings or not all(hasattr(listing, "periods") for listing in listings):
-        raise SelectionError(
-            "catalogues must be a Catalogue or several, not "
-            f"{checks.short_repr(catalogues)}; write await client.catalogue(entity_id)"
-        )
-    union = {period for listing in listings for period in listing.periods}
-    if isinstance(selection, Exact):
-        periods = selection.periods if union.intersection(selection.periods) else ()
-    else:
-        periods = selection.among(union)
-    if periods:
-        return Exact(periods)
-    has = f"periods: no catalogue has any of {selection}; there are"
-    raise nothing_selected(has, union, selection)
-
-
+@frozen(repr=False)
 class FiscalRange(_Bounded):
     """All periods whose fiscal end lies between two ends, both included (spec 4.3, mode
     ``fiscal_range``).
@@ -266,7 +249,6 @@ class FiscalRange(_Bounded):
             year; a bare year below 1000 is rejected.
     """
 
-    __slots__ = ()
     moves: ClassVar[bool] = False
 
     def admits(self, period: Period) -> bool:
@@ -275,45 +257,6 @@ class FiscalRange(_Bounded):
     def __str__(self) -> str:
         ends = self._write_ends()
         return f"the periods{ends}" if ends else "all periods"
-
-
-_IN_MONTHS = {
-    **dict.fromkeys(("y", "yr", "year", "years"), 12),
-    **dict.fromkeys(("q", "quarter", "quarters"), 3),
-}
-
-
-def _read_count(value: object, *, months: bool = False) -> int | None:
-    """Return the whole number that a value probably means, e.g. for "5", 5.0 or "5y",
-    or None.
-
-    With `months`, years and quarters are converted: "1Y" is 12.
-    """
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    text = value.strip().lower() if isinstance(value, str) else ""
-    match = re.fullmatch(r"(\d{1,6})\s*([a-z]*)\.?", text, re.ASCII)
-    if match is None:
-        return None
-    return int(match[1]) * (_IN_MONTHS.get(match[2], 1) if months else 1)
-
-
-_window = checks.whole_number(1, 120_000).as_selection_error()
-
-
-def _check_window(_: object, attribute: Attribute[int], value: object) -> None:
-    if _window.holds(value):
-        return
-    problem = f"months must be {_window.wanted}, not {checks.short_repr(value)}"
-    count = _read_count(value, months=True)
-    if isinstance(value, str) and value.strip().lower() in ("ttm", "ltm"):
-        count = 12
-        problem += (
-            "; a window lists periods and adds nothing up (`last_twelve_months`, "
-            "--ttm, does)"
-        )
-    instead = Trailing(count) if count and _window.holds(count) else None
-    raise SelectionError(problem, instead=instead)
 
 
 @frozen(repr=False)
@@ -333,7 +276,9 @@ class Trailing:
 
     moves: ClassVar[bool] = True
 
-    months: int = field(validator=_check_window)
+    months: int = field(
+        validator=checks.whole_number(1, 120_000).as_selection_error().field
+    )
 
     def __repr__(self) -> str:
         return f"Trailing({self.months})"
@@ -358,17 +303,7 @@ class Trailing:
         )
 
 
-_how_many = checks.whole_number(1, 9_999)
-
-
-def _check_last(rule: Rule, attribute: Attribute[int], value: object) -> None:
-    if value is None or _how_many.holds(value):
-        return
-    count = _read_count(value)
-    raise SelectionError(
-        f"last must be {_how_many.wanted} or None, not {checks.short_repr(value)}",
-        instead=evolve(rule, last=count) if _how_many.holds(count) else None,
-    )
+_check_last = checks.whole_number(1, 9_999).optional().as_selection_error()
 
 
 @frozen(repr=False)
@@ -394,7 +329,7 @@ class Rule(_Bounded):
     kind: ClassVar[str]
     name: ClassVar[str]
 
-    last: int | None = field(default=None, validator=_check_last)
+    last: int | None = field(default=None, validator=_check_last.field)
 
     @property
     def moves(self) -> bool:
@@ -408,16 +343,13 @@ class Rule(_Bounded):
     def among(self, periods: Iterable[Period]) -> tuple[Period, ...]:
         return super().among(periods)[-(self.last or 0) :]
 
-    def _arguments(self) -> list[str]:
-        last = [f"last={self.last}"] if self.last else []
-        return super()._arguments() + last
-
     def __str__(self) -> str:
         if self.last:
             return f"the last {counted(self.last, self.kind)}{self._write_ends()}"
         return f"all {self.kind}s{self._write_ends()}"
 
 
+@frozen(repr=False)
 class Annual(Rule):
     """The catalogue's fiscal years: periods of 12 months that end in fiscal month 12.
 
@@ -427,30 +359,29 @@ class Annual(Rule):
         last: how many of the latest ones to keep. None: all.
     """
 
-    __slots__ = ()
     months = 12
     end_month = 12
     kind = "fiscal year"
     name = "annual"
 
 
+@frozen(repr=False)
 class Quarterly(Rule):
     """The catalogue's periods of 3 months, whatever their end month. Arguments as for
     `Annual`.
     """
 
-    __slots__ = ()
     months = 3
     kind = "fiscal quarter"
     name = "quarterly"
 
 
+@frozen(repr=False)
 class HalfYearly(Rule):
     """The catalogue's periods of 6 months, whatever their end month. Arguments as for
     `Annual`.
     """
 
-    __slots__ = ()
     months = 6
     kind = "fiscal half-year"
     name = "half-yearly"
@@ -543,11 +474,9 @@ def resolve(selection: PeriodSelection, periods: Iterable[Period]) -> Resolved |
     """
     check_period_selection(selection)
     match selection:
-        case Exact():
-            return None if set(selection.periods).isdisjoint(periods) else selection
-        case Rule():
-            meant = selection.among(periods)
-            return Exact(meant) if meant else None
+        case Exact() | Rule():
+            selected = selection.among(periods)
+            return Exact(selected) if selected else None
         case FiscalRange(start=start, end=end):
             # The spec requires both ends of a range (spec 4.3), so open ones are filled
             # in.
@@ -571,23 +500,6 @@ def is_open(selection: PeriodSelection) -> bool:
     return isinstance(selection, Trailing)
 
 
-# The months of fiscal years whose end was moved, or that an entity reports as longer or
-# shorter ones.
-_UNUSUAL_YEARS = (11, 13, 14)
-
-
-def unusual_years(years: Iterable[Period], listed: Iterable[Period]) -> list[Period]:
-    """Return the listed periods of 11, 13 or 14 months that end with one of the years,
-    oldest first.
-    """
-    ends = {year.fiscal_end for year in years if year.duration_months == Annual.months}
-    return sorted(
-        period
-        for period in listed
-        if period.fiscal_end in ends and period.duration_months in _UNUSUAL_YEARS
-    )
-
-
 def nothing_selected(
     has: str, periods: Iterable[Period], selection: object
 ) -> SelectionError:
@@ -599,38 +511,15 @@ def nothing_selected(
     ordered = sorted(periods)
     if not ordered:
         return SelectionError(f"{has} no periods")
-    clause, instead = _find_other_kind(selection, ordered)
+    clause, instead = "", None
+    if isinstance(selection, Rule) and not any(map(selection.admits, ordered)):
+        clause = f"; none of them has {selection.months} months"
+        if selection.end_month:
+            clause += f" and ends in month {selection.end_month}"
+        if not any(period.duration_months for period in ordered):
+            clause = "; all of them have duration 0 (points in time)"
+            instead = FiscalRange()
     return SelectionError(
         f"{has} {counted(len(ordered), 'period')}, {spanned(ordered)}{clause}",
         instead=instead,
     )
-
-
-def _find_other_kind(
-    selection: object, periods: Sequence[Period]
-) -> tuple[str, PeriodSelection | None]:
-    """Return a clause about periods of another kind than a rule's or a year, and what
-    selects them.
-    """
-    if isinstance(selection, Exact):
-        years = unusual_years(selection.periods, periods)
-        if not years:
-            return "", None
-        labels = [year.label for year in years]
-        return f"; the same fiscal end has {listed(labels)}", Exact(years)
-    if not isinstance(selection, Rule) or any(map(selection.admits, periods)):
-        return "", None
-    if not any(period.duration_months for period in periods):
-        return "; all of them have duration 0 (points in time)", FiscalRange()
-    others = [
-        period for period in periods if period.duration_months == selection.months
-    ]
-    if not others:
-        return f"; none of them has {selection.months} months", None
-    months = sorted({period.end_month for period in others})
-    meant = FiscalRange(selection.start, selection.end).among(others)
-    clause = (
-        f"; {selection.kind}s end in month {selection.end_month}, and these end in "
-        f"month {' and '.join(map(str, months))}: {spanned(others)}"
-    )
-    return clause, Exact(meant[-(selection.last or _FEW) :]) if meant else None

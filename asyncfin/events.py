@@ -372,10 +372,10 @@ class BucketStats:
     """What a bucket is doing, at one moment.
 
     Attributes:
-        rate: weight per second; None while unpaced.
-        burst: how much the bucket can hold.
+        rate: requests per second; None while unpaced.
+        burst: how many requests the bucket can hold.
         learned: whether the rate is learned from the service's refusals.
-        level: what the bucket holds, below zero in debt; None: shared, and this process
+        level: how many requests the bucket holds; None: shared, and this process
             never read it.
         waiting: how many wait, by lane.
         granted: how many grants there were.
@@ -383,7 +383,7 @@ class BucketStats:
         paused_until: loop time; None while not paused.
         exhausted_until: when requests are possible again, aware UTC; None: they are, or
             it was never read.
-        spent_today: weight granted since midnight UTC, without requests that never
+        spent_today: requests granted since midnight UTC, without requests that never
             reached the service; None: shared, and this process never read it.
         daily_budget: the bound on `spent_today`; None: no bound.
         fallback: whether the fallback paces at the moment, because the server that is

@@ -147,8 +147,8 @@ def _pacing(path: Path) -> None:
     for request in range(40):
         if request == 20:
             bucket.pause(now, now + 3)
-        now = max(now, bucket.moment(1))
-        bucket.spend(1, now)
+        now = max(now, bucket.moment())
+        bucket.spend(now)
         grants.append(now)
     figure, axes = plt.subplots(figsize=(8, 4))
     axes.step(grants, range(1, 41), where="post", label="granted")

@@ -30,7 +30,7 @@ VAGUE_NAMES: dict[str, int] = {
     "ground": 62,
     "mcp": 21,
     "model": 57,
-    "pacing": 32,
+    "pacing": 29,
     "plan": 107,
     "read": 57,
     "sandbox": 55,

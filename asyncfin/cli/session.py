@@ -61,14 +61,10 @@ def shared_place() -> str | None:
     return os.environ.get("ASYNCFIN_BUCKET") or None
 
 
-def make_bucket(
-    rate: float | None, daily_budget: float | None
-) -> TokenBucket | FileBucket | RedisBucket:
-    """Return the bucket that ASYNCFIN_BUCKET shares with other processes, or a separate
-    one.
-    """
-    if (place := shared_place()) is None:
-        return TokenBucket(rate, daily_budget=daily_budget)
+def make_shared_bucket(
+    place: str, rate: float | None = None, daily_budget: float | None = None
+) -> FileBucket | RedisBucket:
+    """Make the bucket that ASYNCFIN_BUCKET, a place, shares with other processes."""
     with prefix_errors("ASYNCFIN_BUCKET"):
         # Anything else is the path of a folder on this machine.
         if not re.match(r"(rediss?|unix)://", place):
@@ -98,7 +94,12 @@ async def open_client(
     Args:
         otherwise: the cache to use if the environment has none.
     """
-    bucket, cache = make_bucket(rate, daily_budget), shared_cache()
+    bucket: TokenBucket | FileBucket | RedisBucket
+    if (place := shared_place()) is None:
+        bucket = TokenBucket(rate, daily_budget=daily_budget)
+    else:
+        bucket = make_shared_bucket(place, rate, daily_budget)
+    cache = shared_cache()
     token: TokenSource = service.token()
     # A cache without an account belongs to the token that it is given. What is not a
     # regular file, such as the output of another command, can be read once.

@@ -78,7 +78,7 @@ async def _read_bucket(*, resume: bool) -> Document:
     """
     import asyncio
 
-    from asyncfin.cli.session import make_bucket, shared_place
+    from asyncfin.cli.session import make_shared_bucket, shared_place
 
     if (place := shared_place()) is None:
         if resume:
@@ -91,7 +91,7 @@ async def _read_bucket(*, resume: bool) -> Document:
                 f"{place} does not exist; the first process that sends a request "
                 "creates it"
             )
-        async with aclosing(make_bucket(None, None)) as bucket:
+        async with aclosing(make_shared_bucket(place)) as bucket:
             if resume:
                 await bucket.resume()
             stats = await bucket.inspect()

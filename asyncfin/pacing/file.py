@@ -19,7 +19,14 @@ from asyncfin import checks, local
 from asyncfin.clock import utc_now
 from asyncfin.errors import ArgumentError, BucketUnavailableError
 from asyncfin.pacing.bucket import Parameters
-from asyncfin.pacing.shared import NUMBERS, Outcome, SharedBucket, SharedState
+from asyncfin.pacing.shared import (
+    LOOK,
+    NUMBERS,
+    Change,
+    Outcome,
+    SharedBucket,
+    SharedState,
+)
 
 _log = logging.getLogger("asyncfin")
 
@@ -47,10 +54,10 @@ class FileBucket(SharedBucket):
     Args:
         path: the file, which is created if it is missing, for this user alone. Its
             folder must exist.
-        rate: weight per second, the same in all processes. None: each process learns it
-            from the service's refusals (429).
-        burst: how much may be granted at once after a rest, at least 1.
-        daily_budget: how much all processes together may grant between two midnights
+        rate: requests per second, the same in all processes. None: each process learns
+            it from the service's rejections (429).
+        burst: how many may be granted at once after a rest, at least 1.
+        daily_budget: how many all processes together may grant between two midnights
             UTC (spec 8), at least 1; None: no bound but the service's own.
         clock: returns the wall time, aware UTC; for tests.
 
@@ -83,33 +90,44 @@ class FileBucket(SharedBucket):
     def __repr__(self) -> str:
         return f"FileBucket({self._path!r}, {self._parameters})"
 
-    async def _run(self, operation: str, *arguments: float) -> Outcome:
+    async def _run(self, change: Change) -> Outcome:
         # Polled, since a blocking flock would need a thread, which takes longer than a
         # lock is held.
         for _ in range(_LOCK_POLLS):
-            if (outcome := self._run_now(operation, *arguments)) is not None:
+            if (outcome := self._apply(change)) is not None:
                 return outcome
             await asyncio.sleep(_LOCK_POLL)
         raise self._unavailable("another process has locked it for too long")
 
-    def _run_now(
-        self, operation: str, *arguments: float
-    ) -> tuple[int, SharedState] | None:
-        """Apply an operation, or return None if another process has the file locked."""
-        creates = operation != "look"
+    def _apply(self, change: Change) -> Outcome | None:
+        """Make a change, or return None if another process has the file locked."""
+        is_look = change == LOOK
+        now = self._clock().timestamp()
         try:
-            descriptor = local.open_private(self._path, closed=0o022, create=creates)
+            descriptor = local.open_private(
+                self._path, closed=0o022, create=not is_look
+            )
         except FileNotFoundError as error:
-            if creates or not os.path.isdir(os.path.dirname(self._path)):
-                raise self._unavailable(error) from None
-            return 0, SharedState(_UNUSED, self._parameters, self._clock().timestamp())
+            if is_look and os.path.isdir(os.path.dirname(self._path)):
+                return False, SharedState(_UNUSED, self._parameters, now)
+            raise self._unavailable(error) from None
         except (OSError, local.NotPrivateError) as error:
             raise self._unavailable(error) from None
         try:
             if not local.try_lock(descriptor):
                 return None
             try:
-                return self._apply(descriptor, operation, arguments)
+                numbers = self._read(descriptor, repairs=not is_look)
+                state = SharedState(numbers, self._parameters, now)
+                if is_look:
+                    parameters = state.stored or self._parameters
+                    return False, SharedState(numbers, parameters, now)
+                granted = state.apply(change)
+                stored = self._parameters if granted else state.stored
+                # Also where nothing was granted: what was clipped would be clipped for
+                # ever.
+                self._write(descriptor, state.numbers(stored))
+                return granted, state
             finally:
                 local.unlock(descriptor)  # also for a child that was forked meanwhile
         except OSError as error:
@@ -117,22 +135,8 @@ class FileBucket(SharedBucket):
         finally:
             os.close(descriptor)
 
-    def _apply(
-        self, descriptor: int, operation: str, arguments: Sequence[float]
-    ) -> tuple[int, SharedState]:
-        numbers = self._read(descriptor, is_kept=operation != "look")
-        state = SharedState(numbers, self._parameters, self._clock().timestamp())
-        if operation == "look":
-            return 0, SharedState(numbers, state.stored or self._parameters, state.now)
-        granted = state.run(operation, arguments)
-        # Also where nothing was granted: what was clipped would be clipped for ever.
-        self._write(
-            descriptor, state.numbers(self._parameters if granted else state.stored)
-        )
-        return granted, state
-
-    def _read(self, descriptor: int, *, is_kept: bool) -> Sequence[float]:
-        """Return the state; from a damaged file, the one that this process wrote."""
+    def _read(self, descriptor: int, *, repairs: bool) -> Sequence[float]:
+        """Read the state; from a damaged file, the one that this process wrote."""
         block = os.pread(descriptor, _SIZE, 0)
         body = block[: _BODY.size]
         checksum = _CHECKSUM.pack(zlib.crc32(body))
@@ -144,7 +148,7 @@ class FileBucket(SharedBucket):
                 "delete it"
             )
         if block or self._stored != _UNUSED:
-            if not is_kept:
+            if not repairs:
                 raise self._unavailable("it is damaged")
             if self._is_first("damaged"):
                 _log.warning(

@@ -2,7 +2,7 @@
 given.
 
 `Pace` is what a bucket of one process uses: a given rate, or a learned one. Arithmetic
-only: times are seconds of one clock, rates are weight per second.
+only: times are seconds of one clock, rates are requests per second.
 """
 
 from __future__ import annotations
@@ -74,84 +74,69 @@ _LONGEST_WAIT = 60.0
 _SLOWEST = 0.35
 
 
-class Measure:
-    """What was granted in the running second and in the one before, without a rate."""
-
-    def __init__(self) -> None:
-        self.began = -inf  # of the seconds that are counted
-        self.second = -inf
-        self.before = 0.0
-        self.lately = 0.0
-
-    def granted(self, weight: float, now: float) -> None:
-        """Count a grant."""
-        if now - self.second >= 1.0:
-            recent = now - self.second < 2.0
-            self.began, self.before = (
-                (self.second, self.lately) if recent else (now, 0.0)
-            )
-            self.second, self.lately = now, 0.0
-        self.lately += weight
-
-    def shift(self, seconds: float) -> None:
-        """Continue on another clock, which is ahead by `seconds`."""
-        self.began += seconds
-        self.second += seconds
-
-
 class Search:
-    """The first rate: what got through before a refusal, over the time it took and the
-    wait that it cost.
+    """The first rate: what got through before a rejection, over the time it took and
+    the wait that it cost.
 
-    Until two requests have got through, nothing is measured. Refusals that follow one
+    Until two requests have got through, nothing is measured. Rejections that follow one
     another add up, since a limit without a burst serves one request after each wait.
     """
 
     def __init__(self) -> None:
-        self.measure = Measure()
+        # What was granted in the running second and in the one before, and when the
+        # seconds that are counted began.
+        self._second = -inf
+        self._began = -inf
+        self._lately = self._before = 0.0
         self._refused_at = -inf
         self._wait = 0.0
-        self._served = 0.0
-        self._began = -inf
-        self._served_before = 0.0  # by the refusals that this one follows
-        self._began_before = -inf
+        # Up to the last rejection, and of the earlier ones that it follows: what was
+        # served, since when.
+        self._last = self._earlier = (0.0, -inf)
+
+    def granted(self, now: float) -> None:
+        """Count a grant."""
+        if now - self._second >= 1.0:
+            is_recent = now - self._second < 2.0
+            self._began = self._second if is_recent else now
+            self._before = self._lately if is_recent else 0.0
+            self._second, self._lately = now, 0.0
+        self._lately += 1
 
     def refused(self, now: float, wait: float) -> float | None:
-        """Record a refusal after earlier ones have measured nothing; return the rate,
+        """Record a rejection after earlier ones have measured nothing; return the rate,
         or None.
         """
-        follows = now - self._refused_at <= 2 * self._wait + _FOLLOWS
-        if follows and not self._served_before:
-            self._began_before = self._began
-        self._served_before = self._served_before + self._served if follows else 0.0
-        measure = self.measure
-        # The refused request was granted too, and did not get through.
-        self._served = max(measure.lately + measure.before - 1.0, 0.0)
-        self._began = measure.began if measure.lately else now - 1.0
-        self._refused_at, self._wait, self.measure = now, wait, Measure()
+        served, began = self._last
+        if now - self._refused_at > 2 * self._wait + _FOLLOWS:
+            self._earlier = (0.0, -inf)
+        elif self._earlier[0]:
+            self._earlier = (self._earlier[0] + served, self._earlier[1])
+        else:
+            self._earlier = (served, began)
+        # The rejected request was granted too, and did not get through.
+        served = max(self._lately + self._before - 1, 0.0)
+        self._last = (served, self._began if self._lately else now - 1.0)
+        self._refused_at, self._wait = now, wait
+        self._second = -inf
+        self._lately = self._before = 0.0
         return self._rate()
 
     def refused_too(self) -> float | None:
-        """Record a further refusal of what was sent before the last one; return the
+        """Record a further rejection of what was sent before the last one; return the
         rate, or None.
         """
-        self._served = max(self._served - 1.0, 0.0)
+        served, began = self._last
+        self._last = (max(served - 1, 0.0), began)
         return self._rate()
 
     def _rate(self) -> float | None:
-        served, began = self._served, self._began
-        if served < _MEASURED and self._served_before:
-            served, began = served + self._served_before, self._began_before
+        served, began = self._last
+        if served < _MEASURED and self._earlier[0]:
+            served, began = served + self._earlier[0], self._earlier[1]
         if served < _MEASURED:
             return None
         return served / max(self._refused_at - began + self._wait, 1e-3)
-
-    def shift(self, seconds: float) -> None:
-        """Continue on another clock, which is ahead by `seconds`."""
-        self.measure.shift(seconds)
-        self._refused_at += seconds
-        self._began += seconds
-        self._began_before += seconds
 
 
 class AdaptiveRate:
@@ -189,7 +174,7 @@ class AdaptiveRate:
         self._longest = 1.0  # of the service's waits, in seconds
         self._search: Search | None = Search()  # None: it has ended
 
-    def granted(self, weight: float, now: float, *, waited: bool) -> None:
+    def granted(self, now: float, *, waited: bool) -> None:
         """Count a grant, and raise the rate if a request waited for it. Unused speed is
         never gained.
         """
@@ -198,7 +183,7 @@ class AdaptiveRate:
             self._resumed_at = now
         if self.rate is None:
             if self._search is not None:
-                self._search.measure.granted(weight, now)
+                self._search.granted(now)
             return
         if resumes:  # it waited for the pause, not for the rate
             return
@@ -208,7 +193,7 @@ class AdaptiveRate:
         self._share *= 1 - _MEMORY
         self._grants += 1
         if waited:
-            self.rate += weight * min(self._gain(self.rate), _STEP, self.rate / 10)
+            self.rate += min(self._gain(self.rate), _STEP, self.rate / 10)
 
     def _gain(self, rate: float) -> float:
         if self._starts < _STARTS:
@@ -284,14 +269,6 @@ class AdaptiveRate:
                 self._failed = rate
             self.rate = max(lower, min(rate, _SLOWEST / self._longest))
 
-    def shift(self, seconds: float) -> None:
-        """Continue on another clock, which is ahead by `seconds`."""
-        self._refused_at += seconds
-        if self._search is not None:
-            self._search.shift(seconds)
-        if self._resumed_at is not None:
-            self._resumed_at += seconds
-
 
 class Pace:
     """When this process may send: at a given rate, or at one that is learned."""
@@ -302,29 +279,23 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Weight per second; None while unpaced."""
+        """Requests per second; None while unpaced."""
         return self.gcra.rate if self.adaptive is None else self.adaptive.rate
 
-    def grant(self, weight: float, now: float, *, waited: bool) -> None:
-        """Spend `weight`; `waited`: a request waited for it."""
-        self.gcra.spend(weight, now)
+    def grant(self, now: float, *, waited: bool) -> None:
+        """Spend a request; `waited`: it has waited for the pace."""
+        self.gcra.spend(now)
         if self.adaptive is not None:
-            self.adaptive.granted(weight, now, waited=waited)
+            self.adaptive.granted(now, waited=waited)
             if waited and self.adaptive.rate is not None:
-                self.gcra.change(now, self.adaptive.rate, self.gcra.burst)
+                self.gcra.set_rate(now, self.adaptive.rate)
 
     def refuse(self, sent_at: float, now: float, retry_after: float) -> float:
         """Record a 429 and pause; return for how many seconds."""
         if self.adaptive is not None:
-            # Where the first request after each pause is refused, the service's wait is
-            # doubled.
+            # Where the first request after each pause is rejected, the service's wait
+            # is doubled.
             retry_after = self.adaptive.refused(sent_at, now, retry_after)
-            self.gcra.change(now, self.adaptive.rate, self.gcra.burst)
+            self.gcra.set_rate(now, self.adaptive.rate)
         self.gcra.pause(now, now + retry_after)
         return retry_after
-
-    def shift(self, seconds: float) -> None:
-        """Continue on another loop's clock, which is ahead by `seconds`."""
-        self.gcra.shift(seconds)
-        if self.adaptive is not None:
-            self.adaptive.shift(seconds)

@@ -1,8 +1,8 @@
 """The arithmetic of pacing, without loops, files and servers: every bucket uses it.
 
 `GCRA` decides when a request may be sent: a token bucket in its exact form. `Allowance`
-decides whether to send at all today. Rates are weight per second, times are seconds: of
-any one clock in `GCRA`, Unix time in `Allowance`. The script of `RedisBucket` is a
+decides whether to send at all today. Rates are requests per second, times are seconds:
+of any one clock in `GCRA`, Unix time in `Allowance`. The script of `RedisBucket` is a
 translation of both.
 """
 
@@ -37,42 +37,32 @@ class GCRA:
         self._restarting = False
 
     def held(self, now: float) -> float:
-        """Return what the bucket holds; it is below zero in debt."""
+        """How many requests the bucket could grant at once."""
         if self.rate is None:
             return self.burst
-        return (
-            self.burst
-            - max(0.0, self.full_at - max(now, self.paused_until)) * self.rate
-        )
+        moment = max(now, self.paused_until)
+        return self.burst - max(0.0, self.full_at - moment) * self.rate
 
-    def moment(self, weight: float) -> float:
-        """Return the earliest time at which `weight` may be granted.
-
-        A weight above the burst, which was lowered since, is granted by the full
-        bucket, which is then in debt.
-        """
+    def moment(self) -> float:
+        """The earliest time at which a request may be granted."""
         if self.rate is None:
             return self.paused_until
-        moment = self.full_at
-        if weight < self.burst:
-            moment -= (self.burst - weight) / self.rate
+        moment = self.full_at - (self.burst - 1) / self.rate
         return moment if moment > self.paused_until else self.paused_until
 
-    def spend(self, weight: float, now: float) -> None:
-        """Take `weight` out of the bucket."""
+    def spend(self, now: float) -> None:
+        """Take one request out of the bucket."""
         if self.rate is None:
             return
         # The whole bucket is this one number: what is spent moves the moment at which
         # it is full again.
-        self.full_at = (
-            self.full_at if self.full_at > now else now
-        ) + weight / self.rate
+        self.full_at = max(self.full_at, now) + 1 / self.rate
         if self._restarting:
             self.rate *= _RESTART_GROWTH
             if self.rate > _RESTARTED:
                 self.rate, self._restarting, self.full_at = None, False, -inf
 
-    def give_back(self, weight: float) -> None:
+    def give_back(self) -> None:
         """Undo a `spend`. What was spent before a pause does not return during it."""
         if self.rate is None:
             return
@@ -80,28 +70,21 @@ class GCRA:
             self.rate = max(self.rate / _RESTART_GROWTH, _RESTART_RATE)
         # After a pause only one request may go, so no more than that is given back.
         after_pause = self.paused_until + (self.burst - 1) / self.rate
-        self.full_at = max(self.full_at - weight / self.rate, after_pause)
+        self.full_at = max(self.full_at - 1 / self.rate, after_pause)
 
-    def change(self, now: float, rate: float | None, burst: float) -> None:
-        """Continue with another rate and burst; what is held is cut to the new
-        burst.
+    def set_rate(self, now: float, rate: float | None) -> None:
+        """Continue at another rate, with as many requests as the bucket holds.
+
+        None, where a rate was too early: restart as after a pause.
         """
-        if self.paused_until <= now:
-            self.paused_until = (
-                -inf
-            )  # the new rate does not start from what the pause left of the old one
+        is_unpaced = self.rate is None or self._restarting
+        if rate is None and is_unpaced:
+            return
         moment = max(now, self.paused_until)
-        # What is held stays the same number of requests, which at another rate is
-        # another time.
         held = self.held(moment)
-        # Without a rate nothing is paced, but a restart after a pause is gradual.
-        if rate is None and (self._restarting or moment > now):
-            rate = self.rate if self._restarting else _RESTART_RATE
-            self._restarting = True
-        else:
-            self._restarting = False
-        self.rate, self.burst = rate, burst
-        self.full_at = -inf if rate is None else moment + (burst - held) / rate
+        self._restarting = rate is None
+        self.rate = rate = rate or _RESTART_RATE
+        self.full_at = moment + (self.burst - held) / rate
 
     def pause(self, now: float, until: float) -> None:
         """Grant nothing before `until`, and then one by one. Pauses only lengthen.
@@ -118,16 +101,10 @@ class GCRA:
 
     def resume(self, now: float) -> None:
         """End a pause now: one request may go, as when it is over."""
-        if self.paused_until <= now:
-            return
-        self.paused_until = -inf
-        if self.rate is not None:
-            self.full_at = min(self.full_at, now + (self.burst - 1) / self.rate)
-
-    def shift(self, seconds: float) -> None:
-        """Continue on another loop's clock, which is ahead by `seconds`."""
-        self.full_at += seconds
-        self.paused_until += seconds
+        if self.paused_until > now:
+            self.paused_until = now
+            if self.rate is not None:
+                self.full_at = min(self.full_at, now + (self.burst - 1) / self.rate)
 
     def clip(self, now: float) -> bool:
         """Shorten waits that a clock set back has left; return whether a pause was."""
@@ -143,8 +120,8 @@ class GCRA:
 class Allowance:
     """What may still be spent before midnight UTC (spec 8, allowances rule 3).
 
-    `budget` is a bound on the weight of a day, or None. `exhausted_until` is the end of
-    a used-up allowance of the service. `day` counts the days since 1970.
+    `budget` is a bound on the requests of a day, or None. `exhausted_until` is the end
+    of a used-up allowance of the service. `day` counts the days since 1970.
     """
 
     def __init__(self, budget: float | None) -> None:
@@ -169,16 +146,16 @@ class Allowance:
         self.exhausted_until = min(self.exhausted_until, now + DAY)
         return jumped
 
-    def spend(self, weight: float, now: float) -> None:
-        """Add `weight` to today's spending."""
+    def spend(self, now: float, count: float = 1) -> None:
+        """Add requests to today's spending."""
         self.begin_day(now)
-        self.spent += weight
+        self.spent += count
 
-    def unspend(self, weight: float, now: float, age: float = 0.0) -> None:
+    def unspend(self, now: float, age: float = 0.0) -> None:
         """Undo a `spend` of `age` seconds ago, unless that was on an earlier day."""
         self.begin_day(now)
         if (now - age) // DAY == now // DAY:
-            self.spent = max(0.0, self.spent - weight)
+            self.spent = max(0.0, self.spent - 1)
 
     def exhaust(self, now: float, seconds: float) -> None:
         """Let nothing through for `seconds`, at most a day. It is only ever
@@ -186,18 +163,18 @@ class Allowance:
         """
         self.exhausted_until = max(self.exhausted_until, now + min(seconds, DAY))
 
-    def resume_at(self, weight: float, now: float) -> float | None:
-        """Return when `weight` can be spent again, or None if it can be now."""
+    def resume_at(self, now: float) -> float | None:
+        """When a request can be spent again, or None if it can be now."""
         self.begin_day(now)
         resume_at = self.exhausted_until if self.exhausted_until > now else None
-        if self.budget is None or self.spent + weight <= self.budget:
+        if self.budget is None or self.spent + 1 <= self.budget:
             return resume_at
         midnight = (self.day + 1) * DAY
         return max(midnight, resume_at or midnight)
 
-    def error(self, weight: float, now: float) -> AllowanceExhaustedError | None:
-        """Return an error that tells when `weight` can be spent, or None if now."""
-        resume_at = self.resume_at(weight, now)
+    def error(self, now: float) -> AllowanceExhaustedError | None:
+        """An error that shows when a request can be spent, or None if it can be now."""
+        resume_at = self.resume_at(now)
         if resume_at is None:
             return None
         message = "the allowance is used up"

@@ -22,7 +22,14 @@ from asyncfin.errors import AllowanceExhaustedError, BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.pacing.bucket import Bucket, Parameters
 from asyncfin.pacing.pace import Allowance
-from asyncfin.pacing.shared import EPSILON, Change, Outcome, SharedBucket, SharedState
+from asyncfin.pacing.shared import (
+    EPSILON,
+    LOOK,
+    Change,
+    Outcome,
+    SharedBucket,
+    SharedState,
+)
 from asyncfin.redis import RedisClients
 from asyncfin.tasks import cancel_and_wait, unless_silent
 
@@ -38,15 +45,20 @@ _CONNECTION = 5.0
 
 _log = logging.getLogger("asyncfin")
 
-# Arguments: operation, EPSILON, clock or '', rate, burst, daily budget; then weight,
-# counts and most of a `take`, or the fields of a `Change`. Texts, since Redis cuts
-# numbers to integers. 0 stands for never, and for None.
+# Arguments: EPSILON, clock or '', rate, burst, daily budget; then the fields of a
+# `Change`. Texts, since Redis cuts numbers to integers. 0 stands for never, and for
+# None.
 _SCRIPT = """
 local DAY = 86400
-local op, epsilon, now = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-local rate, burst, budget = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local epsilon, now = tonumber(ARGV[1]), tonumber(ARGV[2])
+local rate, burst, budget = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local a = {}
-for index = 7, #ARGV do a[index - 6] = tonumber(ARGV[index]) end
+local is_look = true
+for index = 6, #ARGV do
+  a[index - 5] = tonumber(ARGV[index])
+  is_look = is_look and a[index - 5] == 0
+end
+local take, counts, unpaced, change, age, pause, exhaust, resume = unpack(a)
 if now == nil then
   local time = redis.call('TIME')
   now = tonumber(time[1]) + tonumber(time[2]) / 1000000
@@ -63,50 +75,39 @@ paused_until, exhausted_until = math.min(paused_until, now + DAY), math.min(exha
 if rate > 0 then full_at = math.min(full_at, math.max(now, paused_until) + burst / rate) end
 if day < today then day, spent = today, 0 elseif day > today + 1 then day = today end
 
-local granted = 0
-if op == 'take' then
-  local weight, counts, most = a[1], a[2] == 1, a[3]
-  while granted < most do
-    local moment = paused_until
-    if rate > 0 then
-      moment = full_at
-      if weight < burst then moment = moment - (burst - weight) / rate end
-      moment = math.max(moment, paused_until)
-    end
-    local has_no_room = counts and (exhausted_until > now or (budget > 0 and spent + weight > budget))
-    if has_no_room or moment > now + epsilon then break end
-    if rate > 0 then full_at = math.max(full_at, now) + weight / rate end
-    if counts then spent = spent + weight end
-    granted = granted + 1
+if unpaced > 0 and rate > 0 then
+  full_at = math.max(full_at - 1 / rate, paused_until + (burst - 1) / rate)
+end
+if change > 0 then
+  spent = spent + change
+elseif change < 0 and math.floor((now - age) / DAY) == today then
+  spent = math.max(0, spent - 1)
+end
+local till = now + math.min(pause, DAY)
+if pause > 0 and till > math.max(now, paused_until) then
+  paused_until = till
+  if rate > 0 then full_at = math.max(full_at, till + (burst - 1) / rate) end
+end
+if exhaust > 0 then exhausted_until = math.max(exhausted_until, now + math.min(exhaust, DAY)) end
+if resume > 0 then
+  if paused_until > now then
+    paused_until = now
+    if rate > 0 then full_at = math.min(full_at, now + (burst - 1) / rate) end
   end
-elseif op == 'change' then
-  local unpaced, change, age, pause, exhaust, resume = unpack(a)
-  if unpaced > 0 and rate > 0 then
-    full_at = math.max(full_at - unpaced / rate, paused_until + (burst - 1) / rate)
-  end
-  if change > 0 then
-    spent = spent + change
-  elseif change < 0 and math.floor((now - age) / DAY) == today then
-    spent = math.max(0, spent + change)
-  end
-  local till = now + math.min(pause, DAY)
-  if pause > 0 and till > math.max(now, paused_until) then
-    paused_until = till
-    if rate > 0 then full_at = math.max(full_at, till + (burst - 1) / rate) end
-  end
-  if exhaust > 0 then exhausted_until = math.max(exhausted_until, now + math.min(exhaust, DAY)) end
-  if resume > 0 then
-    if paused_until > now then
-      paused_until = 0
-      if rate > 0 then full_at = math.min(full_at, now + (burst - 1) / rate) end
-    end
-    exhausted_until = 0
-  end
+  exhausted_until = 0
+end
+local moment = paused_until
+if rate > 0 then moment = math.max(moment, full_at - (burst - 1) / rate) end
+local has_room = counts == 0 or (exhausted_until <= now and (budget == 0 or spent + 1 <= budget))
+local granted = take > 0 and has_room and moment <= now + epsilon
+if granted then
+  if rate > 0 then full_at = math.max(full_at, now) + 1 / rate end
+  spent = spent + counts
 end
 
 local values = {full_at, paused_until, exhausted_until, day, spent, unpack(stored, 6, 8)}
-if granted > 0 then values[6], values[7], values[8] = rate, burst, budget end
-local reply, pairs_of = {tostring(granted), jumped and '1' or '0', string.format('%.17g', now)}, {}
+if granted then values[6], values[7], values[8] = rate, burst, budget end
+local reply, pairs_of = {granted and '1' or '0', jumped and '1' or '0', string.format('%.17g', now)}, {}
 for index = 1, #NAMES do
   local text = string.format('%.17g', values[index])
   pairs_of[2 * index - 1], pairs_of[2 * index] = NAMES[index], text
@@ -114,7 +115,7 @@ for index = 1, #NAMES do
   if index > 5 then text = string.format('%.17g', stored[index]) end
   reply[#reply + 1] = text
 end
-if op ~= 'look' then
+if not is_look then
   redis.call('HSET', KEYS[1], unpack(pairs_of))
   redis.call('EXPIRE', KEYS[1], 604800)  -- a bucket that was not used for a week is dropped
 end
@@ -191,57 +192,44 @@ class RedisBucket(SharedBucket):
             "a RedisBucket cannot be pickled: its URL may contain a password"
         )
 
-    async def _run(self, operation: str, *arguments: float) -> Outcome:
-        if self._fallback is not None and operation == "change":
-            await self._change_fallback(self._fallback, Change(*arguments))
+    async def _run(self, change: Change) -> Outcome:
+        fallback = self._fallback
+        if fallback is not None:
+            await self._change_fallback(fallback, change)
         if self._is_usable():
             try:
-                return await self._evaluate(operation, *arguments)
+                return await self._evaluate(change)
             except BucketUnavailableError as error:
                 self._begin_outage(error)
-        if self._fallback is not None and operation == "take":
-            return await self._take_from(
-                self._fallback, arguments[0], bool(arguments[1])
-            )
-        return 0, None
-
-    async def _take_from(
-        self, fallback: Bucket, weight: float, counts: bool
-    ) -> Outcome:
+        if fallback is None or not change.take:
+            return False, None
         try:
-            await fallback.acquire(weight, counts=counts)
+            await fallback.acquire(counts=bool(change.counts))
         except AllowanceExhaustedError as error:
             rejection = error
-            self._lanes.reject(
-                lambda waiter: copy(rejection) if waiter.counts else None
-            )
-            return 0, None
-        if counts:
-            self._owed.spend(weight, utc_now().timestamp())
-        return 1, None
+            self._lanes.reject(lambda: copy(rejection), only_counting=True)
+            return False, None
+        self._owed.spend(utc_now().timestamp(), change.counts)
+        return True, None
 
     async def _change_fallback(self, fallback: Bucket, change: Change) -> None:
         """Let the fallback pace as the server would, whether or not it paces now.
 
         Grants return to it while it paces.
         """
+        now = asyncio.get_running_loop().time()
         if change.pause:
-            now = asyncio.get_running_loop().time()
             await fallback.refused(sent_at=now, retry_after=change.pause)
         if change.exhaust:
             await fallback.exhaust(change.exhaust)
-        # A user's own bucket need not have this.
-        if change.resume and (resume := getattr(fallback, "resume", None)) is not None:
-            await resume()
         # A grant that does not count stays used: `give_back` would take it off the
         # spending.
         if self._away_since is not None and change.spent < 0:
             if change.unpaced:
-                await fallback.give_back(change.unpaced)
+                await fallback.give_back()
             else:
-                now = asyncio.get_running_loop().time()
                 await fallback.unspend(sent_at=now - change.age)
-            self._owed.unspend(-change.spent, utc_now().timestamp(), change.age)
+            self._owed.unspend(utc_now().timestamp(), change.age)
 
     def stats(self) -> BucketStats:
         stats = super().stats()
@@ -285,7 +273,7 @@ class RedisBucket(SharedBucket):
         self._owed.begin_day(utc_now().timestamp())
         spent = self._owed.spent
         try:
-            await self._evaluate("change", *Change(spent=spent))
+            await self._evaluate(Change(spent=spent))
         except BucketUnavailableError:
             self._retry_at = loop.time() + _AWAY
             return
@@ -297,24 +285,17 @@ class RedisBucket(SharedBucket):
         )
         self._away_since = None
 
-    async def _evaluate(
-        self, operation: str, *arguments: float
-    ) -> tuple[int, SharedState]:
-        """Run the script, and return how many requests were granted, and the state."""
+    async def _evaluate(self, change: Change) -> tuple[bool, SharedState]:
+        """Run the script, and return whether a request was granted, and the state."""
         clock = "" if self._microseconds is None else repr(self._microseconds() / 1e6)
-        numbers = (*(number or 0.0 for number in self._parameters), *arguments)
-        texts = [
-            operation,
-            repr(EPSILON),
-            clock,
-            *(repr(float(number)) for number in numbers),
-        ]
+        numbers = (*(number or 0.0 for number in self._parameters), *change)
+        texts = [repr(EPSILON), clock, *(repr(float(number)) for number in numbers)]
         granted, jumped, now, *values = map(float, await self._reply(texts))
         state = SharedState(values, self._parameters, now)
-        if operation == "look":
-            state = SharedState(values, state.stored or self._parameters, now)
+        if change == LOOK and state.stored is not None:
+            state = SharedState(values, state.stored, now)
         state.clock_jumped = bool(jumped)
-        return int(granted), state
+        return bool(granted), state
 
     async def _reply(self, texts: list[str]) -> list[bytes]:
         from redis.exceptions import RedisError

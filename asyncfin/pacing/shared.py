@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 from abc import abstractmethod
 from collections import deque
@@ -22,7 +21,7 @@ from asyncfin.clock import wall_time
 from asyncfin.errors import BucketUnavailableError
 from asyncfin.events import BucketStats
 from asyncfin.model.query import Lane, check_lane
-from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter, check_weight
+from asyncfin.pacing.bucket import Bucket, Lanes, Parameters, Waiter
 from asyncfin.pacing.learned import Pace
 from asyncfin.pacing.pace import DAY, GCRA, Allowance
 from asyncfin.tasks import cancel_and_wait, check_closed, finish, running_loop
@@ -32,9 +31,6 @@ EPSILON = 1e-6
 # Waiters with a distant moment ask this often, in seconds: other processes may have
 # changed the state.
 _LOOK = 0.5
-# How many waiters are granted what is free in one operation, which to Redis is a round
-# trip. With more, a process could take a larger burst before the others ask.
-_TOGETHER = 10
 # Waiters ask up to this many seconds after their moment, at random, and sooner if they
 # asked in vain before: so the processes get equal shares.
 _SPREAD = 0.002
@@ -47,14 +43,19 @@ _log = logging.getLogger("asyncfin")
 
 
 class Change(NamedTuple):
-    """What `SharedState.change` applies: weights and seconds."""
+    """What a process wants of the shared state: requests and seconds."""
 
-    unpaced: float = 0.0  # weight to return to the pace
-    spent: float = 0.0  # weight to add to the day's spending, below zero to take it off
+    take: float = 0.0  # 1: grant a request if it may be sent now
+    counts: float = 0.0  # 1: it counts for the allowance
+    unpaced: float = 0.0  # 1: return a grant to the pace
+    spent: float = 0.0  # to add to the day's spending, or -1
     age: float = 0.0  # how long ago that was spent
     pause: float = 0.0
     exhaust: float = 0.0
     resume: float = 0.0  # 1: end a pause and a used-up allowance
+
+
+LOOK = Change()
 
 
 class SharedState:
@@ -83,54 +84,40 @@ class SharedState:
         self.clock_jumped = self.allowance.begin_day(now) or is_paused_too_long
 
     def numbers(self, stored: Parameters | None) -> tuple[float, ...]:
-        """Return what to store, with these parameters."""
+        """What to store, with these parameters."""
         gcra, allowance = self.gcra, self.allowance
         times = (gcra.full_at, gcra.paused_until, allowance.exhausted_until)
         parameters = (number or 0.0 for number in stored or (None, None, None))
         return (*times, allowance.day, allowance.spent, *parameters)
 
-    def run(self, operation: str, arguments: Sequence[float]) -> int:
-        """Apply an operation, and return how many requests it has granted."""
-        if operation == "take":
-            weight, counts, most = arguments
-            return self.take(weight, bool(counts), int(most))
-        if operation == "change":
-            self.change(Change(*arguments))
-        return 0
-
-    def take(self, weight: float, counts: bool, most: int) -> int:
-        """Grant up to `most` requests of this weight now, and return how many."""
-        for granted in range(most):
-            has_no_room = (
-                counts and self.allowance.resume_at(weight, self.now) is not None
-            )
-            if has_no_room or self.gcra.moment(weight) > self.now + EPSILON:
-                return granted
-            self.gcra.spend(weight, self.now)
-            if counts:
-                self.allowance.spend(weight, self.now)
-        return most
-
-    def change(self, change: Change) -> None:
-        """Return grants, add spending, pause, exhaust or resume."""
+    def apply(self, change: Change) -> bool:
+        """Make a change, and return whether a request was granted."""
+        gcra, allowance, now = self.gcra, self.allowance, self.now
         if change.unpaced:
-            self.gcra.give_back(change.unpaced)
+            gcra.give_back()
         if change.spent > 0:
-            self.allowance.spend(change.spent, self.now)
+            allowance.spend(now, change.spent)
         elif change.spent:
-            self.allowance.unspend(-change.spent, self.now, change.age)
+            allowance.unspend(now, change.age)
         if change.pause:
-            self.gcra.pause(self.now, self.now + min(change.pause, DAY))
+            gcra.pause(now, now + min(change.pause, DAY))
         if change.exhaust:
-            self.allowance.exhaust(self.now, change.exhaust)
+            allowance.exhaust(now, change.exhaust)
         if change.resume:
-            self.gcra.resume(self.now)
-            self.gcra.paused_until = max(self.gcra.paused_until, 0.0)
-            self.allowance.exhausted_until = 0.0
+            gcra.resume(now)
+            allowance.exhausted_until = 0.0
+        if not change.take or gcra.moment() > now + EPSILON:
+            return False
+        if change.counts:
+            if allowance.resume_at(now) is not None:
+                return False
+            allowance.spend(now)
+        gcra.spend(now)
+        return True
 
 
-# How many requests were granted, and the state, or None while a fallback paces.
-Outcome: TypeAlias = tuple[int, SharedState | None]
+# Whether a request was granted, and the state, or None while a fallback paces.
+Outcome: TypeAlias = tuple[bool, SharedState | None]
 
 
 class SharedBucket(Bucket):
@@ -148,84 +135,53 @@ class SharedBucket(Bucket):
         self._begin()
 
     def _begin(self) -> None:
-        """Forget what belongs to an earlier event loop or process."""
-        self._pid = os.getpid()
+        """Forget what belongs to an earlier event loop."""
         self._seen: SharedState | None = None  # None: this process has not read it
         self._seen_at = 0.0  # the loop time at which it was read
         self._lanes = Lanes()
         # Serves the waiters; None while no request waits.
         self._driver: asyncio.Task[None] | None = None
-        self._has_waited = (
-            False  # whether the head of the lanes has waited for the learned rate
-        )
-        self._lost = 0  # how often it has asked in vain
-        # Grants that no request took, which return to the shared state: weight, and
-        # whether it counts.
-        self._unused: deque[tuple[float, bool]] = deque()
+        self._has_waited = False  # for the learned rate, at the head of the lanes
+        self._lost = 0  # how often the head has asked in vain
+        # Grants that no request took, which return to the shared state, by whether they
+        # count.
+        self._unused: deque[bool] = deque()
 
     @abstractmethod
-    async def _run(self, operation: str, *arguments: float) -> Outcome:
-        """Apply an operation of `SharedState.run` to the shared state.
+    async def _run(self, change: Change) -> Outcome:
+        """Change the shared state; `LOOK` only reads it, with the stored parameters."""
 
-        "look" reads it with the stored parameters.
-        """
-
-    def _run_now(
-        self, operation: str, *arguments: float
-    ) -> tuple[int, SharedState] | None:
-        """Do what `_run` does if that needs no waiting, or return None."""
-        return None
-
-    async def _change(self, **changes: float) -> SharedState | None:
-        _, state = await self._run("change", *Change(**changes))
+    async def _change(self, change: Change) -> SharedState | None:
+        _, state = await self._run(change)
         self._see(state)
         return state
 
     async def acquire(
-        self, weight: float = 1, *, lane: Lane = "interactive", counts: bool = True
+        self, *, lane: Lane = "interactive", counts: bool = True
     ) -> float:
         check_lane(lane)
-        check_weight(weight, self._parameters.burst)
-        loop = self._bind()
-        is_idle = self._driver is None and not self._unused
-        if is_idle and self._wait_for_pace(weight) <= EPSILON:
-            outcome = self._run_now("take", weight, counts, 1)
-            if outcome is not None:
-                granted, state = outcome
-                try:
-                    self._see(state, takes=True)
-                except BaseException:  # of a log handler
-                    if granted:
-                        self._return(weight, counts)
-                        self._serve()
-                    raise
-                if granted:
-                    return self._count(weight)
-                if counts and (error := state.allowance.error(weight, state.now)):
-                    raise error
-        waiter = Waiter(weight, counts, loop.create_future())
-        return await self._lanes.wait(waiter, lane, self._serve, self._return)
+        waiter = Waiter(lane, counts, self._bind().create_future())
+        return await self._lanes.wait(waiter, self._serve, self._return)
 
-    async def give_back(self, weight: float = 1) -> None:
-        check_weight(weight, self._parameters.burst)
+    async def give_back(self) -> None:
         self._bind()
-        self._return(weight, True)
+        self._return(True)
         self._serve()
 
     async def unspend(self, *, sent_at: float) -> None:
         age = self._bind().time() - sent_at
-        await self._change(spent=-1.0, age=age)
+        await self._change(Change(spent=-1.0, age=age))
 
     async def refused(self, *, sent_at: float, retry_after: float) -> None:
         loop = self._bind()
         self._refused += 1
         if self._pace is not None:
             retry_after = self._pace.refuse(sent_at, loop.time(), retry_after)
-        await self._change(pause=retry_after)
+        await self._change(Change(pause=retry_after))
 
     async def exhaust(self, seconds: float) -> None:
         self._bind()
-        state = await self._change(exhaust=seconds)
+        state = await self._change(Change(exhaust=seconds))
         if state is not None:
             self._reject_waiting(state)
 
@@ -244,7 +200,7 @@ class SharedBucket(Bucket):
         loop = self._bind()
         if self._pace is not None:
             self._pace.gcra.resume(loop.time())
-        await self._change(resume=1.0)
+        await self._change(Change(resume=1.0))
 
     async def aclose(self) -> None:
         self._closed = True
@@ -253,7 +209,7 @@ class SharedBucket(Bucket):
         # Not by the driver: a task that is cancelled before its first step runs no
         # code.
         self._lanes.reject(
-            lambda _: RuntimeError(f"this {type(self).__name__} is closed")
+            lambda: RuntimeError(f"this {type(self).__name__} is closed")
         )
         if self._driver is not None:
             await cancel_and_wait([self._driver])
@@ -276,7 +232,7 @@ class SharedBucket(Bucket):
             since = self._loop.time() - self._seen_at
             if seen.gcra.paused_until > seen.now + since:
                 paused_until = self._seen_at + seen.gcra.paused_until - seen.now
-            resume_at = seen.allowance.resume_at(1, seen.now + since)
+            resume_at = seen.allowance.resume_at(seen.now + since)
         return BucketStats(
             rate=self._pace.rate if rate is None and self._pace is not None else rate,
             burst=burst,
@@ -300,7 +256,7 @@ class SharedBucket(Bucket):
                 is not closed.
         """
         self._bind()
-        _, state = await self._run("look")
+        _, state = await self._run(LOOK)
         self._see(state)
         return self.stats()
 
@@ -348,13 +304,9 @@ class SharedBucket(Bucket):
         if self._closed:
             raise RuntimeError(f"this {type(self).__name__} is closed")
         loop = running_loop()
-        if os.getpid() != self._pid:  # after a fork, the waiters are the parent's
-            self._loop = None
         if loop is not self._loop:
             if self._loop is not None:
                 check_closed(self._loop, type(self).__name__, "bucket")
-                if self._pace is not None:
-                    self._pace.shift(loop.time() - self._loop.time())
             self._loop = loop
             self._begin()
         return loop
@@ -365,20 +317,19 @@ class SharedBucket(Bucket):
             if not driver.done():  # an eager task can have served all waiters
                 self._driver = driver
 
-    def _return(self, weight: float, counts: bool) -> None:
+    def _return(self, counts: bool) -> None:
         """Let the driver return a grant: whoever had it may be cancelled."""
         self._granted -= 1
         if self._pace is not None:
-            self._pace.gcra.give_back(weight)
-        self._unused.append((weight, counts))
+            self._pace.gcra.give_back()
+        self._unused.append(counts)
 
     async def _return_unused(self) -> None:
         while self._unused:
             # Removed first: if it is unknown whether the change was made, it is not
             # made again.
-            weight, counts = self._unused.popleft()
-            spent = -weight if counts else 0.0
-            await finish(self._change(unpaced=weight, spent=spent))
+            spent = -1.0 if self._unused.popleft() else 0.0
+            await finish(self._change(Change(unpaced=1.0, spent=spent)))
 
     async def _drive(self) -> None:
         """Grant the waiters of the lanes, one after the other."""
@@ -386,88 +337,72 @@ class SharedBucket(Bucket):
             while True:
                 # First: the next waiter may wait for what is returned here.
                 await self._return_unused()
-                queue = self._lanes.next()
-                if queue is None:
+                waiter = self._lanes.next()
+                if waiter is None:
                     # Nothing is awaited from here on: the next waiter finds no driver,
                     # and starts one.
                     return
-                await asyncio.sleep(await self._advance(queue))
+                await asyncio.sleep(await self._advance(waiter))
         except asyncio.CancelledError:
             raise
         except BaseException as failure:  # the waiters get it, whatever it is
             # A separate error each: one object raised in many tasks mixes tracebacks.
             error = failure
             copied = isinstance(error, BucketUnavailableError)
-            self._lanes.reject(lambda _: type(error)(*error.args) if copied else error)
+            self._lanes.reject(lambda: type(error)(*error.args) if copied else error)
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise  # the loop ends with it
         finally:
             self._driver = None
 
-    async def _advance(self, queue: deque[Waiter]) -> float:
+    async def _advance(self, waiter: Waiter) -> float:
         """Grant what the head of the lanes can have now, and return how long to
         wait.
         """
-        assert self._loop is not None
-        weight, counts = queue[0].weight, queue[0].counts
-        most = self._lanes.alike(queue, _TOGETHER)
-        wait = self._wait_for_pace(weight)
+        wait = self._wait_for_pace()
         if wait > EPSILON:
             self._has_waited = True
             return min(wait, _LOOK)
-        if self._pace is not None and self._pace.gcra.rate is not None:
-            most = 1
-        granted, state = await self._run("take", weight, counts, most)
-        for _ in range(granted):
-            self._hand_over(weight, counts)
+        counts = waiter.counts
+        granted, state = await self._run(Change(take=1.0, counts=float(counts)))
+        if granted:
+            self._hand_over(counts)
         self._see(state, takes=True)  # last: a log handler may raise
         if granted or state is None:
             self._lost = 0
             return 0.0
-        if counts and state.allowance.resume_at(weight, state.now) is not None:
+        if counts and state.allowance.resume_at(state.now) is not None:
             self._reject_waiting(state)
             return 0.0
-        wait = max(state.gcra.moment(weight) - state.now, 0.0)
+        wait = max(state.gcra.moment() - state.now, 0.0)
         rate = state.gcra.rate
         spread = _SPREAD if rate is None else min(_SPREAD, _SPREAD_OF_INTERVAL / rate)
         self._lost += 1
         late = random.uniform(0.0, spread / self._lost)  # noqa: S311  no secret
         return min(wait + late, _LOOK)
 
-    def _hand_over(self, weight: float, counts: bool) -> None:
+    def _hand_over(self, counts: bool) -> None:
         """Give a grant to the head of the lanes, or return it if that has changed."""
-        queue = self._lanes.next()
-        if queue is None or (queue[0].weight, queue[0].counts) != (weight, counts):
-            self._unused.append((weight, counts))
-            return
-        waiter = queue[0]
-        self._lanes.pop(queue)
-        waiter.outcome.set_result(self._count(weight))
-
-    def _count(self, weight: float) -> float:
-        """Count a grant, and return its loop time."""
         assert self._loop is not None
+        waiter = self._lanes.next()
+        if waiter is None or waiter.counts != counts:
+            self._unused.append(counts)
+            return
         now = self._loop.time()
         self._granted += 1
         if self._pace is not None:
-            self._pace.grant(weight, now, waited=self._has_waited)
+            self._pace.grant(now, waited=self._has_waited)
             self._has_waited = False
-        return now
+        self._lanes.grant(waiter, now)
 
-    def _wait_for_pace(self, weight: float) -> float:
+    def _wait_for_pace(self) -> float:
         """Return for how many seconds the learned rate still demands to wait."""
         if self._pace is None or self._loop is None:
             return 0.0
         gcra, now = self._pace.gcra, self._loop.time()
         # A pause is over when the shared state says so: somebody can have ended it.
-        return 0.0 if gcra.paused_until > now else gcra.moment(weight) - now
+        return 0.0 if gcra.paused_until > now else gcra.moment() - now
 
     def _reject_waiting(self, state: SharedState) -> None:
         """Reject the waiters whose requests the allowance has no room for."""
-        self._lanes.reject(
-            lambda waiter: (
-                state.allowance.error(waiter.weight, state.now)
-                if waiter.counts
-                else None
-            )
-        )
+        self._lanes.reject(lambda: state.allowance.error(state.now), only_counting=True)

@@ -215,11 +215,12 @@ async def test_cancelled_wait_takes_nothing(make: Make) -> None:
     """The next request waits no longer for it, and the level is what it was."""
     async with aclosing(make(rate=1, burst=4)) as bucket:
         began = loop_time()
-        await bucket.acquire(4)
-        heavy, light = asyncio.ensure_future(bucket.acquire(3)), asyncio.ensure_future(bucket.acquire())
+        for _ in range(4):
+            await bucket.acquire()
+        first, second = asyncio.ensure_future(bucket.acquire()), asyncio.ensure_future(bucket.acquire())
         await asyncio.sleep(0.1)
-        heavy.cancel()
-        assert await light - began < 1.6
+        first.cancel()
+        assert await second - began < 1.1
         assert (await bucket.inspect()).level == pytest.approx(loop_time() - began - 1, abs=0.05)
 
 
@@ -298,8 +299,6 @@ async def test_unsent_requests_are_not_spent(
         await bucket.give_back()
         await asyncio.sleep(0.001)
         assert bucket.stats().spent_today == 2
-        with pytest.raises(AllowanceExhaustedError, match="daily budget of 4"):
-            await bucket.acquire(3)  # a lighter one has room
         await bucket.acquire()
         await bucket.acquire()
         with pytest.raises(AllowanceExhaustedError, match="daily budget of 4"):
@@ -364,12 +363,9 @@ def test_impossible_settings_are_rejected(make: Make, settings: dict[str, Any]) 
         make(**settings)
 
 
-async def test_impossible_weight_is_rejected(make: Make) -> None:
+async def test_unknown_lane_is_rejected(make: Make) -> None:
     """Before anything is booked."""
     async with aclosing(make(rate=5, burst=2)) as bucket:
-        for weight in (0, 3, "1", float("nan")):
-            with pytest.raises(ArgumentError, match="weight"):
-                await bucket.acquire(weight)
         with pytest.raises(ArgumentError, match="lane"):
             await bucket.acquire(lane="slow")
         assert bucket.stats().granted == 0

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from asyncfin import RedisBucket
 from asyncfin.pacing.bucket import Parameters
 from asyncfin.pacing.shared import NUMBERS, Change, SharedState
-from tests.shared_buckets import RedisServer
+from tests.shared_buckets import RedisServer, excess
 
 # ASYNCFIN_SEQUENCES=10000 takes some minutes.
 SEQUENCES, STEPS = int(os.environ.get("ASYNCFIN_SEQUENCES", "200")), 12
@@ -23,11 +23,10 @@ STEPS_OF_MODEL = st.lists(
     st.tuples(
         st.sampled_from([0.0, 0.0, 0.0137, 0.171, 1.313, 7.77]),
         st.sampled_from(["take", "take", "take", "give back", "pause", "exhaust", "unspend"]),
-        st.sampled_from([1.0, 1.0, 2.0]),
+        st.sampled_from([1.0, 2.0]),
         st.booleans(),
-        st.integers(1, 5),
     ),
-    max_size=40,
+    max_size=60,
 )
 
 
@@ -43,63 +42,64 @@ class Model:
         filling = max(0.0, now - max(self.now, self.paused_until))
         self.level, self.now = min(self.burst, self.level + filling * self.rate), now
 
-    def take(self, weight: float, counts: bool, most: int) -> int:
+    def take(self, counts: bool) -> bool:
         day = self.now // DAY
-        for granted in range(most):
-            spent = self.spent.get(day, 0.0)
-            has_room = self.now >= self.exhausted_until and spent + weight <= self.budget
-            if self.now < self.paused_until or self.level < weight - 1e-5 or (counts and not has_room):
-                return granted
-            self.level -= weight
-            self.spent[day] = spent + weight * counts
-        return most
+        spent = self.spent.get(day, 0.0)
+        has_room = self.now >= self.exhausted_until and spent + 1 <= self.budget
+        if self.now < self.paused_until or self.level < 1 - 1e-5 or (counts and not has_room):
+            return False
+        self.level -= 1
+        self.spent[day] = spent + counts
+        return True
 
-    def change(self, operation: str, weight: float) -> Change:
+    def change(self, operation: str, seconds: float) -> Change:
         day = self.now // DAY
+        if operation in ("give back", "unspend"):
+            self.spent[day] = max(0.0, self.spent.get(day, 0.0) - 1)
+        if operation == "unspend":
+            return Change(spent=-1.0)
         if operation == "give back":
             # After a pause only one request may go, whatever was spent before it.
             most = 1.0 + max(0.0, self.now - self.paused_until) * self.rate
-            self.level = min(self.level + weight, self.burst, most)
-            self.spent[day] = max(0.0, self.spent.get(day, 0.0) - weight)
-            return Change(unpaced=weight, spent=-weight)
-        if operation == "unspend":
-            self.spent[day] = max(0.0, self.spent.get(day, 0.0) - 1)
-            return Change(spent=-1.0)
+            self.level = min(self.level + 1, self.burst, most)
+            return Change(unpaced=1.0, spent=-1.0)
+        until = self.now + seconds
         if operation == "exhaust":
-            self.exhausted_until = max(self.exhausted_until, self.now + weight)
-            return Change(exhaust=weight)
-        until = self.now + weight
+            self.exhausted_until = max(self.exhausted_until, until)
+            return Change(exhaust=seconds)
         if until > self.paused_until:
             filling = until - max(self.now, self.paused_until)
             self.level, self.paused_until = min(self.level + filling * self.rate, 1.0), until
-        return Change(pause=weight)
+        return Change(pause=seconds)
+
+
+def take(state: SharedState, counts: bool = True) -> bool:
+    return state.apply(Change(take=1.0, counts=float(counts)))
 
 
 @settings(max_examples=150)
 @given(STEPS_OF_MODEL, st.sampled_from([0.5, 3.0, 10.0]), st.integers(2, 5))
 def test_state_grants_what_model_grants(
-    steps: list[tuple[float, str, float, bool, int]], rate: float, burst: int
+    steps: list[tuple[float, str, float, bool]], rate: float, burst: int
 ) -> None:
     """A state that is stored and read again at each operation equals a bucket with a level."""
     parameters, now = Parameters(rate, burst, 12.0), MIDNIGHT - 3.0
     model, numbers = Model(rate, burst, 12.0, now), UNUSED
     grants: list[float] = []
-    for seconds, operation, weight, counts, most in steps:
-        now += seconds
+    for wait, operation, seconds, counts in steps:
+        now += wait
         model.advance(now)
         state = SharedState(numbers, parameters, now)
         if operation == "take":
-            granted = state.take(weight, counts, most)
-            assert granted == model.take(weight, counts, most)
-            grants += [now] * int(granted * weight)
+            granted = take(state, counts)
+            assert granted == model.take(counts)
+            grants += [now] * granted
         else:
-            state.change(model.change(operation, weight))
+            state.apply(model.change(operation, seconds))
             grants = [] if operation == "give back" else grants
         numbers = state.numbers(parameters)
         assert state.allowance.spent == model.spent.get(now // DAY, 0.0)
-    for first in range(len(grants)):
-        for last in range(first, len(grants)):
-            assert last - first + 1 <= burst + rate * (grants[last] - grants[first]) + 1e-4
+    assert excess(grants, rate, burst) <= 1e-4
 
 
 async def test_script_equals_shared_state(server: RedisServer) -> None:
@@ -126,10 +126,7 @@ async def test_script_equals_shared_state(server: RedisServer) -> None:
                 clock[0] += round(chance.choice([-10, -DAY, -3 * DAY, DAY, YEAR, -YEAR]) * 1e6)
             state = SharedState(numbers, parameters, clock[0] / 1e6)
             if chance.random() < 0.6:
-                weight, counts, most = chance.choice([1.0, parameters.burst]), chance.random() < 0.8, 3
-                granted = state.take(weight, counts, most)
-                theirs, reply = await bucket._evaluate("take", weight, float(counts), most)
-                stored = parameters if granted else state.stored
+                change = Change(take=1.0, counts=chance.choice([0.0, 1.0, 1.0, 1.0]))
             else:
                 change = Change(
                     unpaced=chance.choice([0.0, 0.0, 1.0]),
@@ -139,11 +136,12 @@ async def test_script_equals_shared_state(server: RedisServer) -> None:
                     exhaust=chance.choice([0.0, 0.0, 0.0, 2.0, 2 * DAY]),
                     resume=chance.choice([0.0, 0.0, 0.0, 1.0]),
                 )
-                granted = 0
-                state.change(change)
-                theirs, reply = await bucket._evaluate("change", *change)
-                stored = state.stored
-            assert (theirs, reply.clock_jumped) == (granted, state.clock_jumped)
+                if change == Change():
+                    continue
+            granted = state.apply(change)
+            their_granted, reply = await bucket._evaluate(change)
+            stored = parameters if granted else state.stored
+            assert (their_granted, reply.clock_jumped) == (granted, state.clock_jumped)
             assert reply.stored == state.stored
             numbers = state.numbers(stored)
             if parameters.rate is None:  # full_at means nothing then
@@ -156,8 +154,9 @@ def change_ahead(seconds: float, change: Change) -> SharedState:
     """Return the state today, which a clock that was ahead has changed."""
     parameters = Parameters(10, 2, 3)
     ahead = SharedState(UNUSED, parameters, MIDNIGHT + seconds)
-    ahead.take(1, True, 2)
-    ahead.change(change)
+    for _ in range(2):
+        take(ahead)
+    ahead.apply(change)
     return SharedState(ahead.numbers(parameters), parameters, MIDNIGHT)
 
 
@@ -169,7 +168,7 @@ def test_year_ahead_closes_nothing_for_longer_than_a_day(change: Change) -> None
     assert (state.allowance.spent, state.allowance.day) == (2, MIDNIGHT // DAY)
     later = SharedState(state.numbers(None), state.parameters, MIDNIGHT + DAY + 1)
     assert not later.clock_jumped
-    assert later.take(1, True, 1) == 1
+    assert take(later)
     assert later.allowance.spent == 1
 
 
@@ -178,7 +177,7 @@ def test_hour_ahead_takes_the_level_only() -> None:
     state = change_ahead(3600, Change())
     assert state.gcra.held(state.now) == pytest.approx(0, abs=1e-4)
     later = SharedState(state.numbers(None), state.parameters, MIDNIGHT + 0.11)
-    assert later.take(1, True, 5) == 1
+    assert [take(later) for _ in range(3)] == [True, False, False]
 
 
 def test_clock_set_back_over_midnight_renews_no_budget() -> None:
@@ -186,7 +185,8 @@ def test_clock_set_back_over_midnight_renews_no_budget() -> None:
     parameters, numbers, granted = Parameters(None, 5, 3), UNUSED, 0
     for seconds in (5, -5, 5, -5, 5, DAY - 1):
         state = SharedState(numbers, parameters, MIDNIGHT + seconds)
-        granted += state.take(1, True, 2 if seconds == 5 else 1)
+        granted += sum(take(state) for _ in range(2 if seconds == 5 else 1))
         numbers = state.numbers(parameters)
     assert granted == 3
-    assert SharedState(numbers, parameters, MIDNIGHT + DAY).take(1, True, 5) == 3
+    state = SharedState(numbers, parameters, MIDNIGHT + DAY)
+    assert sum(take(state) for _ in range(5)) == 3

@@ -509,13 +509,13 @@ async def test_gauge_of_a_pause_counts_down() -> None:
         loop = asyncio.get_running_loop()
         async with client.stream(catalogue, Select(), FiscalRange()) as pieces:
             await anext(pieces)
-            bucket.pause_until(loop.time() + 30)
+            assert not {"asyncfin.bucket.rate", "asyncfin.bucket.left_today"} & set(recorder.gauges())
+            await bucket.refused(sent_at=loop.time(), retry_after=30)
         assert recorder.gauges()["asyncfin.bucket.paused"] == pytest.approx(30, abs=1)
         await asyncio.sleep(10)
         assert recorder.gauges()["asyncfin.bucket.paused"] == pytest.approx(20, abs=1)
         await asyncio.sleep(25)
         assert recorder.gauges()["asyncfin.bucket.paused"] == 0
-        assert not {"asyncfin.bucket.rate", "asyncfin.bucket.left_today"} & set(recorder.gauges())
         # The service's own allowance, whatever the bucket's budget.
         await bucket.exhaust(3600)
         await recorder.observer.after_question()

@@ -97,7 +97,7 @@ async def test_a_long_pause_is_heard_of_with_its_end(caplog: pytest.LogCaptureFi
 
     async with sending(answer(), bucket=bucket, clock=clock) as (_, sender, events):
         began = loop.time()
-        bucket.pause_until(began + 20)
+        await bucket.refused(sent_at=began, retry_after=20)
         await sender.send(READ)
         await sender.send(READ)
     waits = of_kind(events, Waiting)

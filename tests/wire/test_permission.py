@@ -67,7 +67,7 @@ async def test_nothing_is_sent_in_a_pause_that_began_while_a_token_was_renewed()
         await server.arrived(1)
         await asyncio.sleep(1)
         paused_until = loop.time() + 5
-        bucket.pause_until(paused_until)
+        await bucket.refused(sent_at=loop.time(), retry_after=5)
         await asyncio.gather(*waiting)
     assert all(received.at >= paused_until - 0.001 for received in server.requests[1:])
 

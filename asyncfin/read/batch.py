@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
-from typing import TypeAlias
 
 from attrs import evolve
 
@@ -16,9 +15,6 @@ from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
 from asyncfin.wire.pages import planned_pages
-
-# The wanted series of a page, and the foreign ones where they are kept.
-Page: TypeAlias = tuple[Block, Block | None]
 
 _TOO_LARGE = 413
 _TOO_WIDE = "narrow the query: the service does not accept one of this size"
@@ -32,7 +28,7 @@ async def read_batch(
     writer: CacheWriter | None,
     *,
     prefetch: bool,
-) -> AsyncGenerator[Page, None]:
+) -> AsyncGenerator[Block, None]:
     """Yield each page of a batch that has series which are at home in it.
 
     The spec does not show how many exact periods a query may have (4.3). If the
@@ -59,12 +55,12 @@ async def read_batch(
                         await read.check_unchanged(
                             rejection, stitch.plan.catalogue.dataset_id
                         )
-                async for home, foreign in pages:
+                async for block in pages:
                     has_page = True
                     read.sends_ranges |= rejection is not None
                     await trial.aclose()
-                    if home is not None:
-                        yield home, foreign
+                    if block is not None:
+                        yield block
             return
         except ServiceError as error:
             if error.status != _TOO_LARGE and not isinstance(
@@ -86,18 +82,16 @@ async def read_batch(
 
 async def _read_pages(
     read: Read, stitch: Stitch, form: Batch, writer: CacheWriter | None, prefetch: bool
-) -> AsyncGenerator[tuple[Block | None, Block | None], None]:
-    """Yield the wanted series of each page, and the foreign ones where they are
-    kept.
-    """
+) -> AsyncGenerator[Block | None, None]:
+    """Yield the series of each page that are at home in the batch."""
     began = read.publications.clock()
     pages = planned_pages(
         read.send,
         read.entity_id,
         form,
-        wanted=form.home,
+        home=form.home,
         matched=form.matched,
-        keep_foreign=writer is not None,
+        wanted=form.home if writer is None else form.matched,
         prefetch=prefetch,
     )
     async with aclosing(pages):
@@ -110,11 +104,13 @@ async def _read_pages(
             next_began = page.at if prefetch else None
             read.received_at = page.at
             with error_context("query", page.entity_id, page):
-                blocks = await stitch.add(page, asked=form.periods)
-            if writer is not None:
-                await writer.add(filter(None, blocks))
-            # While the blocks wait to be taken, they alone are held, and not the page's
+                block, read_block = await stitch.add(
+                    page, home=form.home, asked=form.periods
+                )
+            if writer is not None and read_block is not None:
+                await writer.add([read_block])
+            # While the block waits to be taken, it alone is held, and not the page's
             # bytes.
-            del page
-            yield blocks
+            del page, read_block
+            yield block
             began = next_began or read.publications.clock()

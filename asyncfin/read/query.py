@@ -26,7 +26,7 @@ from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.plan.fill import for_cache
 from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
 from asyncfin.plan.question import Question
-from asyncfin.read.batch import Page, read_batch
+from asyncfin.read.batch import read_batch
 from asyncfin.read.publications import Publication, Publications
 from asyncfin.read.read import Read, Standing
 from asyncfin.read.stitch import Stitch
@@ -118,7 +118,7 @@ async def read_panel(read: Read, current: Plan) -> Panel:
                 blocks, batches = await _take_cached(read, stitch)
             _count_cached(read, stitch)
             async with _send_batches(read, stitch, batches, prefetch=True) as pages:
-                blocks += [block async for block, _ in pages]
+                blocks += [block async for block in pages]
         blocks += await _retry_missing(read, stitch)
         confirmed = await read.confirm(current.catalogue.dataset_id)
     return stitch.panel(
@@ -305,7 +305,7 @@ def _count_cached(read: Read, stitch: Stitch) -> None:
 @asynccontextmanager
 async def _send_batches(
     read: Read, stitch: Stitch, batches: Sequence[Batch], *, prefetch: bool = False
-) -> AsyncIterator[AsyncIterator[Page]]:
+) -> AsyncIterator[AsyncIterator[Block]]:
     """Yield the pages of all batches in the order in which they are received, and cache
     them.
 
@@ -349,7 +349,7 @@ async def _retry_missing(read: Read, stitch: Stitch) -> list[Block]:
     while missing := stitch.missing:
         batches = batches_of(current.catalogue, missing, every_period, version)
         async with _send_batches(read, stitch, batches) as pages:
-            received = [block async for block, _ in pages]
+            received = [block async for block in pages]
         if not received:
             break
         blocks += received
@@ -433,7 +433,7 @@ async def _iter_pieces(read: Read, current: Plan) -> AsyncGenerator[Panel, None]
         )
 
     async with _send_batches(read, stitch, batches) as pages:
-        async for block, _ in pages:
+        async for block in pages:
             held.append(block)
             if _is_window_certain(stitch):
                 while held:

@@ -64,7 +64,7 @@ class Stitch:
         self._left = len(plan.series)
         # One object for each period, however many pages list it; and for each axis,
         # while a block has it.
-        self._known: dict[Period, Period] = {}
+        self._periods: dict[Period, Period] = {}
         self._axes: WeakValueDictionary[tuple[Period, ...], Axis] = (
             WeakValueDictionary()
         )
@@ -113,53 +113,43 @@ class Stitch:
         return taken
 
     async def add(
-        self, page: PlannedPage, *, asked: Resolved
+        self, page: PlannedPage, *, home: Set[str], asked: Resolved
     ) -> tuple[Block | None, Block | None]:
-        """Return the wanted series of a page, and the foreign ones where they are kept;
-        None: it has none.
+        """Return the series of a page that are at home in its batch, and all that were
+        read of it, for the cache.
 
-        `asked` are the periods that the batch requested. They need not be the
-        question's: trailing months are requested as a range. MalformedAnswerError: the
-        page does not match the plan or the catalogue.
+        `asked` are the periods that the batch requested. They need not be the query's:
+        trailing months are requested as a range.
+
+        Raises:
+            MalformedAnswerError: the page does not match the plan or the catalogue.
         """
-        places = self._places(page)
+        places = self._find_places(page)
         # Without series of interest the text is not held, so it takes no room.
-        text = await self._text(
-            page.body if page.wanted.indices or page.foreign.indices else b""
-        )
-        # Nothing below waits, so that of two pages that are added at once the second
-        # sees the first.
-        if repeated := [
-            index for index in page.wanted.indices if self._received[places[index]]
-        ]:
-            raise MalformedAnswerError(
-                "the series came before @ "
-                f"{series_path(index, page.heads[index].series_id)}"
-                for index in repeated
-            )
+        text = await self._text(page.body if page.wanted.indices else b"")
         # The same axis for all pages that list the same periods in the same order.
         if (axis := self._axes.get(page.periods)) is None:
             axis = Axis.of(
-                tuple(self._known.setdefault(period, period) for period in page.periods)
+                tuple(
+                    self._periods.setdefault(period, period) for period in page.periods
+                )
             )
             self._axes[page.periods] = axis
-        home = block_of(axis, page, page.wanted, text) if page.wanted.indices else None
-        foreign = (
-            block_of(axis, page, page.foreign, text) if page.foreign.indices else None
-        )
-        if home is not None and (outside := _outside(home, asked)):
+        block = block_of(axis, page, text) if page.wanted.indices else None
+        part = block and _pick_home(block, home)
+        if part is not None and (outside := _outside(part, asked)):
             raise MalformedAnswerError(
-                f"series {_first_at(home, period)} has a value at {period}, outside of "
+                f"series {_first_at(part, period)} has a value at {period}, outside of "
                 f"{asked} @ $.series"
                 for period in sorted(outside)
             )
         # No query is about a foreign series: with such values it is not cached.
-        if foreign is not None and _outside(foreign, asked):
-            foreign = None
+        if block is not part and block is not None and _outside(block, asked):
+            block = part
         self.publication.record_listed(self.plan.question.value_version, places, asked)
-        if home is None:
+        if part is None:
             self._uncompressed.discard(text)  # no wanted series holds it
-        return home and self._receive(home), foreign
+        return part and self._receive(part), block
 
     async def _text(self, body: bytes) -> PageText:
         """Return the text of a page, as received while there is room for it, otherwise
@@ -201,7 +191,7 @@ class Stitch:
             self.anchor = max(candidates)
         return block
 
-    def _places(self, page: PlannedPage) -> list[int]:
+    def _find_places(self, page: PlannedPage) -> list[int]:
         """Return the places of a page's series in the catalogue.
 
         One that is described as another series, even a foreign one, is a
@@ -310,6 +300,12 @@ def _cut_to_window(
         case Trailing() as trailing if anchor is not None:
             return {period for period in periods if trailing.contains(period, anchor)}
     return set()
+
+
+def _pick_home(block: Block, home: Set[str]) -> Block | None:
+    """Return the series of a block that are at home in its batch."""
+    foreign = set(block.series_ids) - home
+    return drop_series(block, foreign) if foreign else block
 
 
 def _outside(block: Block, requested: Resolved) -> Set[Period]:

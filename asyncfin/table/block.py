@@ -33,7 +33,6 @@ from asyncfin.wire.codec import decode
 from asyncfin.wire.values import (
     ArraysDecoder,
     Numbers,
-    PageRows,
     PlannedPage,
     arrays_of,
     decode_arrays,
@@ -201,17 +200,15 @@ class Block:
         return {self.axis.periods[position] for position in set(self.positions)}
 
 
-def block_of(axis: Axis, page: PlannedPage, rows: PageRows, text: PageText) -> Block:
-    """Return the block of some series of a page, whose text is given so that blocks of
-    a page share it.
-    """
-    numbers = (
-        rows.numbers if axis.rank is None else _order_numbers(axis.rank, rows.numbers)
-    )
+def block_of(axis: Axis, page: PlannedPage, text: PageText) -> Block:
+    """Return the block of the wanted series of a page."""
+    indices, numbers = page.wanted
+    if axis.rank is not None:
+        numbers = _order_numbers(axis.rank, numbers)
     return Block(
         axis,
-        tuple([page.heads[index].series_id for index in rows.indices]),
-        array("I", rows.indices),
+        tuple([page.heads[index].series_id for index in indices]),
+        array("I", indices),
         numbers.starts,
         numbers.positions,
         numbers.numbers,

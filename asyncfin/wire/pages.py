@@ -173,18 +173,16 @@ def planned_pages(
     entity_id: str,
     query: Query,
     *,
-    wanted: Set[str],
+    home: Set[str],
     matched: Set[str],
-    keep_foreign: bool = False,
+    wanted: Set[str],
     prefetch: bool = False,
 ) -> AsyncGenerator[PlannedPage, None]:
     """Yield the pages of a planned query, in the service's order, with the numbers of
     its wanted series.
 
-    Its query selects the `matched` series; a page with any other is refused. With
-    `keep_foreign` the numbers of those that are not wanted are read too.
-
-    Once all wanted series have arrived, at most two further pages are followed.
+    Its query selects the `matched` series; a page with any other is rejected. Once the
+    `home` series have arrived, at most two further pages are followed.
     """
     trail = _Trail(entity_id, query.expected_dataset_id)
     request_for = partial(query_request, entity_id, query, page_size=MAX_PAGE_SIZE)
@@ -192,9 +190,7 @@ def planned_pages(
 
     async def read(response: Response) -> PlannedPage:
         nonlocal complete_pages
-        page = await read_planned_page(
-            response.body, wanted, query.value_version, keep_foreign=keep_foreign
-        )
+        page = await read_planned_page(response.body, wanted, query.value_version)
         page = evolve(page, **_origin(response))
         trail.check(page, response)
         series_ids = [head.series_id for head in page.heads]
@@ -207,7 +203,7 @@ def planned_pages(
                 if series_id not in matched
             )
         trail.follow(page, series_ids)
-        complete_pages += trail.series_ids >= wanted
+        complete_pages += trail.series_ids >= home
         return (
             evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
         )

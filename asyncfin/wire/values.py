@@ -214,7 +214,6 @@ class PlannedPage(Dataset):
     periods: tuple[Period, ...]  # what values are aligned with, in the service's order
     heads: Sequence[SeriesHead]
     wanted: PageRows
-    foreign: PageRows  # the others, if they are kept
     body: bytes  # the page as received; `arrays_of` finds the `values` arrays in it
     next_cursor: str | None = None
     at: datetime | None = None
@@ -223,17 +222,12 @@ class PlannedPage(Dataset):
 
 
 async def read_planned_page(
-    body: bytes,
-    wanted: Container[str],
-    value_version: str,
-    *,
-    keep_foreign: bool = False,
+    body: bytes, wanted: Container[str], value_version: str
 ) -> PlannedPage:
     """Return the page of a planned query in a body, after one scan of it.
 
-    With `keep_foreign` the numbers of series that are not wanted are read too. The page
-    is malformed as for `read_query_page`, and if an array is of another length, or a
-    number is beyond a float.
+    The page is malformed as for `read_query_page`, and if an array is of another
+    length, or a number is beyond a float.
     """
     body = json_text(body)
     response: _ScannedResponse[Any]
@@ -251,15 +245,14 @@ async def read_planned_page(
     periods = _read_periods(bytes(response.periods))
     series_ids = list(map(_series_id, response.series))
     reject_repeated("series", series_ids)
-    indices, others = _split(series_ids, wanted)
-    # Whether a page is malformed does not depend on what is kept of it.
-    for row in others:
-        values = response.series[row].values
-        check_length(values, len(periods), row, series_ids[row])
-    if not keep_foreign:
-        others = []
+    indices = []
+    for row, series_id in enumerate(series_ids):
+        if series_id in wanted:
+            indices.append(row)
+        else:
+            values = response.series[row].values
+            check_length(values, len(periods), row, series_id)
     numbers = _read_numbers(response.series, indices, len(periods))
-    foreign = _read_numbers(response.series, others, len(periods))
     # The heads are kept while the page waits to be compressed; the objects need not be.
     for series in response.series:
         series.values.clear()
@@ -268,7 +261,6 @@ async def read_planned_page(
         periods,
         response.series,
         PageRows(indices, numbers),
-        PageRows(others, foreign),
         body,
         response.cursor,
     )
@@ -302,17 +294,6 @@ _scan_original: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     _ScannedResponse[_OriginalNumber]
 )
 _scan_any: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_ScannedResponse[_Number])
-
-
-def _split(
-    series_ids: Sequence[str], wanted: Container[str]
-) -> tuple[list[int], list[int]]:
-    """Return the indices of the wanted series, and of the others."""
-    indices: list[int] = []
-    others: list[int] = []
-    for index, series_id in enumerate(series_ids):
-        (indices if series_id in wanted else others).append(index)
-    return indices, others
 
 
 _periods_decoder = msgspec.json.Decoder(tuple[Period, ...])

@@ -65,7 +65,7 @@ def blocks(*numbers: int, scale: int = 1) -> tuple[Block, ...]:
         except StopIteration as read:
             page = read.value
             text = PageText((page.body,), compressed=False)
-            return (block_of(Axis.of(page.periods), page, page.wanted, text),)
+            return (block_of(Axis.of(page.periods), page, text),)
 
 
 def _series(number: int, scale: int) -> str:

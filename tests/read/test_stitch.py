@@ -68,14 +68,6 @@ async def test_texts_of_the_catalogue_count(field: str) -> None:
     assert getattr(series, field) == getattr(catalogue_of(IDS, [FY24]).series[0], field) != "other"
 
 
-async def test_a_series_comes_once() -> None:
-    """A page that brings a series at home again is an error, which names it."""
-    answer = stitch()
-    await answer.add(page({"a.annual": {FY24: 1}}), home=HOME, asked=EVER)
-    with pytest.raises(MalformedAnswerError, match=r"came before @ \$\.series\[1\] \(a\.annual\)"):
-        await answer.add(page({"b.annual": {FY24: 1}, "a.annual": {FY24: 1}}), home=HOME, asked=EVER)
-
-
 async def test_pieces_share_one_anchor() -> None:
     """In a stream, the page with the latest value decides where the window of every piece ends."""
     answer = stitch(Trailing(24))
@@ -103,18 +95,18 @@ async def test_a_value_outside_is_rejected(asked: Resolved) -> None:
 async def test_foreign_value_outside_is_dropped(asked: Resolved) -> None:
     """It fails no query: with and without a cache the result is the same."""
     body = page({"a.annual": {FY22: 1, FY23: 1, FY24: 1}})
-    planned = await read_planned_page(body, frozenset(IDS[1:]), "original", keep_foreign=True)
-    assert planned.foreign.indices
-    assert await stitch(asked).stitch.add(planned, asked=asked) == (None, None)
+    planned = await read_planned_page(body, HOME, "original")
+    assert planned.wanted.indices
+    added = await stitch(asked).stitch.add(planned, home=frozenset(IDS[1:]), asked=asked)
+    assert added == (None, None)
 
 
-@pytest.mark.parametrize("keep_foreign", [False, True])
-async def test_a_short_foreign_array_is_malformed(keep_foreign: bool) -> None:
-    """Also where nothing of the series is kept: a result does not depend on the cache."""
+async def test_short_foreign_array_is_malformed() -> None:
+    """Also where nothing of the series is read: a result does not depend on the cache."""
     document = page_json([FY23, FY24], {"a.annual": {FY24: 1}, "b.annual": {FY24: 1}})
     document["series"][1]["values"].pop()
     with pytest.raises(MalformedAnswerError, match=r"b\.annual"):
-        await read_planned_page(encoded(document), HOME - {"b.annual"}, "original", keep_foreign=keep_foreign)
+        await read_planned_page(encoded(document), HOME - {"b.annual"}, "original")
 
 
 @pytest.mark.parametrize(

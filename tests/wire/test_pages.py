@@ -116,7 +116,7 @@ async def test_a_series_of_an_earlier_page_is_refused(planned: bool) -> None:
     """Each series is on one page of a query (spec 4.3): its values would count twice."""
     service = Service(4, full=(1, 3))
     pages = (
-        planned_pages(service.send, ENTITY, QUERY, wanted={"s"}, matched={"s"})
+        planned_pages(service.send, ENTITY, QUERY, home={"s"}, matched={"s"}, wanted={"s"})
         if planned
         else service.pages(prefetch=False)
     )

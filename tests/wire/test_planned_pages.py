@@ -69,18 +69,6 @@ def test_values_are_received_values(document: dict[str, Any], packed: bool, labe
     answer.check()
 
 
-@given(documents())
-def test_foreign_series_are_read_alike(document: dict[str, Any]) -> None:
-    """For a cache: their numbers are those that they have when they are wanted."""
-    body = encoded(document)
-    wanted = {document["series"][0]["series_id"]}
-    page = asyncio.run(read_planned_page(body, wanted, "latest_restated", keep_foreign=True))
-    others = {series["series_id"] for series in document["series"]} - wanted
-    alone = asyncio.run(read_planned_page(body, others, "latest_restated"))
-    assert page.foreign == alone.wanted
-    assert alone.foreign.indices == []
-
-
 def plain() -> dict[str, Any]:
     return page_json([FY22, FY23], {"a.annual": {FY22: 1.5, FY23: 0.0}, "b.annual": {FY23: 2}})
 
@@ -201,7 +189,7 @@ async def test_the_loop_goes_on_while_a_text_is_packed() -> None:
         page = await read_planned_page(_two_megabytes(series_id), {series_id}, "original")
         turns.append(0)
         counting = asyncio.create_task(count_turns())
-        await answer.stitch.add(page, asked=EVER)
+        await answer.stitch.add(page, home=frozenset({series_id}), asked=EVER)
         counting.cancel()
     assert turns[:2] == [0, 0]
     assert turns[2] >= 2  # sixteen pieces, of which eight take a millisecond

@@ -253,9 +253,9 @@ async def handlers() -> list[str]:
                 )[0] == 200
 
             found = await _awaited(
-                {"the question and `reply`": bare, "with FastAPI": framework}, VISITS
+                {"the query and `reply`": bare, "with FastAPI": framework}, VISITS
             )
-    name = f"a cached question, {count} values as JSON"
+    name = f"a cached query, {count} values as JSON"
     return [
         _at_most(f"{name}, {way}", each / 1000, 0.75, " ms")
         for way, each in found.items()
@@ -392,12 +392,12 @@ def extractions(entities: int = 24) -> list[str]:
 
 
 def requests() -> Iterator[str]:
-    """Yield the rows of a request, of a first question, of visits and of several
+    """Yield the rows of a request, of a first query, of visits and of several
     companies.
     """
     yield _at_most("`client.dataset`: CPU of aiohttp", asyncio.run(request()), 1.4)
     beyond, wall, cpu = asyncio.run(first())
-    name = f"first question, {VISITED} series"
+    name = f"first query, {VISITED} series"
     yield _at_most(f"{name}: requests besides catalogue pages and queries", beyond, 0)
     yield _at_most(
         f"{name}, 20 ms latency: wall of the same requests by hand", wall, 1.15

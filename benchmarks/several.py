@@ -181,7 +181,7 @@ async def cold() -> float:
 
 
 async def first() -> tuple[float, float, float]:
-    """Return what a first question to a company of 206 series takes: requests, wall and
+    """Return what a first query to a company of 206 series takes: requests, wall and
     CPU time.
 
     Requests are those besides the pages of the catalogue and the queries. By hand the

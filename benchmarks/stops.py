@@ -1,4 +1,4 @@
-"""The longest stops of the loop with a company of 24,000 series: refused questions, the
+"""The longest stops of the loop with a company of 24,000 series: rejected queries, the
 tools, and reads.
 
 The service runs in another process: `python -m benchmarks.stops` is that process.
@@ -96,7 +96,7 @@ async def stops() -> dict[str, float]:
                 raise AssertionError("the metric is known")
 
             return {
-                "a refused question": await longest(refused),
+                "a rejected query": await longest(refused),
                 "a tool, unknown metric": await longest(
                     lambda: tool("query", series=["NetIncomTaxx"])
                 ),

@@ -164,6 +164,7 @@ async def _table() -> str:
         os.environ |= {
             "ASYNCFIN_BASE_URL": sandbox.base_url,
             "ASYNCFIN_TOKEN": sandbox.token,
+            "ASYNCFIN_ENTITIES": " ".join(sandbox.entities),
         }
         from examples import fastapi_app
 
@@ -204,6 +205,7 @@ async def warm() -> dict[str, tuple[float, float]]:
         os.environ |= {
             "ASYNCFIN_BASE_URL": sandbox.base_url,
             "ASYNCFIN_TOKEN": sandbox.token,
+            "ASYNCFIN_ENTITIES": " ".join(sandbox.entities),
         }
         from examples import fastapi_app
 

@@ -10,7 +10,6 @@ import gzip
 import json
 import os
 import platform
-import shutil
 import subprocess
 import tempfile
 import time
@@ -25,14 +24,13 @@ from urllib.parse import urlencode
 import msgspec
 from attrs import evolve
 
-from asyncfin import Annual, Client, MemoryCache, Panel, RedisBucket, Select
+from asyncfin import Annual, Client, MemoryCache, Panel, Select
 from asyncfin.sandbox import Sandbox
 from asyncfin.web import reply
 from asyncfin.wire.inflate import inflated
 from benchmarks._hand import KINDS
 from benchmarks._shapes import REAL, Shape, full, one_chain, real
 from benchmarks.answers import runs, served
-from benchmarks.bucket import PLENTY
 from benchmarks.extraction import USUAL, measured, night
 from benchmarks.imports import CLIENT, FLOOR, HELP, helps, imports
 from benchmarks.planner import figures
@@ -44,9 +42,7 @@ from benchmarks.visits import plain, visit, warm
 
 ROUNDS = 5
 VISITS = 200
-GRANTS = 2_000
-WAITERS = 10
-# Those of the issue that asked for the JSON, the handler and the grant.
+# Those of the issue that asked for the JSON and the handler.
 VALUES_OF_A_PANEL, VALUES_OF_AN_ANSWER = 173_095, 75
 
 
@@ -277,56 +273,6 @@ async def _awaited(
     return {name: median(each) for name, each in found.items()}
 
 
-async def grants() -> list[str]:
-    """Return the row of a Redis grant, next to one without other waiters: a round trip
-    each.
-    """
-    if (program := shutil.which("redis-server")) is None:
-        return []
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = [
-            "--port",
-            "0",
-            "--unixsocket",
-            f"{folder}/socket",
-            "--save",
-            "",
-            "--dir",
-            folder,
-        ]
-        quiet = asyncio.subprocess.DEVNULL
-        server = await asyncio.create_subprocess_exec(program, *arguments, stdout=quiet)
-        await asyncio.sleep(0.5)
-        bucket = RedisBucket(
-            f"unix://{folder}/socket", account="goals", rate=PLENTY, burst=PLENTY
-        )
-
-        async def alone() -> None:
-            for _ in range(WAITERS):
-                await bucket.acquire()
-
-        async def together() -> None:
-            await asyncio.gather(*(bucket.acquire() for _ in range(WAITERS)))
-
-        found = await _awaited(
-            {"alone": alone, "together": together}, GRANTS // WAITERS
-        )
-        await bucket.aclose()
-        server.terminate()
-        await server.wait()
-    each, one = found["together"] / WAITERS, found["alone"] / WAITERS
-    beside = f" ({each:.0f} us of {one:.0f} us)"
-    return [
-        _at_most(
-            "a Redis grant, ten waiters: CPU of one without others",
-            each / one,
-            0.33,
-            "",
-            beside,
-        )
-    ]
-
-
 def starts() -> list[str]:
     """Return the rows of a start: the help of commands, and the import of the
     client.
@@ -476,4 +422,4 @@ def run() -> str:
         "the same bytes"
     )
     lines += [_at_most(name, ours / plain_server, HTTP_GOAL), *extractions()]
-    return "\n".join([*lines, *starts(), *asyncio.run(grants())])
+    return "\n".join([*lines, *starts()])

@@ -10,6 +10,7 @@ from pathlib import Path
 import asyncfin
 
 PACKAGE = Path(asyncfin.__file__).parent
+TESTS = Path(__file__).parent
 
 # A variable is a noun of its type. These say nothing about it.
 _FORBIDDEN = """
@@ -20,7 +21,7 @@ _FORBIDDEN = """
 """
 FORBIDDEN = {*_FORBIDDEN.split()}
 PARTICIPLE = re.compile(r"[a-z]{3,}(?<!e)ed")
-# How many variables and parameters of a room have such a name. Lower it as they go.
+# How many variables and parameters of a room have such a name, at most. Lower it as they go.
 VAGUE_NAMES: dict[str, int] = {
     "analysis": 50,
     "cache": 25,
@@ -38,15 +39,18 @@ VAGUE_NAMES: dict[str, int] = {
     "web": 28,
     "wire": 48,
 }
-# The percentage of the private functions of a room that begin with a verb, where it is not yet 70.
+# The least percentage of a room's private functions that begin with a verb, where it is not yet 70.
 VERBS_FIRST: dict[str, int] = {
     "analysis": 58,
     "cache": 54,
     "model": 69,
     "plan": 18,
+    "read": 69,
     "wire": 62,
 }
 GOAL = 70
+# How many tests of a room have a name above six words.
+LONG_TEST_NAMES = Counter(cache=47, cli=143, contract=5, pacing=38, wire=152)
 
 # As first words of functions; predicates begin with is, has, can or may.
 _VERBS = """
@@ -120,16 +124,14 @@ def test_variables_are_nouns() -> None:
     faults = []
     for room, counts in names_by_room()[0].items():
         vague = Counter({name: count for name, count in counts.items() if is_vague(name)})
-        if vague.total() != VAGUE_NAMES.get(room, 0):
-            allowed = VAGUE_NAMES.get(room, 0)
-            line = f'"{room}": {vague.total()},' if vague else "nothing"
+        if vague.total() > VAGUE_NAMES.get(room, 0):
             commonest = ", ".join(f"{name} {count}" for name, count in vague.most_common(12))
-            faults.append(f'in VAGUE_NAMES write {line} not "{room}": {allowed}, ({commonest})')
-    assert not faults, "\n".join(["rename the new ones, or lower the number:", *faults])
+            faults.append(f"{room} has {vague.total()}, not {VAGUE_NAMES.get(room, 0)}: {commonest}")
+    assert not faults, "\n".join(["rename the new ones:", *faults])
 
 
 def test_private_functions_begin_with_verbs() -> None:
-    """VERBS_FIRST lists the rooms below the goal, each with its present share, which may only grow."""
+    """VERBS_FIRST lists the rooms below the goal, each with its share, which may only grow."""
     faults = []
     for room, functions in names_by_room()[1].items():
         others = [name for name in functions if name.strip("_").split("_")[0] not in VERBS]
@@ -137,7 +139,14 @@ def test_private_functions_begin_with_verbs() -> None:
         floor = VERBS_FIRST.get(room, GOAL)
         if share < floor:
             faults.append(f"{room} has {share} %, less than {floor} %: {', '.join(others)}")
-        elif share > floor and floor < GOAL:
-            line = f'"{room}": {share},' if share < GOAL else "nothing"
-            faults.append(f'in VERBS_FIRST write {line} not "{room}": {floor},')
     assert not faults, "\n".join(faults)
+
+
+def test_names_of_tests_are_short() -> None:
+    """At most six words after `test_`: the docstring is the sentence. LONG_TEST_NAMES has what is left."""
+    counts = Counter[str]()
+    for path in TESTS.rglob("test_*.py"):
+        for name in re.findall(r"^\s*(?:async )?def test_(\w+)", path.read_text(), re.MULTILINE):
+            if len(name.split("_")) > 6:
+                counts[path.relative_to(TESTS).parts[0]] += 1
+    assert counts <= LONG_TEST_NAMES

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from importlib import import_module
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -71,6 +72,10 @@ Exit codes:
 """
 
 
+# An argument or a field in a docstring, and its text.
+_ENTRY = re.compile(r"^ {4}(\w+): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
 class _Helped(App):
     """A command of which only the help is printed: its options are collected once for
     all parts of it.
@@ -78,7 +83,21 @@ class _Helped(App):
 
     @cached_property
     def _options(self) -> ArgumentCollection:
-        return super().assemble_argument_collection(parse_docstring=True)
+        arguments = super().assemble_argument_collection(parse_docstring=False)
+        # From the docstrings alone: cyclopts would compile the source of each class.
+        documented: list[Any] = [self.default_command]
+        for argument in arguments:
+            if argument.children:
+                documented += argument.resolved_hint.__mro__
+        helps = {
+            name: " ".join(text.split())
+            for item in reversed(documented)
+            for name, text in _ENTRY.findall(cleandoc(item.__doc__ or ""))
+        }
+        for argument in arguments:
+            help = Parameter(help=helps.get(argument.field_info.name))
+            argument.parameter = Parameter.combine(help, argument.parameter)
+        return arguments
 
     def assemble_argument_collection(self, **_: Any) -> ArgumentCollection:
         return self._options
@@ -113,10 +132,7 @@ def application(*, listing: bool = False, helped: str | None = None) -> App:
             if NAMES[command] == helped:
                 module, _, function = command.partition(":")
                 only = _Helped(name=helped, group=group)
-                called = getattr(import_module(f"asyncfin.cli.{module}"), function)
-                # One line for each argument, which the terminal wraps.
-                called.__doc__ = re.sub(r"\n {12}(?=\S)", " ", called.__doc__)
-                only.default(called)
+                only.default(getattr(import_module(f"asyncfin.cli.{module}"), function))
                 app.command(only)
             else:
                 help = line if listing else None

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import date
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal, get_args, get_origin
+from typing import TYPE_CHECKING
 
 from cyclopts import (
-    CoercionError,
     CycloptsError,
-    MissingArgumentError,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
@@ -90,24 +86,21 @@ FAILURES = (
 # right.
 _SEE_CATALOGUE = "`asyncfin catalogue` shows what can be asked for"
 
-# The options that take ids, by the field of a Select: each option takes one id.
-_ID_OPTIONS = {
-    "metric_ids": "--metric",
-    "reporting_group_ids": "--group",
-    "scope_group_ids": "--scope-group",
-    "series_ids": "--series",
-    "basis": "--basis",
-    "cadence": "--cadence",
+# The options that select series, by the field of a Select.
+SELECT_OPTIONS = {
+    "metric_ids": "metric",
+    "reporting_group_ids": "group",
+    "scope_combinations": "scope",
+    "scope_group_ids": "scope_group",
+    "basis": "basis",
+    "cadence": "cadence",
+    "period_meaning": "period_meaning",
+    "series_ids": "series",
 }
-
-# The options of `Periods` that select periods of one length.
-RULE_OPTIONS = ("--annual", "--quarterly", "--half-yearly")
 
 # What the library calls a part of the question, by what the command line does.
 _OPTIONS = {
-    **_ID_OPTIONS,
-    "scope_combinations": "--scope",
-    "period_meaning": "--period-meaning",
+    **{field: f"--{name.replace('_', '-')}" for field, name in SELECT_OPTIONS.items()},
     "base_url": "--base-url",
     "user_agent": "ASYNCFIN_USER_AGENT",
     "account": "ASYNCFIN_ACCOUNT",
@@ -191,21 +184,24 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
                 )
             )
         case CycloptsError():
-            complaint = _describe(failure)
+            complaint = _describe(failure).strip()
+            if complaint.endswith("?"):  # it proposes something itself
+                advice = ""
         case NotFoundError(is_name=True):
             advice = "give the id, or a file that has the name as --names FILE"
         case SelectionError():
             complaint = with_options(failure)
             if failure.missing:
                 advice = _propose_repeating(failure.missing) or _SEE_CATALOGUE
-        # The reason of an object store can be a long text about an address that the
-        # user has never seen.
         case OSError() if "://" in str(failure.filename):
-            advice = _describe_store(failure)
-            complaint = (
-                f"{failure.filename} can't be used: {advice} ({failure.strerror})"
-            )
-            advice = ""
+            advice = "the store fails: run it again later"
+            if isinstance(failure, PermissionError):
+                advice = "check the credentials in the environment"
+            elif isinstance(failure, FileNotFoundError):
+                advice = "check the address"
+            # The reason can be a long text about an address that the user has never
+            # seen.
+            complaint = f"{failure.filename} can't be used ({failure.strerror})"
     # Notes are the names of the entities that it is about. One line, whatever the
     # message holds: standard error is read by scripts too.
     texts = [*getattr(failure, "__notes__", ()), complaint]
@@ -254,18 +250,10 @@ def _propose_repeating(missing: Mapping[str, tuple[str, ...]]) -> str:
     """Return the advice for an unknown id that is a comma-separated list, else ""."""
     for field, ids in missing.items():
         for name in ids:
-            if "," in name and (option := _ID_OPTIONS.get(field)):
+            if "," in name and (option := _OPTIONS.get(field)):
                 parts = " ".join(f"{option} {part.strip()}" for part in name.split(","))
                 return f"{option} is repeated: {parts}"
     return ""
-
-
-def _describe_store(failure: OSError) -> str:
-    if isinstance(failure, PermissionError):
-        return "check the credentials in the environment"
-    if isinstance(failure, FileNotFoundError):
-        return "check the address"
-    return "the store fails: run it again later"
 
 
 def _find_advice(kind: type[Exception]) -> str:
@@ -274,9 +262,6 @@ def _find_advice(kind: type[Exception]) -> str:
     return next(advice, "run it again")
 
 
-# Below this share of common letters two options only look alike: --start and
-# --restated.
-_ALIKE = 0.8
 # Words for what is elsewhere, by what is written instead.
 _ELSEWHERE = {
     "known-by": "asyncfin as-of FOLDER WHEN",
@@ -299,64 +284,21 @@ _ELSEWHERE = {
 
 
 def _describe(error: CycloptsError) -> str:
-    """Return what is wrong with a command line, and what to write instead."""
+    """Return what is wrong with a command line: cyclopts's words, unless ours help
+    more.
+    """
+    word = ""
     match error:
-        case UnknownCommandError(unused_tokens=[word, *_], app=app):
-            commands = [name for name in app or () if not name.startswith("-")]
-            return f"unknown command {word!r}{_propose_close(word, commands)}"
+        case UnknownCommandError(unused_tokens=[word, *_]):
+            pass
         case UnknownOptionError(token=token):
-            name = (token.keyword or token.value).partition("=")[0]
-            names = [
-                name
-                for argument in error.argument_collection
-                for name in argument.names
-            ]
-            return f"unknown option {name}{_propose_close(name, names)}"
-        case CoercionError(argument=argument, token=token) if (
-            argument is not None and token is not None
-        ):
-            return _describe_value(argument.name, token.value, error)
-        case MissingArgumentError(argument=argument, keyword=None) if (
-            argument is not None
-        ):
-            return f"{argument.name} is missing"
-        case MissingArgumentError(keyword=keyword):
-            return f"{keyword} requires an argument"
+            word = (token.keyword or token.value).partition("=")[0]
         case UnusedCliTokensError(unused_tokens=[*words]):
             texts = ", ".join(map(repr, words))
             complaint = f"more arguments than the command takes: {texts}"
             if re.search(r"\.\w{2,7}$", words[0]):
                 complaint += f"; to write a file, > {words[0]}"
             return complaint
-    return str(error)
-
-
-def _propose_close(word: str, names: Iterable[str]) -> str:
-    """Return what is meant by a word, as the end of a sentence; "" if unclear."""
     if word in _ELSEWHERE:
-        return f": write {_ELSEWHERE[word]}"
-    close = get_close_matches(word.lower(), list(names), n=1, cutoff=_ALIKE)
-    return f": write {close[0]}" if close else ""
-
-
-def _describe_value(option: str, value: str, error: CoercionError) -> str:
-    kinds = (error.target_type, *getattr(error.target_type, "__args__", ()))
-    if int in kinds:
-        return f"{option} must be a whole number, such as 5, not {value!r}"
-    if date in kinds:
-        return (
-            f"{option} must be a day, written YYYY-MM-DD, such as 2026-01-31, not "
-            f"{value!r}"
-        )
-    if bool in kinds:
-        return f"{option} has no value: write {option}"
-    if float in kinds:
-        return f"{option} must be a number, such as 2.5, not {value!r}"
-    words = [
-        word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)
-    ]
-    if words:
-        complaint = f"{option} must be one of {', '.join(words)}, not {value!r}"
-        close = get_close_matches(value.lower(), words, n=1)
-        return f"{complaint}: write {option} {close[0]}" if close else complaint
-    return str(error).strip().rstrip(".")
+        return f"there is no {word}: did you mean {_ELSEWHERE[word]}?"
+    return str(error).partition(" Available")[0]

@@ -17,7 +17,7 @@ from asyncfin.cli.errors import UsageError, print_error
 from asyncfin.cli.options import (
     Names,
     Service,
-    Several,
+    Texts,
     entity_group,
     require,
 )
@@ -37,7 +37,7 @@ async def explore(
         int, Parameter(show_default=True, validator=Number(gte=0, lte=65535))
     ] = 8766,
     max_age: _Seconds = 3600.0,
-    host: Several = (),
+    host: Texts = (),
     root_path: str = "",
     names: Names = Names(),
     service: Service = Service(),

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from asyncfin.checks import local_path
 from asyncfin.cli.errors import UsageError, print_error
-from asyncfin.cli.options import Form, Names, Several, choose_one, require_place
+from asyncfin.cli.options import Form, Names, Texts, choose_one, require_place
 from asyncfin.words import counted, listed, number_text
 
 if TYPE_CHECKING:
@@ -66,8 +66,8 @@ def changes(
     *entities: str,
     since: str | None = None,
     last: bool = False,
-    change: Several = (),
-    metric: Several = (),
+    change: Texts = (),
+    metric: Texts = (),
     names: Names = Names(),
     form: FeedForm = FeedForm(),
 ) -> None:

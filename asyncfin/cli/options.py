@@ -14,7 +14,7 @@ from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 
 from asyncfin.checks import check_entity_id, expand_user
-from asyncfin.cli.errors import RULE_OPTIONS, UsageError, prefix_errors
+from asyncfin.cli.errors import SELECT_OPTIONS, UsageError, prefix_errors
 from asyncfin.errors import AsyncfinError, SelectionError
 from asyncfin.names import AS_IT_IS, Names as KnownNames, read_names, read_rows
 from asyncfin.optional import library
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncfin import Period, Select
     from asyncfin.typing import PeriodSelection
 
-Several = tuple[str, ...]
+Texts = tuple[str, ...]
 AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
 STDIN = Path("-")
 
@@ -41,16 +41,11 @@ def parse_whole(_: Any, tokens: Iterable[Token]) -> int:
     """Return the whole number of an option: cyclopts would take 1.5 for 1."""
     *_, token = tokens
     if not re.fullmatch(r"[+-]?\d+", token.value, re.ASCII):
-        raise ValueError(token.value)
+        raise ValueError(f"{token.value!r} is not a whole number, such as 5")
     return int(token.value)
 
 
-def _name(name: str, help: str) -> Parameter:
-    return Parameter(name=f"--{name}", help=help)
-
-
-def _name_number(name: str, help: str) -> Parameter:
-    return Parameter(name=f"--{name}", help=help, converter=parse_whole)
+Whole = Annotated[int | None, Parameter(converter=parse_whole)]
 
 
 def has_path(path: str, *, folder: bool) -> bool:
@@ -112,83 +107,66 @@ def choose_one(options: Mapping[str, bool]) -> str | None:
 @Parameter(name="*", group=_SERIES)
 @frozen(kw_only=True)
 class Selection:
-    """Which series."""
+    """Which series.
 
-    metric: Annotated[Several, _name("metric", "A metric id.")] = ()
-    group: Annotated[Several, _name("group", "A reporting group id.")] = ()
-    scope: Annotated[
-        Several, _name("scope", "A scope path: group=scope|group=scope.")
-    ] = ()
-    scope_group: Annotated[
-        Several, _name("scope-group", "Paths of exactly these scope groups.")
-    ] = ()
-    basis: Annotated[
-        Several, _name("basis", "A reporting basis, such as segment.")
-    ] = ()
-    cadence: Annotated[
-        Several, _name("cadence", "A reporting cadence, such as annual.")
-    ] = ()
-    period_meaning: Annotated[
-        Several, _name("period-meaning", "A period meaning, such as over_period.")
-    ] = ()
-    series: Annotated[
-        Several,
-        _name("series", "A series id, as `catalogue --csv` and results contain it."),
-    ] = ()
+    Args:
+        metric: A metric id.
+        group: A reporting group id.
+        scope: A scope path: group=scope|group=scope.
+        scope_group: Paths of exactly these scope groups.
+        basis: A reporting basis, such as segment.
+        cadence: A reporting cadence, such as annual.
+        period_meaning: A period meaning, such as over_period.
+        series: A series id, as `catalogue --csv` and results contain it.
+    """
+
+    metric: Texts = ()
+    group: Texts = ()
+    scope: Texts = ()
+    scope_group: Texts = ()
+    basis: Texts = ()
+    cadence: Texts = ()
+    period_meaning: Texts = ()
+    series: Texts = ()
 
     def select(self) -> "Select":
         """Return the Select that the options describe."""
         from asyncfin import Select
 
         return Select(
-            metric_ids=self.metric or None,
-            scope_combinations=self.scope or None,
-            reporting_group_ids=self.group or None,
-            scope_group_ids=self.scope_group or None,
-            basis=self.basis or None,
-            cadence=self.cadence or None,
-            period_meaning=self.period_meaning or None,
-            series_ids=self.series or None,
+            **{
+                field: getattr(self, name) or None
+                for field, name in SELECT_OPTIONS.items()
+            }
         )
 
 
 @Parameter(name="*", group=period_group)
 @frozen(kw_only=True)
 class Periods:
-    """Which periods."""
+    """Which periods.
 
-    annual: Annotated[bool, _name("annual", "Fiscal years.")] = False
-    quarterly: Annotated[bool, _name("quarterly", "Periods of three months.")] = False
-    half_yearly: Annotated[bool, _name("half-yearly", "Periods of six months.")] = False
-    exact: Annotated[
-        Several,
-        _name(
-            "exact", "A period: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; repeatable."
-        ),
-    ] = ()
-    trailing: Annotated[
-        int | None,
-        _name_number(
-            "trailing",
-            "List the periods of this many months, up to the latest value; --ttm adds "
-            "up.",
-        ),
-    ] = None
-    first: Annotated[
-        str | None,
-        _name("from", "The first fiscal end: a year, FY2024-03, or a period."),
-    ] = None
-    final: Annotated[
-        str | None, _name("to", "The last fiscal end, in the same forms.")
-    ] = None
-    last: Annotated[
-        int | None,
-        _name_number(
-            "last",
-            "Only this many, the latest ones, with --annual, --quarterly or "
-            "--half-yearly.",
-        ),
-    ] = None
+    Args:
+        annual: Fiscal years.
+        quarterly: Periods of three months.
+        half_yearly: Periods of six months.
+        exact: A period: FY2024, FY2024-Q3, FY2024-H1, FY2024-9M; repeatable.
+        trailing: List the periods of this many months, up to the latest value; --ttm
+            adds up.
+        first: The first fiscal end: a year, FY2024-03, or a period.
+        final: The last fiscal end, in the same forms.
+        last: Only this many, the latest ones, with --annual, --quarterly or
+            --half-yearly.
+    """
+
+    annual: bool = False
+    quarterly: bool = False
+    half_yearly: bool = False
+    exact: Texts = ()
+    trailing: Whole = None
+    first: Annotated[str | None, Parameter(name="--from")] = None
+    final: Annotated[str | None, Parameter(name="--to")] = None
+    last: Whole = None
 
     def selection(self) -> "PeriodSelection":
         """Return the period selection that the options describe."""
@@ -201,13 +179,18 @@ class Periods:
             Trailing,
         )
 
-        kinds = (Annual, Quarterly, HalfYearly)
-        rules = dict(zip(RULE_OPTIONS, kinds, strict=True))
-        modes = {
-            option: getattr(self, rule.name.replace("-", "_"))
-            for option, rule in rules.items()
+        rules = {
+            "--annual": Annual,
+            "--quarterly": Quarterly,
+            "--half-yearly": HalfYearly,
         }
-        modes |= {"--exact": bool(self.exact), "--trailing": self.trailing is not None}
+        modes = {
+            "--annual": self.annual,
+            "--quarterly": self.quarterly,
+            "--half-yearly": self.half_yearly,
+            "--exact": bool(self.exact),
+            "--trailing": self.trailing is not None,
+        }
         mode = choose_one(modes) or "--from"
         # Options that have no meaning in this mode.
         if self.last is not None and mode not in rules:
@@ -252,17 +235,15 @@ def _parse_bound(option: str, text: str | None, month: int) -> "Period | None":
 @Parameter(name="*")
 @frozen(kw_only=True)
 class Form:
-    """A form that a program reads, in place of a table for people."""
+    """A form that a program reads, in place of a table for people.
 
-    json: Annotated[bool, Parameter(name="--json", help="Print JSON instead.")] = False
-    csv: Annotated[
-        bool,
-        Parameter(
-            name="--csv",
-            help="Print comma-separated lines. Texts like formulas get a leading "
-            "apostrophe.",
-        ),
-    ] = False
+    Args:
+        json: Print JSON instead.
+        csv: Print comma-separated lines. Texts like formulas get a leading apostrophe.
+    """
+
+    json: bool = False
+    csv: bool = False
 
     def __attrs_post_init__(self) -> None:
         choose_one(self.options())
@@ -275,26 +256,20 @@ class Form:
 @Parameter(name="*")
 @frozen(kw_only=True)
 class QueryForm(Form):
-    """The form of what a query returns."""
+    """The form of what a query returns.
 
-    all: Annotated[
-        bool,
-        Parameter(help="Show series without a value too, in the table and in CSV."),
-    ] = False
-    unit: Annotated[Unit | None, Parameter(help="Divide the amounts of the table.")] = (
-        None
-    )
-    explain: Annotated[
-        bool,
-        Parameter(
-            help="Print only the plan: series, batches, requests. Reads the catalogue, "
-            "sends no query."
-        ),
-    ] = False
-    plot: Annotated[
-        Path | None,
-        Parameter(help="Draw the series into this file instead: .png, .pdf, .svg"),
-    ] = None
+    Args:
+        all: Show series without a value too, in the table and in CSV.
+        unit: Divide the amounts of the table.
+        explain: Print only the plan: series, batches, requests. Reads the catalogue,
+            sends no query.
+        plot: Draw the series into this file instead: .png, .pdf, .svg
+    """
+
+    all: bool = False
+    unit: Unit | None = None
+    explain: bool = False
+    plot: Path | None = None
 
     def __attrs_post_init__(self) -> None:
         option = choose_one(self.options())
@@ -305,12 +280,8 @@ class QueryForm(Form):
             )
 
     def options(self) -> dict[str, bool]:
-        return {
-            "--json": self.json,
-            "--csv": self.csv,
-            "--explain": self.explain,
-            "--plot": self.plot is not None,
-        }
+        flags = {"--explain": self.explain, "--plot": self.plot is not None}
+        return super().options() | flags
 
 
 _FILE = re.compile(r"\.(csv|json|txt|parquet|xlsx|png|pdf|svg)$")
@@ -322,16 +293,13 @@ _NO_ENTITY = "no entity is given: give entity ids, or a file of them as --ids FI
 @Parameter(name="*", group=entity_group)
 @frozen(kw_only=True, slots=False)
 class Names:
-    """The option of the file of names, and the names in it."""
+    """The option of the file of names, and the names in it.
 
-    names: Annotated[
-        Path | None,
-        Parameter(
-            help="A CSV file of names for entity ids: id, name, aliases (separated by "
-            "|).",
-            env_var="ASYNCFIN_NAMES",
-        ),
-    ] = None
+    Args:
+        names: A CSV file of names for entity ids: id, name, aliases (separated by |).
+    """
+
+    names: Annotated[Path | None, Parameter(env_var="ASYNCFIN_NAMES")] = None
 
     @cached_property
     def known(self) -> KnownNames:
@@ -458,27 +426,19 @@ def _read_ids(path: Path, names: KnownNames) -> Sequence[str]:
 @Parameter(name="*", group=_SERVICE)
 @frozen(kw_only=True, slots=False)
 class Service:
-    """Where the service is, and the access token for it."""
+    """Where the service is, and the access token for it.
 
-    base_url: Annotated[
-        str | None,
-        Parameter(help="The service's address.", env_var="ASYNCFIN_BASE_URL"),
-    ] = None
-    token_file: Annotated[
-        Path | None,
-        Parameter(
-            help="A file with the access token, read again when it is rejected; - for "
-            "standard input. [else: ASYNCFIN_TOKEN]",
-            allow_leading_hyphen=True,
-        ),
-    ] = None
-    allow_http: Annotated[
-        bool,
-        Parameter(
-            help="Accept an http address of another machine: the token is sent "
-            "unencrypted."
-        ),
-    ] = False
+    Args:
+        base_url: The service's address.
+        token_file: A file with the access token, read again when it is rejected; - for
+            standard input. [else: ASYNCFIN_TOKEN]
+        allow_http: Accept an http address of another machine: the token is sent
+            unencrypted.
+    """
+
+    base_url: Annotated[str | None, Parameter(env_var="ASYNCFIN_BASE_URL")] = None
+    token_file: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
+    allow_http: bool = False
 
     def __attrs_post_init__(self) -> None:
         # Read here and not in the event loop, where Ctrl-C would not end a wait for
@@ -543,27 +503,16 @@ class Service:
 @Parameter(name="*", group=_PACE)
 @frozen(kw_only=True)
 class Pace:
-    """How fast requests are sent."""
+    """How fast requests are sent.
 
-    rate: Annotated[
-        float | None,
-        Parameter(
-            help="Requests a second. [learned from rejections if left out]",
-            validator=Number(gt=0),
-        ),
-    ] = None
-    daily_budget: Annotated[
-        int | None,
-        Parameter(
-            help="Requests that this command may send in a day, UTC.",
-            validator=Number(gte=1),
-        ),
-    ] = None
+    Args:
+        rate: Requests a second. [learned from rejections if left out]
+        daily_budget: Requests that this command may send in a day, UTC.
+        max_in_flight: Requests in flight at once, and entities.
+    """
+
+    rate: Annotated[float | None, Parameter(validator=Number(gt=0))] = None
+    daily_budget: Annotated[int | None, Parameter(validator=Number(gte=1))] = None
     max_in_flight: Annotated[
-        int,
-        Parameter(
-            help="Requests in flight at once, and entities.",
-            validator=Number(gte=1),
-            show_default=True,
-        ),
+        int, Parameter(validator=Number(gte=1), show_default=True)
     ] = 8

@@ -277,8 +277,7 @@ def ends_all(error: AsyncfinError, *, waits: bool) -> bool:
 
     Args:
         waits: whether requests wait through an outage of the service, as on the bulk
-            lane and in an extraction. One that was not sent because of an outage has
-            waited long enough then.
+            lane. One that was not sent because of an outage has waited long enough then.
     """
     match error.concerns:
         case "account":
@@ -708,13 +707,12 @@ class MalformedAnswerError(AsyncfinError):
         self,
         problems: str | Iterable[str],
         *,
-        omitted: int = 0,
         is_json: bool = True,
         **facts: Unpack[_Facts],
     ) -> None:
         lines = iter((problems,) if isinstance(problems, str) else problems)
         self.problems = tuple(shorten(line) for line in islice(lines, MAX_ITEMS))
-        self.omitted = omitted + sum(1 for _ in lines)
+        self.omitted = sum(1 for _ in lines)
         self.is_json = is_json
         # Bounded as a whole, but how many more there were stays at its end.
         more = f" (and {self.omitted:,} more)" if self.omitted else ""

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, has_id_form, printable
+from asyncfin.words import listed
 
 # Aliases are one field of the file.
 _BETWEEN = "|"
@@ -129,11 +130,9 @@ class Names(Mapping[str, str]):
 
     def _write_ids(self, ids: tuple[str, ...]) -> str:
         names = [
-            f"{printable(self._names[entity_id])} ({entity_id})"
-            for entity_id in ids[:_NAMED]
+            f"{printable(self._names[entity_id])} ({entity_id})" for entity_id in ids
         ]
-        more = len(ids) - len(names)
-        return ", ".join(names) + (f" and {more:,} more" if more else "")
+        return listed(names, _NAMED)
 
 
 def read_names(path: str | os.PathLike[str] | None = None) -> Names:

@@ -398,29 +398,20 @@ class _Resumable(Generic[T]):
         return await anext(self._generator)
 
 
-class PerLoop(Generic[T]):
-    """A value for each event loop: asyncio's own locks and events belong to the loop
-    that first uses them.
+_decoding_locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+
+
+def decoding_lock() -> asyncio.Lock:
+    """Return the running loop's lock for decoding, searching and compressing responses.
+
+    msgspec holds the GIL, so decoding in threads would stop the loop too. Instead one
+    response at a time is worked on, and other tasks run between the steps.
     """
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._values: dict[asyncio.AbstractEventLoop, T] = {}
-
-    def get(self) -> T:
-        """Return the value of the running loop."""
-        loop = asyncio.get_running_loop()
-        if loop not in self._values:
-            for loop_of_value in list(
-                self._values
-            ):  # a copy made in one step: loops of other threads come and go
-                if loop_of_value.is_closed():
-                    self._values.pop(loop_of_value, None)
-            self._values[loop] = self._make()
-        return self._values[loop]
-
-
-# The lock for decoding, searching and compressing responses on the loop. msgspec holds
-# the GIL, so decoding in threads would stop the loop too. Instead one response at a
-# time is worked on, and other tasks run between the steps.
-decoding_lock = PerLoop(asyncio.Lock).get
+    loop = asyncio.get_running_loop()
+    if loop not in _decoding_locks:
+        # A copy made in one step: loops of other threads come and go.
+        for other_loop in list(_decoding_locks):
+            if other_loop.is_closed():
+                _decoding_locks.pop(other_loop, None)
+        _decoding_locks[loop] = asyncio.Lock()
+    return _decoding_locks[loop]

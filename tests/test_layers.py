@@ -19,7 +19,6 @@ TOWER = [
     "text",
     "words",
     "suggest",
-    "deprecation",
     "optional",
     "checks",
     "names",

@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from asyncfin.client import Client
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Annual
-from asyncfin.tasks import PerLoop, SingleFlight, bounded, in_thread, merged, resumable, wait_for_all
+from asyncfin.tasks import SingleFlight, bounded, decoding_lock, in_thread, merged, resumable, wait_for_all
 from tests.conftest import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual
@@ -449,12 +449,11 @@ def test_client_needs_an_asyncio_loop(use: Callable[[Client], Any]) -> None:
     gc.collect()
 
 
-def test_each_loop_has_a_value() -> None:
-    """A loop gets the same value each time; a closed loop's is dropped when the next one asks."""
-    held = PerLoop(asyncio.Lock)
+def test_each_loop_has_a_lock() -> None:
+    """A loop gets the same lock each time; a closed loop's is dropped when the next one asks."""
 
     async def asked() -> "list[weakref.ref[asyncio.Lock]]":
-        return [weakref.ref(held.get()) for _ in range(2)]
+        return [weakref.ref(decoding_lock()) for _ in range(2)]
 
     first, again = asyncio.run(asked())
     assert first() is not None

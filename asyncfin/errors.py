@@ -277,7 +277,8 @@ def ends_all(error: AsyncfinError, *, waits: bool) -> bool:
 
     Args:
         waits: whether requests wait through an outage of the service, as on the bulk
-            lane. One that was not sent because of an outage has waited long enough then.
+            lane. One that was not sent because of an outage has then waited long
+            enough.
     """
     match error.concerns:
         case "account":

@@ -19,7 +19,7 @@ from operator import add, attrgetter
 from typing import Protocol, TypeAlias
 
 import msgspec
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 # One for all clients, so that one observer may watch several.
 next_serial = count(1).__next__
@@ -293,7 +293,7 @@ class Observer(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
-@frozen
+@define
 class Counts:
     """What requests have cost so far.
 
@@ -319,7 +319,7 @@ class Counts:
 _figures = attrgetter("requests", "retries", "refused", "waits", "received")
 
 
-@frozen
+@define
 class Stats(Counts):
     """The counts of a client at one moment: of all its requests, and by operation.
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Self
 
 import msgspec
-from attrs import define
 
 from asyncfin import checks, events
 from asyncfin.clock import later, utc_text
@@ -24,22 +23,18 @@ _log = logging.getLogger("asyncfin")
 
 
 class Announcer:
-    """Calls every observer with each event, in the order in which they were given.
-
-    `logs` are the client's: they need no event that is frequent, unless it is logged.
+    """Calls the log and every observer with each event, in the order in which they were
+    given.
     """
 
-    def __init__(
-        self, *logs: events.Observer, observers: Iterable[events.Observer] = ()
-    ) -> None:
-        self._observers = (*logs, *observers)
-        self._own = len(logs)
+    def __init__(self, observers: Iterable[events.Observer] = ()) -> None:
+        self._observers: tuple[events.Observer, ...] = (log, *observers)
         for observer in self._observers:
             checks.plain_callable("observers", observer)
 
     def is_heard(self, level: int = logging.DEBUG) -> bool:
         """Return whether an event is to be made that the log has at a level."""
-        return len(self._observers) > self._own or _log.isEnabledFor(level)
+        return len(self._observers) > 1 or _log.isEnabledFor(level)
 
     def __call__(self, event: events.Event) -> None:
         for observer in self._observers:
@@ -73,9 +68,9 @@ class Announcer:
         finally:
             # By identity, and the last: observers may be equal, and one may be given
             # twice.
-            positions = range(len(self._observers))
-            last = max(n for n in positions if self._observers[n] is observer)
-            self._observers = self._observers[:last] + self._observers[last + 1 :]
+            observers = self._observers
+            last = max(n for n, entry in enumerate(observers) if entry is observer)
+            self._observers = observers[:last] + observers[last + 1 :]
 
 
 # Seconds: a question that takes longer is logged at INFO, even if it sent no request.
@@ -118,33 +113,17 @@ def log(event: events.Event) -> None:
         )
 
 
-@define
-class Count:
-    """What the requests of an operation have cost so far, as `events.Counts`."""
-
-    requests: int = 0
-    retries: int = 0
-    refused: int = 0
-    waits: float = 0.0
-    received: int = 0
-
-
 # Seconds. A shorter wait is only the loop's own switching between tasks.
 _NOTICEABLE = 0.001
 # Seconds of waiting after which observers are first called.
 _LONG = 1.0
 
 
-def _unknown() -> None:
-    """Return that the end of a wait is not known."""
-
-
-@define
-class Accounts:
+class Accounts(msgspec.Struct):
     """Where the waits of a client's requests are announced and counted."""
 
     announce: Announcer
-    counts: defaultdict[str, Count]
+    counts: defaultdict[str, events.Counts]
     clock: Callable[[], datetime]
     bucket: Bucket
 
@@ -155,24 +134,19 @@ class Wait:
 
     Attributes:
         reason: as `Waiting` has it.
-        ends_at: gives the loop time at which that ends at the earliest, if it is known.
     """
 
-    __slots__ = (
-        "_accounts",
-        "_began_at",
-        "_has_ended",
-        "_loop",
-        "_request",
-        "_timer",
-        "ends_at",
-        "reason",
-    )
-
-    def __init__(self, request: Request, accounts: Accounts) -> None:
+    def __init__(
+        self,
+        request: Request,
+        accounts: Accounts,
+        reason: str = "",
+        ends_at: Callable[[], float | None] = lambda: None,
+    ) -> None:
         self._request, self._accounts = request, accounts
-        self.reason = ""
-        self.ends_at: Callable[[], float | None] = _unknown
+        self.reason = reason
+        # Gives the loop time at which it ends at the earliest, or None.
+        self._ends_at = ends_at
         self._loop = asyncio.get_running_loop()
         self._began_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -213,14 +187,12 @@ class Wait:
         # The intervals double: observers learn of a long wait soon, and it does not
         # fill a log.
         self._timer = self._loop.call_later(seconds, self._announce_long)
-        reason, ends_at = self.reason, self.ends_at()
+        reason, ends_at = self.reason, self._ends_at()
         # The end of a pause of the bucket is known, that of the wait in its queue is
         # not.
-        if (
-            reason == "bucket"
-            and (paused_until := self._accounts.bucket.stats().paused_until) is not None
-        ):
-            reason, ends_at = "pause", paused_until
+        if reason == "bucket":
+            ends_at = self._accounts.bucket.stats().paused_until
+            reason = "bucket" if ends_at is None else "pause"
         until = (
             None if ends_at is None else later(self._accounts.clock(), ends_at - now)
         )

@@ -11,7 +11,8 @@ from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
-from attrs import Factory, astuple, define, evolve
+import msgspec
+from attrs import astuple, evolve
 
 from asyncfin import checks
 from asyncfin.clock import later
@@ -38,10 +39,10 @@ from asyncfin.events import (
 )
 from asyncfin.model.query import Lane, check_lane
 from asyncfin.pacing.bucket import Bucket
-from asyncfin.tasks import cancel_and_wait, finish, running_loop
+from asyncfin.tasks import TIME_IS_UP, cancel_and_wait, finish, running_loop
 from asyncfin.wire.breaker import PATIENCE, Breaker, Sent, has_responded
 from asyncfin.wire.connection import HeaderValue
-from asyncfin.wire.observers import Accounts, Announcer, Count, Wait, log
+from asyncfin.wire.observers import Accounts, Announcer, Wait
 from asyncfin.wire.protocol import (
     Request,
     Response,
@@ -77,7 +78,6 @@ class Sender:
         retry: Retry = Retry(),
         lane: Lane = "interactive",
         observers: Iterable[Observer] = (),
-        source: random.Random | None = None,
     ) -> None:
         checks.instance_of(Retry)("retry", retry)
         check_lane(lane)
@@ -86,9 +86,9 @@ class Sender:
         self.bucket = bucket
         self.retry = retry
         self.lane = lane
-        self.source = source or random.Random()  # noqa: S311  it only spreads waits
-        self.announce = Announcer(log, observers=observers)
-        self.counts: defaultdict[str, Count] = defaultdict(Count)
+        self.source = random.Random()  # noqa: S311  it only spreads waits
+        self.announce = Announcer(observers)
+        self.counts: defaultdict[str, Counts] = defaultdict(Counts)
         self.accounts = Accounts(self.announce, self.counts, transport.clock, bucket)
         self._shared: _Shared | None = None  # of the last event loop
 
@@ -121,8 +121,7 @@ class Sender:
     def stats(self) -> Stats:
         """Return what the requests have cost so far."""
         by_operation = {
-            operation: Counts(*astuple(count))
-            for operation, count in self.counts.items()
+            operation: evolve(counts) for operation, counts in self.counts.items()
         }
         total = sum(by_operation.values(), Counts())
         shared = self._shared
@@ -187,9 +186,9 @@ class Sender:
         except TimeoutError:
             pass
         finally:
-            patience.has_left = limit.expired() and not task.done()
-            if not (patience.has_left and self._leave(task, patience.sent)):
-                await cancel_and_wait([task])
+            has_left = limit.expired() and not task.done()
+            if not (has_left and self._leave(task, patience.sent)):
+                await cancel_and_wait([task], TIME_IS_UP if has_left else None)
         if task.done() and not task.cancelled():
             return task.result()
         raise RequestTimeoutError(
@@ -211,16 +210,15 @@ class Sender:
         return True
 
 
-@define(eq=False)
-class _Shared:
+class _Shared(msgspec.Struct, eq=False):
     """What the requests of one event loop share."""
 
     loop: asyncio.AbstractEventLoop
     slots: asyncio.Semaphore
     breaker: Breaker
     # Those that go on without their caller.
-    tasks: set[asyncio.Task[Any]] = Factory(set)
-    left: set[asyncio.Task[Any]] = Factory(set)  # those of `soon`
+    tasks: set[asyncio.Task[Any]] = set()
+    left: set[asyncio.Task[Any]] = set()  # those of `soon`
 
     def run(self, call: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a call in a task that is the client's: closing it ends the task."""
@@ -235,20 +233,18 @@ class _Shared:
             task.exception()  # else it is logged
 
 
-@define(eq=False)
-class Patience:
+class Patience(msgspec.Struct, eq=False):
     """The patience of a caller: two seconds from the sending of its request, retries
     included.
     """
 
-    _limit: asyncio.Timeout
-    has_left: bool = False
+    limit: asyncio.Timeout
     sent: Sent | None = None  # the last attempt
 
     def begin(self, seconds: float) -> None:
         """End after so many seconds."""
-        if not self._limit.expired():
-            self._limit.reschedule(asyncio.get_running_loop().time() + seconds)
+        if not self.limit.expired():
+            self.limit.reschedule(asyncio.get_running_loop().time() + seconds)
 
 
 class _Sending:
@@ -281,8 +277,6 @@ class _Sending:
         self._renewed = 0  # how often it was sent again with another token after a 401
         self._elapsed = 0.0  # what `Retry.max_elapsed` bounds, in seconds
         self._sent_at = 0.0  # the loop time of the last attempt's grant
-        # Seconds that the last response asked to wait.
-        self._retry_after: float | None = None
         # Seconds between the last attempt and the next, or None if its Retry-After is
         # too long.
         self._retry_wait: float | None = None
@@ -337,8 +331,7 @@ class _Sending:
         elif self._began_closed:
             until += sender.retry.max_elapsed - self._elapsed
         try:
-            with Wait(self._request, sender.accounts) as wait:
-                wait.reason, wait.ends_at = "outage", lambda: breaker.due
+            with Wait(self._request, sender.accounts, "outage", lambda: breaker.due):
                 has_place = await breaker.wait(self, self._request, until)
         except BaseException:  # a cancellation, or an observer has raised
             breaker.leave(self)
@@ -459,7 +452,7 @@ class _Sending:
             self._end(sent, response, error)
         if failed is not None:
             self.error = failed
-            await self._report_failure(failed)
+            await self._report_failure(failed, response)
             raise failed
         assert response is not None
         return response
@@ -491,7 +484,6 @@ class _Sending:
         count.retries += self.attempts > 0
         self.attempts += 1
         self._probes += self._breaker.is_open
-        self._retry_after = None
         sent = self._breaker.send(self, self._request)
         if self._patience is not None:
             if self._patience.sent is None:
@@ -512,33 +504,23 @@ class _Sending:
                 self._breaker.record(sent, error)
             elif isinstance(error, asyncio.CancelledError):
                 self._breaker.give_up(sent)
+        status, received, request_id, failure = None, 0, None, None
         if response is not None:
-            count = sender.counts[operation]
-            count.refused += response.status == 429
-            count.received += len(response.body)
-            if error is not None:
-                self._retry_after = retry_after(response)
-        has_left = self._patience is not None and self._patience.has_left
+            status, received = response.status, len(response.body)
+            counts = sender.counts[operation]
+            counts.refused += status == 429
+            counts.received += received
         if self._identity is None:
             return
-        is_complete = response is not None and not isinstance(
-            error, TruncatedAnswerError
-        )
-        name = None if is_complete else type(error).__name__
-        if has_left and isinstance(error, asyncio.CancelledError):
-            name = RequestTimeoutError.__name__
+        if isinstance(error, ServiceError):
+            request_id = error.request_id
+        if response is None or isinstance(error, TruncatedAnswerError):
+            status, failure = None, type(error).__name__
+            if isinstance(error, asyncio.CancelledError) and TIME_IS_UP in error.args:
+                failure = RequestTimeoutError.__name__
         sender.announce(
             RequestFinished(
-                *self._identity,
-                status=response.status
-                if response is not None and is_complete
-                else None,
-                received=0 if response is None else len(response.body),
-                seconds=seconds,
-                request_id=error.request_id
-                if isinstance(error, ServiceError)
-                else None,
-                failure=name,
+                *self._identity, status, received, seconds, request_id, failure
             )
         )
 
@@ -547,100 +529,79 @@ class _Sending:
         its error.
         """
         sender, retry, breaker = self._sender, self._sender.retry, self._breaker
+        if self._patience is not None and self._patience.limit.expired():
+            raise error
+
         # 1. The token was rejected (401): retry at once with another one, which does
         #    not count for `Retry.attempts`. It happens once, or where requests wait,
         #    within `max_elapsed`. Without `answered` nothing was sent.
         is_rejected = isinstance(error, AuthenticationError) and error.answered
         if is_rejected and sender.tokens.renewable:
             waits = self._is_bulk and self._elapsed < retry.max_elapsed
-            may_renew = waits or not self._renewed
-        else:
-            may_renew = False
-        if may_renew and self._may_go_on():
-            self._renewed += 1
-            self._announce_retry(error, 0.0)
-            return
+            if waits or not self._renewed:
+                self._renewed += 1
+                self._announce_retry(error, 0.0)
+                return
 
-        # 2. After a long Retry-After the allowance is used up (spec 8).
+        # 2. While the breaker is open, its waits replace those of `Retry`.
         attempt, wait = self._counted_attempts, self._retry_wait
-        if wait is None and isinstance(error, RateLimitedError):
-            with error_context(self._request.operation, self._request.entity_id, self):
-                raise self._exhausted(error)
-
-        # 3. While the breaker is open, its waits replace those of `Retry`.
         if breaker.is_open and has_responded(error) is False:
             has_retries = self._began_closed and attempt < retry.attempts
-            waits = self._is_bulk or has_retries
-            if waits and is_retryable(error) and self._may_go_on():
+            if (self._is_bulk or has_retries) and is_retryable(error):
                 return
             raise error
 
-        # 4. It is not retryable, or `Retry` or the caller does not allow another
-        # attempt.
-        if (
-            wait is None
-            or retry.gives_up(error, attempt=attempt, elapsed=self._elapsed, wait=wait)
-            or not self._may_go_on()
+        # 3. It is not retryable, or `Retry` does not allow another attempt.
+        elapsed = self._elapsed
+        if wait is None or retry.gives_up(
+            error, attempt=attempt, elapsed=elapsed, wait=wait
         ):
             raise error
 
-        # 5. Otherwise it is sent again after a wait. After a 429 that is the pause of
+        # 4. Otherwise it is sent again after a wait. After a 429 that is the pause of
         # the bucket.
         self._announce_retry(error, wait)
         if isinstance(error, RateLimitedError):
             return
         ends_at = self._time() + wait
-        with Wait(self._request, sender.accounts) as waiting:
-            waiting.reason, waiting.ends_at = "retry", lambda: ends_at
+        with Wait(self._request, sender.accounts, "retry", lambda: ends_at):
             await asyncio.sleep(wait)
         self._elapsed += wait
 
-    def _may_go_on(self) -> bool:
-        """Return whether the caller allows another attempt."""
-        return self._patience is None or not self._patience.has_left
-
-    async def _report_failure(self, error: RequestError) -> None:
+    async def _report_failure(
+        self, error: RequestError, response: Response | None
+    ) -> None:
         """Report a failed attempt to the bucket: it concerns all its clients, retried
         or not.
 
         To its end, also if the caller leaves meanwhile.
         """
-        sender, counts = self._sender, self._request.counts
+        bucket, retry = self._sender.bucket, self._sender.retry
         # The service's Retry-After goes before the growing wait.
-        wait = sender.retry.wait(
-            self._counted_attempts, self._retry_after, sender.source
-        )
+        stated = None if response is None else retry_after(response)
+        wait = retry.wait(self._counted_attempts, stated, self._sender.source)
         self._retry_wait = wait
+        counts = self._request.counts
         try:
             if isinstance(error, RateLimitedError):
-                if wait is not None:  # the bucket pauses all requests until it is over
-                    pause = sender.bucket.refused(
-                        sent_at=self._sent_at, retry_after=wait
+                if wait is None:
+                    assert stated is not None  # only a Retry-After can be too long
+                    # Usage and limits show nothing of the others' allowance (spec 8).
+                    if counts:
+                        await finish(bucket.exhaust(stated))
+                    raise AllowanceExhaustedError(
+                        resume_at=later(error.at or self.at, stated),
+                        retry_after=stated,
+                        **error.facts(),
                     )
-                    await finish(pause)
-                elif (
-                    counts
-                ):  # usage and limits show nothing of the others' allowance (spec 8)
-                    assert (
-                        self._retry_after is not None
-                    )  # only a Retry-After can be too long
-                    await finish(sender.bucket.exhaust(self._retry_after))
+                # The bucket pauses all requests until it is over.
+                await finish(bucket.refused(sent_at=self._sent_at, retry_after=wait))
             elif isinstance(error, TransportError) and not error.sent and counts:
                 # It did not reach the service, so it does not count against the day's
                 # allowance.
-                await finish(sender.bucket.unspend(sent_at=self._sent_at))
+                await finish(bucket.unspend(sent_at=self._sent_at))
         except BucketUnavailableError as unavailable:
             raise unavailable from error
-
-    def _exhausted(self, error: RateLimitedError) -> AllowanceExhaustedError:
-        """Return the error for a 429 with a long Retry-After."""
-        seconds = self._retry_after
-        assert seconds is not None  # only a Retry-After can be too long
-        return AllowanceExhaustedError(
-            resume_at=later(error.at or self.at, seconds),
-            retry_after=seconds,
-            **error.facts(),
-        )
 
     def _announce_retry(self, error: RequestError, wait: float) -> None:
         self._sender.announce(

@@ -197,7 +197,7 @@ def test_service_texts_are_bounded(details: dict[str, object]) -> None:
 
 def test_problems_are_at_most_hundred() -> None:
     """Each is cut at 2,000 characters, and so is the text of all."""
-    error = MalformedAnswerError((f"{n} {'x' * 3_000}" for n in range(120_007)))
+    error = MalformedAnswerError(f"{n} {'x' * 3_000}" for n in range(120_007))
     assert (len(error.problems), error.omitted) == (100, 119_907)
     assert {len(each) for each in error.problems} == {2_000}
     assert len(str(error)) == 2_000

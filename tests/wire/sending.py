@@ -45,8 +45,8 @@ async def sending(
             retry=retry or Retry(),
             lane=lane,
             observers=[events.append],
-            source=random.Random(1),
         )
+        sender.source = random.Random(1)
         try:
             yield server, sender, events
         finally:

@@ -16,7 +16,7 @@ from copy import copy
 from datetime import datetime
 from math import inf
 
-from attrs import define
+import msgspec
 
 from asyncfin.errors import (
     AsyncfinError,
@@ -59,8 +59,7 @@ def has_responded(error: AsyncfinError | None) -> bool | None:
     return False if error.status == 408 else None
 
 
-@define(eq=False)
-class _Row:
+class _Row(msgspec.Struct, eq=False):
     """Failures in a row."""
 
     error: AsyncfinError  # the last one
@@ -70,8 +69,7 @@ class _Row:
     failures: int = 1
 
 
-@define(eq=False)
-class Sent:
+class Sent(msgspec.Struct, eq=False):
     """An attempt on its way, as the breaker sees it."""
 
     request: Request
@@ -83,8 +81,7 @@ class Sent:
     has_ended: bool = False
 
 
-@define(eq=False)
-class _Outage:
+class _Outage(msgspec.Struct, eq=False):
     """That the breaker is open, and the single place of a request."""
 
     began: OutageBegan

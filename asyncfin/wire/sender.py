@@ -401,7 +401,7 @@ class _Sending:
         waits = tokens.renewable and self._is_bulk
         token = tokens.held
         while True:
-            await tokens.replace(token)
+            await tokens.current(other_than=token)
             if (error := tokens.not_sent(self._time())) is None:
                 return
             if not waits or self._elapsed >= self._sender.retry.max_elapsed:
@@ -428,12 +428,12 @@ class _Sending:
         failed: RequestError | None = None
         error: BaseException | None = None
         try:
-            url = self._begin(wait)
+            self._begin(wait)
             sent = self._send()
             # The method itself: the transport calls it as it writes the headers.
             headers: dict[str, HeaderValue] = dict(request.headers)
             headers["Authorization"] = token.bearer
-            outcome = await sender.transport.send(request, headers, url=url, sent=sent)
+            outcome = await sender.transport.send(request, headers, sent)
             if isinstance(outcome, Response):
                 # Redacted before it is used: errors, events and data contain no echoed
                 # token.
@@ -457,10 +457,9 @@ class _Sending:
         assert response is not None
         return response
 
-    def _begin(self, wait: Wait) -> str:
-        """Announce an attempt, and return its URL."""
+    def _begin(self, wait: Wait) -> None:
+        """Announce an attempt."""
         sender, request = self._sender, self._request
-        url = sender.transport.url(request)
         wait.end()
         self._on_attempt()
         # Whoever observes its start, observes its end.
@@ -472,10 +471,8 @@ class _Sending:
                 next_serial(),
                 self.attempts + 1,
             )
-            sender.announce(
-                RequestStarted(*self._identity, method=request.method, url=url)
-            )
-        return url
+            url = sender.transport.url(request)
+            sender.announce(RequestStarted(*self._identity, request.method, url))
 
     def _send(self) -> Sent:
         """Count an attempt, which is sent now."""

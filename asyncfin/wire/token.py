@@ -247,18 +247,15 @@ class Tokens:
             rejection.until = now + growing_wait(rejection.count)  # one request tries
         return self.held
 
-    async def replace(self, token: Secret | None) -> None:
-        """Call the callable, if there is one, unless another caller has replaced the
-        token.
-        """
-        if self.renewable and self.held is token:
-            self.held = None
-        await self.current()
+    async def current(self, *, other_than: Secret | None = None) -> Secret:
+        """Return the token to send; call the callable if there is none, or only the one
+        that must be replaced.
 
-    async def current(self) -> Secret:
-        """Return the token to send; AuthenticationError: the callable raised, or
-        returned no token.
+        Raises:
+            AuthenticationError: the callable raised, or returned no token.
         """
+        if self.renewable and self.held is other_than:
+            self.held = None
         if self.held is not None:
             return self.held
         outcome = await self._asking.share("token", self._call_source)

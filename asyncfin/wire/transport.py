@@ -119,8 +119,6 @@ class Transport:
         self,
         request: Request,
         headers: Mapping[str, HeaderValue],
-        *,
-        url: str | None = None,
         sent: Sent | None = None,
     ) -> Response | TransportError | MalformedAnswerError:
         """Send `request` once and return the response, whatever its status, or the
@@ -136,27 +134,22 @@ class Transport:
         that no waiting frame contains a secret. `sent` learns when a response begins.
         """
         session = (await self.open()).session
-        url = url or self.url(request)
-        content_type = (
-            {} if request.body is None else {"Content-Type": "application/json"}
-        )
-        status, received, at = 0, dict[str, str](), None
+        if request.body is not None:
+            headers = {"Content-Type": "application/json", **headers}
+        status, received = 0, dict[str, str]()
         try:
             async with asyncio.timeout(self.timeouts.total):
                 async with session.request(
                     request.method,
                     # `encoded`: yarl would write some escapes in another way.
-                    URL(url, encoded=True),
+                    URL(self.url(request), encoded=True),
                     data=request.body,
-                    headers=cast(
-                        "Mapping[str, str]", {**content_type, **headers}
-                    ),  # see LateHeadersRequest
+                    headers=cast("Mapping[str, str]", headers),  # LateHeadersRequest
                     # The spec names no redirect, and one could lead the token to
                     # another host.
                     allow_redirects=False,
                 ) as response:
-                    received = _headers_of(response)
-                    status, at = response.status, self.clock()
+                    status, received = response.status, _headers_of(response)
                     if sent is not None:
                         sent.is_silent = False
                     body = await self._read(response)
@@ -169,9 +162,9 @@ class Transport:
         except (aiohttp.ClientError, OSError, DroppedError, UnreadableError) as error:
             # The head of a retryable status is enough, whatever its body: a proxy's 503
             # often breaks off.
-            if at is not None and (status in (408, 429) or status >= 500):
-                return Response(status, received, b"", at)
-            return self._failure(error)
+            if status not in (408, 429) and status < 500:
+                return self._failure(error)
+            body = b""
         return Response(status, received, body, self.clock())
 
     async def aclose(self) -> None:

@@ -28,7 +28,7 @@ VAGUE_NAMES: dict[str, int] = {
     "cli": 72,
     "conformance": 33,
     "extraction": 119,
-    "ground": 62,
+    "ground": 59,
     "mcp": 21,
     "model": 57,
     "pacing": 29,

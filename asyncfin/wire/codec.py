@@ -5,7 +5,6 @@ a field needs may.
 """
 
 import re
-from codecs import BOM_UTF8
 from collections.abc import Hashable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -46,7 +45,7 @@ def decode(body: JsonBytes, decoder: "msgspec.json.Decoder[T]", at: str = "$") -
     to name the place of the problem.
     """
     try:
-        return decoder.decode(json_text(body) if isinstance(body, bytes) else body)
+        return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         # UnicodeDecodeError is a ValueError. Arrays nested without end are a
         # RecursionError.
@@ -73,9 +72,7 @@ def not_json(body: bytes) -> str:
     What begins as an object or an array is JSON, or a response of the service that is
     malformed.
     """
-    if body[:1] in (b"{", b"["):
-        return ""
-    content = json_text(body).lstrip()
+    content = body.lstrip()
     if not content:
         return "the body is empty"
     if content[:1] in (b"{", b"["):
@@ -91,29 +88,10 @@ def not_from_service(problem: str, body: bytes) -> str:
     """Return the message for a response that does not come from the service, with the
     start of its body.
     """
-    start = json_text(body).lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
+    start = body.lstrip()[: 4 * _SHOWN_CHARACTERS].decode(errors="replace")
     start = start.strip()[:_SHOWN_CHARACTERS]
     shown = f": {start!r}" if start else ""
     return f"{problem} and probably comes from something in front of the service{shown}"
-
-
-def json_text(body: bytes) -> bytes:
-    """Return a body without a byte order mark, which a reader may ignore (RFC 8259,
-    section 8.1).
-    """
-    return body.removeprefix(BOM_UTF8)
-
-
-def is_truncated(body: bytes) -> bool:
-    """Return whether the JSON in a body is valid as far as it goes, and incomplete."""
-    try:
-        msgspec.json.decode(json_text(body), type=msgspec.Raw)
-    except msgspec.DecodeError as error:
-        # msgspec has no class for it.
-        return str(error) == "Input data was truncated"
-    except (ValueError, RecursionError):
-        return False
-    return False
 
 
 _any = msgspec.json.Decoder()

@@ -173,17 +173,12 @@ def usage_windows(start_date: date, end_date: date) -> Iterator[tuple[date, date
 
 def error_of(
     request: Request, response: Response
-) -> errors.ServiceError | errors.TransportError | errors.MalformedAnswerError | None:
+) -> errors.ServiceError | errors.MalformedAnswerError | None:
     """Return the error that a response is, or None for a 2xx in JSON, which may still
     be malformed.
     """
     if not 200 <= response.status < 300:
         return failure(request, response)
-    # Where no header states the length of a body, it ends with the connection (RFC
-    # 9112, section 6.3), and only the body itself can show that it is incomplete.
-    has_length = response.headers.keys() & _LENGTHS
-    if response.status != 204 and not has_length and codec.is_truncated(response.body):
-        return errors.TruncatedAnswerError("the response ended within its JSON")
     if problem := codec.not_json(response.body):
         return errors.MalformedAnswerError(problem, is_json=False)
     return None
@@ -217,7 +212,6 @@ def check_entity(head: Dataset, entity_id: str | None) -> None:
         )
 
 
-_LENGTHS = {"content-length", "transfer-encoding"}
 _BY_CODE: Mapping[str, type[errors.ServiceError]] = {
     "validation_failed": errors.ValidationFailedError,
     "dataset_changed": errors.DatasetChangedError,

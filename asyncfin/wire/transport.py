@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl as tls
+from codecs import BOM_UTF8
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from io import BytesIO
@@ -165,6 +166,8 @@ class Transport:
             if status not in (408, 429) and status < 500:
                 return self._failure(error)
             body = b""
+        # A byte order mark, which a reader may ignore (RFC 8259, section 8.1).
+        body = body.removeprefix(BOM_UTF8)
         return Response(status, received, body, self.clock())
 
     async def aclose(self) -> None:

@@ -29,7 +29,6 @@ from asyncfin.wire.codec import (
     JsonBytes,
     PageFields,
     decode,
-    json_text,
     reject_repeated,
 )
 
@@ -200,7 +199,6 @@ async def read_planned_page(
     The page is malformed as for `read_query_page`, and if an array is of another
     length, or a number is beyond a float.
     """
-    body = json_text(body)
     response: _ScannedResponse[Any]
     try:
         scan = _scan_original if value_version == _ORIGINAL else _scan_any

@@ -222,17 +222,6 @@ def test_what_is_no_json_is_refused(token: bytes) -> None:
             decode(body)
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_a_byte_order_mark_before_the_body_is_ignored(name: str) -> None:
-    """RFC 8259, section 8.1, allows a reader to."""
-    document, decode = READERS[name]
-    body = json.dumps(document).encode()
-    assert decode(b"\xef\xbb\xbf" + body) == decode(body)
-    assert decode_json(b"\xef\xbb\xbf" + body) == document
-    with pytest.raises(MalformedAnswerError):
-        decode(b"\xef\xbb\xbf" * 2 + body)
-
-
 @given(st.binary(max_size=30))
 def test_no_bytes_raise_anything_else(body: bytes) -> None:
     """Any bytes decode to a result or a malformed answer, and raise nothing else."""

@@ -243,7 +243,7 @@ HTML = b"<html><head><title>Forbidden</title></head><body>" + b"x" * 500
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 502])
 def test_a_response_without_an_error_object_says_so_and_how_it_begins(status: int) -> None:
     """A proxy's page is not the service's error: the message has its first 80 characters, blanks aside."""
-    error = failure(dataset_request(ENTITY), answer(status, b"\xef\xbb\xbf" + b"\n" * 400 + HTML))
+    error = failure(dataset_request(ENTITY), answer(status, b"\n" * 400 + HTML))
     assert type(error) is STATUSES.get(status, ServiceError)
     assert not error.has_error_object
     assert "has no error object and probably comes from something in front of the service" in str(error)

@@ -53,17 +53,6 @@ UNTIL_CLOSED = b"HTTP/1.1 200 OK\r\nX-Y: z\r\n\r\n"
 
 
 @pytest.mark.virtual
-@pytest.mark.parametrize("body", [b"", b"{", b'{"a": 1', b'{"a": "x', b"\xef\xbb\xbf[1, 2", b'[{"a": tru'])
-async def test_an_answer_without_a_length_that_ends_within_its_json_is_asked_for_again(body: bytes) -> None:
-    """A response without a length ends with its connection, so only its JSON shows that it was cut."""
-    steps = [dropping(UNTIL_CLOSED + body), dropping(UNTIL_CLOSED + b'{"a": 1}')]
-    async with sending(*steps) as (_, sender, events):
-        got = await sender.send(READ)
-    assert (got.body, got.attempts) == (b'{"a": 1}', 2)
-    assert [each.failure for each in of_kind(events, RequestFinished)] == ["TruncatedAnswerError", None]
-
-
-@pytest.mark.virtual
 @pytest.mark.parametrize(
     "raw",
     [

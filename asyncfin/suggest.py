@@ -92,7 +92,7 @@ def _show(name: str) -> str:
 def all_of(names: Collection[str]) -> str:
     """Return the names as the end of a complaint, or nothing where they are many."""
     return (
-        f"; it has: {', '.join(map(_show, sorted(names)))}"
+        f"; there are: {', '.join(map(_show, sorted(names)))}"
         if 0 < len(names) <= _FEW
         else ""
     )

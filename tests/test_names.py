@@ -30,7 +30,7 @@ VAGUE_NAMES: dict[str, int] = {
     "extraction": 119,
     "ground": 59,
     "mcp": 21,
-    "model": 57,
+    "model": 47,
     "pacing": 29,
     "plan": 107,
     "read": 55,
@@ -43,9 +43,7 @@ VAGUE_NAMES: dict[str, int] = {
 VERBS_FIRST: dict[str, int] = {
     "analysis": 58,
     "cache": 54,
-    "model": 69,
     "plan": 18,
-    "read": 69,
     "wire": 62,
 }
 GOAL = 70

@@ -15,7 +15,7 @@ from msgspec import Struct
 from asyncfin import checks
 from asyncfin.errors import printable
 from asyncfin.model.frame import SearchResult, Tabular, rows_of
-from asyncfin.model.judge import Missing, complaint, judge
+from asyncfin.model.judge import Missing, explain, judge
 from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef
 from asyncfin.model.search import Index, close_metrics, search
@@ -336,7 +336,7 @@ class Catalogue(Dataset, Tabular):
             missing: names by field, as `missing` and `SelectionError.missing` have
                 them.
         """
-        return complaint(self, missing)
+        return explain(self, missing)
 
     def close_metrics(self, name: str) -> list[str]:
         """Return up to three metric ids that a name probably means, the best first."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, combinations
+from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from attrs import field, frozen
@@ -38,16 +39,14 @@ class Condition:
     Attributes:
         field: the field of the Select.
         texts: its values, as they are written.
-        meets: whether a series meets it.
-        unknown: the texts of the values that the catalogue does not have.
-        read_word: the word of a series, for a condition on a word that may be empty.
+        is_met: whether a series meets it.
+        unknown_texts: the texts of the values that the catalogue does not have.
     """
 
     field: str
     texts: tuple[str, ...]
-    meets: Callable[[CatalogueSeries], bool]
-    unknown: tuple[str, ...] = ()
-    read_word: Callable[[CatalogueSeries], Any] | None = None
+    is_met: Callable[[CatalogueSeries], bool]
+    unknown_texts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         value = self.texts[0] if len(self.texts) == 1 else list(self.texts)
@@ -62,7 +61,7 @@ class Criterion:
         field: its name.
         noun: what a message calls one value.
         read: the value of a series.
-        existing: the values in a catalogue.
+        list_values: the values in a catalogue.
         text: a value as it is written.
         is_word: whether a message lists the existing values instead of near matches.
     """
@@ -70,35 +69,36 @@ class Criterion:
     field: str
     noun: str
     read: Callable[[Any, CatalogueSeries], Any]
-    existing: Callable[[Any], Collection[Any]]
+    list_values: Callable[[Any], Collection[Any]]
     text: Callable[[Any], str] = str
     is_word: bool = False
 
     def bind(self, catalogue: Any, values: Collection[Any]) -> Condition:
         """Return the condition in a catalogue."""
-        existing = self.existing(catalogue)
+        values_in_catalogue = self.list_values(catalogue)
         # A path must use all of the scope groups and no other.
         is_exact = self.field == "scope_group_ids"
-        allowed = {frozenset(values)} if is_exact else set(values)
+        accepted = {frozenset(values)} if is_exact else set(values)
         return Condition(
             self.field,
             tuple(map(self.text, values)),
-            lambda series: self.read(catalogue, series) in allowed,
-            tuple(self.text(value) for value in values if value not in existing),
-            (lambda series: self.read(catalogue, series)) if self.is_word else None,
+            lambda series: self.read(catalogue, series) in accepted,
+            tuple(
+                self.text(value) for value in values if value not in values_in_catalogue
+            ),
         )
 
 
-def _read_word(name: str) -> Criterion:
+def _make_word_criterion(name: str) -> Criterion:
     """Return the criterion of a word that each series states."""
-
-    def read(_: Any, series: CatalogueSeries) -> Any:
-        return getattr(series, name)
-
-    def list_words(catalogue: Any) -> set[Any]:
-        return {getattr(series, name) for series in catalogue.series}
-
-    return Criterion(name, name.replace("_", " "), read, list_words, is_word=True)
+    read = attrgetter(name)
+    return Criterion(
+        name,
+        name.replace("_", " "),
+        lambda _, series: read(series),
+        lambda catalogue: set(map(read, catalogue.series)),
+        is_word=True,
+    )
 
 
 # A further field of a Select is a field there, a row here, and an option of the command
@@ -129,7 +129,7 @@ CRITERIA = (
         lambda _, series: frozenset(ref.scope_group_id for ref in series.scopes),
         lambda catalogue: [group.scope_group_id for group in catalogue.scope_groups],
     ),
-    _read_word("basis"),
+    _make_word_criterion("basis"),
     Criterion(
         "cadence",
         "cadence",
@@ -137,7 +137,7 @@ CRITERIA = (
         lambda catalogue: {group.cadence for group in catalogue.groups},
         is_word=True,
     ),
-    _read_word("period_meaning"),
+    _make_word_criterion("period_meaning"),
     Criterion(
         "series_ids",
         "series",
@@ -150,18 +150,24 @@ _BY_FIELD = {criterion.field: criterion for criterion in CRITERIA}
 _BY_FIELD["series"] = CRITERIA[-1]
 
 
-def _list_conditions(catalogue: Any, select: Select) -> Iterator[Condition]:
-    """Yield the conditions of a Select, without `where`."""
+def _list_conditions(catalogue: Any, select: Select) -> list[Condition]:
+    """Return the conditions of a Select, without `where`."""
+    conditions = []
     if select.picked is not None:
-        yield _bind_picked(catalogue, select.picked)
+        conditions.append(_bind_picked(catalogue, select.picked))
     for criterion in CRITERIA:
-        if (values := getattr(select, criterion.field)) is not None:
-            yield criterion.bind(catalogue, values)
+        values = getattr(select, criterion.field)
+        conditions += [] if values is None else [criterion.bind(catalogue, values)]
     if select.label is not None:
         label = select.label.casefold()
-        yield Condition(
-            "label", (select.label,), lambda series: label in series.label.casefold()
+        conditions.append(
+            Condition(
+                "label",
+                (select.label,),
+                lambda series: label in series.label.casefold(),
+            )
         )
+    return conditions
 
 
 def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
@@ -169,37 +175,27 @@ def _bind_picked(catalogue: Any, rows: Sequence[Wanted]) -> Condition:
 
     They are compared by metric, group and path, and by id where series share these.
     """
-    ambiguous = _find_ambiguous(catalogue, rows)
-    allowed: set[str] = set()
-    unknown = []
+    accepted: set[str] = set()
+    unknown_texts = []
     counts = Counter(row.series_id for row in rows)
     for row in rows:
-        ids = _ids_of(catalogue, row)
-        allowed |= ids if len(ids) == 1 else ids & {str(row.series_id)}
-        if row in ambiguous or not ids:
+        ids = _list_ids(catalogue, row)
+        if len(ids) == 1 or row.series_id in ids:
+            accepted.add(ids[0] if len(ids) == 1 else str(row.series_id))
+        else:
             has_id = row.series_id is not None and counts[row.series_id] == 1
-            unknown.append(str(row.series_id if has_id else row))
+            unknown_texts.append(str(row.series_id if has_id else row))
     return Condition(
         "series",
         tuple(map(str, rows)),
-        lambda series: series.series_id in allowed,
-        tuple(unknown),
+        lambda series: series.series_id in accepted,
+        tuple(unknown_texts),
     )
 
 
-def _find_ambiguous(catalogue: Any, rows: Iterable[Wanted]) -> dict[Wanted, list[str]]:
-    """Return the rows that mean one of multiple series, with the ids of these."""
-    ids = {row: _ids_of(catalogue, row) for row in rows}
-    # This publication has other ids, or the row has none.
-    return {
-        row: sorted(series_ids)
-        for row, series_ids in ids.items()
-        if len(series_ids) > 1 and row.series_id not in series_ids
-    }
-
-
-def _ids_of(catalogue: Any, row: Wanted) -> set[str]:
-    return {series.series_id for series in catalogue.by_triple.get(triple(row), ())}
+def _list_ids(catalogue: Any, row: Wanted) -> list[str]:
+    """Return the ids of the series that have the triple of a row."""
+    return [series.series_id for series in catalogue.by_triple.get(triple(row), ())]
 
 
 # --- The judgement
@@ -216,13 +212,16 @@ class Judged:
             that no series meets, as `Catalogue.missing` returns them.
         catalogue: the catalogue.
         select: the Select.
+        is_ambiguous: whether a picked row means one of multiple series, and nothing
+            shows which.
     """
 
     series: tuple[CatalogueSeries, ...]
     missing: Missing
     catalogue: Any = field(repr=False)
     select: Select
-    _conflict: str = ""  # about the conditions that no series meets together
+    is_ambiguous: bool
+    _problem: str  # about the picked row, or the conditions that no series meets
 
     def error(self) -> SelectionError | None:
         """Return the error if the catalogue does not have all of the Select, or has it
@@ -230,62 +229,60 @@ class Judged:
         """
         if not self.missing:
             return None
-        ambiguous = _find_ambiguous(self.catalogue, self.select.picked or ())
-        if ambiguous:
-            row, ids = next(iter(ambiguous.items()))
-            message = (
-                f"series {row} is one of several of its metric, group and path in "
-                f"{named_entity(self.catalogue)}: {listed(ids)}; pick again with "
-                "Select.of"
-            )
-        else:
-            message = self._conflict or complaint(self.catalogue, self.missing)
-        unstated = unstated_notes(self.catalogue, self.select)
-        return SelectionError("; ".join((message, *unstated)), missing=self.missing)
-
-    @property
-    def is_ambiguous(self) -> bool:
-        """Whether a picked row means one of multiple series, and nothing says which."""
-        return bool(_find_ambiguous(self.catalogue, self.select.picked or ()))
+        message = self._problem or explain(self.catalogue, self.missing)
+        notes = unstated_notes(self.catalogue, self.select)
+        return SelectionError("; ".join((message, *notes)), missing=self.missing)
 
 
 def judge(catalogue: Any, select: Select) -> Judged:
     """Return what a Select means in a catalogue. `where` is called at most once for
     each series.
     """
-    conditions = [*_list_conditions(catalogue, select)]
+    conditions = _list_conditions(catalogue, select)
     missing = {
-        condition.field: condition.unknown
+        condition.field: condition.unknown_texts
         for condition in conditions
-        if condition.unknown
+        if condition.unknown_texts
     }
-    series: Iterable[CatalogueSeries] = _list_candidates(catalogue, select)
+    meeting: Iterable[CatalogueSeries] = _list_candidates(catalogue, select)
     for condition in conditions:
-        series = filter(condition.meets, series)
+        meeting = filter(condition.is_met, meeting)
     # After the other conditions, on which it may rely.
-    meeting = tuple(series)
-    chosen = meeting if select.where is None else tuple(filter(select.where, meeting))
+    series = meeting = tuple(meeting)
+    if select.where is not None:
+        series = tuple(filter(select.where, meeting))
+    ambiguity = _describe_ambiguous(catalogue, select.picked or ())
     conflict = ""
-    if catalogue.series and not chosen and not has_nothing(select, missing):
-        entity = named_entity(catalogue)
-        if meeting:
-            missing["where"] = (select.name or "where",)
-            name = f" ({select.name})" if select.name else ""
-            others = " that meets the other conditions" if conditions else ""
-            conflict = f"where{name}: it fits no series of {entity}{others}"
-        else:
-            blamed = _find_conflict(conditions, catalogue.series)
-            written = " and ".join(map(str, blamed))
-            conflict = f"{written}: no series of {entity} matches"
-            if len(blamed) == 1:
-                missing[blamed[0].field] = blamed[0].texts
-            else:
-                conflict = f"{written} leave nothing: no series of {entity} matches all"
-                missing["select"] = (checks.short_repr(select),)
+    if catalogue.series and not series and not has_nothing(select, missing):
         # Unknown names explain more.
-        if any(condition.unknown for condition in conditions):
-            conflict = ""
-    return Judged(chosen, missing, catalogue, select, conflict)
+        has_unknown = bool(missing)
+        if meeting and select.where is not None:
+            where = Condition("where", (select.name or "where",), select.where)
+            conditions = [where]
+        else:
+            conditions = _find_conflict(conditions, catalogue.series)
+        if len(conditions) == 1:
+            missing[conditions[0].field] = conditions[0].texts
+        else:
+            missing["select"] = (checks.short_repr(select),)
+        if not has_unknown:
+            text = " and ".join(map(str, conditions))
+            conflict = f"{text}: no series of {named_entity(catalogue)} matches"
+    problem = ambiguity or conflict
+    return Judged(series, missing, catalogue, select, bool(ambiguity), problem)
+
+
+def _describe_ambiguous(catalogue: Any, rows: Iterable[Wanted]) -> str:
+    """Return a message about the first row that means one of multiple series, or ""."""
+    for row in rows:
+        ids = sorted(_list_ids(catalogue, row))
+        # This publication has other ids, or the row has none.
+        if len(ids) > 1 and row.series_id not in ids:
+            return (
+                f"series {row} is one of several of its metric, group and path in "
+                f"{named_entity(catalogue)}: {listed(ids)}; pick again with Select.of"
+            )
+    return ""
 
 
 def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries]:
@@ -305,22 +302,12 @@ def _list_candidates(catalogue: Any, select: Select) -> Sequence[CatalogueSeries
 
 
 def _find_conflict(
-    conditions: Sequence[Condition], series: Sequence[CatalogueSeries]
-) -> Sequence[Condition]:
-    """Return the conditions that leave nothing: one, two that exclude each other, or
-    all.
-    """
-    ids = [
-        {member.series_id for member in series if condition.meets(member)}
-        for condition in conditions
-    ]
-    for condition, members in zip(conditions, ids, strict=True):
-        if not members:
+    conditions: list[Condition], series: Iterable[CatalogueSeries]
+) -> list[Condition]:
+    """Return the conditions that leave nothing: one that no series meets, or all."""
+    for condition in conditions:
+        if not any(map(condition.is_met, series)):
             return [condition]
-    # Most mistakes are two conditions that do not go together.
-    for first, second in combinations(range(len(ids)), 2):
-        if ids[first].isdisjoint(ids[second]):
-            return conditions[first], conditions[second]
     return conditions
 
 
@@ -330,23 +317,25 @@ def unstated_notes(catalogue: Any, select: Select) -> Iterator[str]:
 
     `where` is not called again: it counts as met.
     """
-    conditions = [*_list_conditions(catalogue, select)]
-    words = [condition for condition in conditions if condition.read_word]
-    ids: dict[str, list[str]] = {condition.field: [] for condition in words}
-    for series in _list_candidates(catalogue, select) if words else ():
-        failed = [condition for condition in conditions if not condition.meets(series)]
-        if all(
-            condition.read_word and not condition.read_word(series)
-            for condition in failed
-        ):
-            for condition in failed:
-                ids[condition.field].append(series.series_id)
-    for name, series_ids in ids.items():
-        if series_ids:
-            are = "states none and is" if len(series_ids) == 1 else "state none and are"
+    conditions = _list_conditions(catalogue, select)
+    for criterion in CRITERIA:
+        words = getattr(select, criterion.field)
+        if not criterion.is_word or words is None or "" in words:
+            continue
+        series: Iterable[CatalogueSeries] = _list_candidates(catalogue, select)
+        for condition in conditions:
+            if condition.field != criterion.field:
+                series = filter(condition.is_met, series)
+        ids = [
+            member.series_id
+            for member in series
+            if not criterion.read(catalogue, member)
+        ]
+        if ids:
+            are = "states none and is" if len(ids) == 1 else "state none and are"
             yield (
-                f"{name}: {len(series_ids):,} series {are} left out: "
-                f"{listed(series_ids, _FEW)}"
+                f"{criterion.field}: {len(ids):,} series {are} left out: "
+                f"{listed(ids, _FEW)}"
             )
 
 
@@ -405,34 +394,48 @@ def unknown_names(select: Select, missings: Collection[Missing]) -> Missing:
 # --- The words for it
 
 
-def named(missing: Missing) -> str:
-    """Return ids and words with their fields, for people."""
-    return "; ".join(f"{name} {_quote(values)}" for name, values in missing.items())
-
-
-def complaint(catalogue: Any, missing: Missing) -> str:
-    """Return a message about what a catalogue does not have, by field as in
-    `Judged.missing`.
-    """
-    (name, first), *others = (
-        (name, _explain(catalogue, name, values)) for name, values in missing.items()
+def name_missing(missing: Missing) -> str:
+    """Return missing ids and words with what they are, for people."""
+    return "; ".join(
+        f"{_name_field(name)} {_quote(values)}" for name, values in missing.items()
     )
-    further = "".join(f"; {other}: {about}" for other, about in others)
-    return f"{name}: {named_entity(catalogue)} has {first}{further}"
 
 
-def _explain(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
+def explain(catalogue: Any, missing: Missing, subject: str = "") -> str:
+    """Return a message about missing names, by field, with the close matches of a
+    catalogue.
+
+    Args:
+        catalogue: the catalogue.
+        missing: names by field, as in `Judged.missing`.
+        subject: those that do not have the names, such as "no entity". "": the entity
+            of the catalogue.
+    """
+    article = "the" if subject else "no"
+    names = "; ".join(
+        f"{article} {_name_field(name)} {_list_with_matches(catalogue, name, values)}"
+        for name, values in missing.items()
+    )
+    return f"{next(iter(missing))}: {subject or named_entity(catalogue)} has {names}"
+
+
+def _name_field(name: str) -> str:
+    # Others are periods, or a condition that no series meets.
+    return _BY_FIELD[name].noun if name in _BY_FIELD else name
+
+
+def _list_with_matches(catalogue: Any, name: str, values: tuple[str, ...]) -> str:
     criterion = _BY_FIELD.get(name)
-    if criterion is None:  # periods, or a condition that no series meets
-        return f"no {name} {_quote(values)}"
-    existing = tuple(filter(None, map(criterion.text, criterion.existing(catalogue))))
+    if criterion is None:
+        return _quote(values)
+    texts = [criterion.text(value) for value in criterion.list_values(catalogue)]
     if criterion.is_word:
-        return f"no {criterion.noun} {_quote(values)}{suggest.all_of(existing)}"
-    explained = [repr(value) for value in values]
+        return _quote(values) + suggest.all_of([*filter(None, texts)])
+    quoted = [repr(value) for value in values]
     for index, value in enumerate(values[:_EXPLAINED]):
         close = close_metrics(catalogue, value) if name == "metric_ids" else None
-        explained[index] = suggest.quoted(value, existing, close)
-    return f"no {criterion.noun} {listed(explained)}"
+        quoted[index] = suggest.quoted(value, texts, close)
+    return listed(quoted)
 
 
 def _quote(values: Iterable[str]) -> str:

@@ -14,13 +14,7 @@ from attrs import define, evolve, field
 from asyncfin import checks
 from asyncfin.errors import AsyncfinError, DatasetChangedError, SelectionError, ends_all
 from asyncfin.model.catalogue import Catalogue
-from asyncfin.model.judge import (
-    Missing,
-    complaint,
-    missing_in_all,
-    named,
-    unknown_names,
-)
+from asyncfin.model.judge import Missing, explain, missing_in_all, unknown_names
 from asyncfin.model.query import ValueVersion, check_value_version
 from asyncfin.model.select import Select, check_select
 from asyncfin.model.selection import (
@@ -245,11 +239,7 @@ def _check_any(comparison: Comparison) -> None:
     missing = missing_in_all(
         comparison.missing.get(panel.dataset.entity_id, {}) for panel in panels
     )
-    if len(panels) > 1:
-        subject = f"none of the {len(panels):,} entities has"
-    else:
-        subject = f"{panels[0].dataset.entity_id} does not have"
     if not missing:
-        raise SelectionError(f"{subject} anything of the question")
-    close = complaint(panels[0].catalogue, missing)
-    raise SelectionError(f"{subject} {named(missing)}; {close}", missing=missing)
+        raise SelectionError("no entity has anything of the query")
+    message = explain(panels[0].catalogue, missing, "no entity")
+    raise SelectionError(message, missing=missing)

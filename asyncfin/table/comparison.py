@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from asyncfin.errors import AsyncfinError, SelectionError, printable, shorten
-from asyncfin.model.judge import Missing, complaint, named
+from asyncfin.model.judge import Missing, explain, name_missing
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
 from asyncfin.model.select import Select
@@ -125,9 +125,8 @@ class Comparison(Forms):
         for entity_id, error in self._describe_failed().items():
             yield f"{self._names.get(entity_id) or entity_id}: {error}"
         if self.unknown:
-            hints = [complaint(panel.catalogue, self.unknown) for panel in self]
-            hint = f"; {hints[0]}" if any(hints[:1]) else ""
-            yield f"no entity has {named(self.unknown)}{hint}"
+            catalogue = next(iter(self)).catalogue
+            yield explain(catalogue, self.unknown, "no entity")
         yield from self.lacking()
         names = entity_names(panel.catalogue for panel in self)
         absent = []
@@ -172,7 +171,9 @@ class Comparison(Forms):
                     kind = f"no {listed(remaining, MOST_PERIODS_NAMED)}"
                     pairs += [(names[entity_id], kind)] if periods else []
                 elif len(ids) >= len(getattr(self.select, name, None) or ()):
-                    pairs.append((names[entity_id], f"no {named({name: remaining})}"))
+                    pairs.append(
+                        (names[entity_id], f"no {name_missing({name: remaining})}")
+                    )
         for panel in self:
             entity_id = panel.catalogue.entity_id
             is_named = "periods" in self.missing.get(entity_id, ())

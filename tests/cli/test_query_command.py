@@ -254,12 +254,12 @@ def test_several_entities_answer_with_what_each_has(command: Command) -> None:
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Debt", "--annual")
     result = command(*asked)
     assert result.code == 0
-    assert result.line == "asyncfin: Ratios has no metric_ids 'Debt'"
+    assert result.line == "asyncfin: Ratios has no metric 'Debt'"
     assert command(*asked, "--metric", "Revenue").err == ""
     assert "Ratios" in result.out.split("\n\n")[1]
     unknown = command("query", ENTITY, RATIOS_ENTITY, "--metric", "Revenues")
     assert (unknown.code, unknown.out) == (2, "")
-    assert "none of the 2 entities has" in unknown.line
+    assert "no entity has the metric 'Revenues'" in unknown.line
     assert "'Revenues' (close: Revenue" in unknown.line
 
 
@@ -305,7 +305,7 @@ def test_an_entity_with_nothing_of_the_question_is_named(command: Command) -> No
     asked = ("query", ENTITY, RATIOS_ENTITY, "--metric", "Earnings")
     result = command(*asked)
     assert result.code == 0
-    assert result.line == "asyncfin: Example [AG] has no metric_ids 'Earnings'"
+    assert result.line == "asyncfin: Example [AG] has no metric 'Earnings'"
     periods = command("query", LONG_ENTITY, RATIOS_ENTITY, "--metric", "Revenue", "--exact", "FY2010")
     assert periods.code == 0
     assert (periods.err, "Ratios has no FY2010" in periods.out) == ("", True)

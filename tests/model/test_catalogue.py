@@ -143,7 +143,7 @@ def test_every_given_field_narrows(
     if meant:
         assert listed.select(select) == meant
     else:
-        with pytest.raises(SelectionError, match="leave nothing"):
+        with pytest.raises(SelectionError, match=r"no series of Example .* matches"):
             listed.select(select)
         assert judge(listed, select).series == ()
 
@@ -182,13 +182,13 @@ def test_ambiguous_picked_row_is_rejected() -> None:
         (Select(["Revenue", "Qqqq"]), r"has no metric 'Qqqq'$"),
         (
             Select("Revenu", reporting_group_ids="anual"),
-            "metric 'Revenu' .*; reporting_group_ids: no reporting group 'anual'",
+            "metric 'Revenu' .*; no reporting group 'anual'",
         ),
         (Select("REVENUE"), r"has no metric 'REVENUE' \(close: Revenue"),
-        (Select(basis="segments"), r"^basis: .* has no basis 'segments'; it has: company, segment$"),
-        (Select(cadence=["yearly", "annual"]), "has no cadence 'yearly'; it has: annual, quarterly$"),
-        (Select(period_meaning="x"), "has no period meaning 'x'; it has: flow, point$"),
-        (Select("Revenu", basis="x"), r"metric 'Revenu' \(.*\); basis: no basis 'x'; it has: company"),
+        (Select(basis="segments"), r"^basis: .* has no basis 'segments'; there are: company, segment$"),
+        (Select(cadence=["yearly", "annual"]), "has no cadence 'yearly'; there are: annual, quarterly$"),
+        (Select(period_meaning="x"), "has no period meaning 'x'; there are: flow, point$"),
+        (Select("Revenu", basis="x"), r"metric 'Revenu' \(.*\); no basis 'x'; there are: company"),
     ],
 )
 def test_unknown_ids_are_refused(select: Select, message: str) -> None:
@@ -203,35 +203,18 @@ def test_unknown_ids_are_refused(select: Select, message: str) -> None:
     [
         (
             Select("Revenue", cadence="annual"),
-            "metric_ids='Revenue' and cadence='annual' leave nothing: ",
+            "^metric_ids='Revenue' and cadence='annual': no series of Example .* matches$",
         ),
-        (
-            Select(basis="segment", period_meaning="point", label="label"),
-            "basis='segment' and period_meaning='point' leave nothing: no series of Example",
-        ),
-        (
-            Select(["Cash", "Revenue"], "segment=cloud", cadence="annual"),
-            "^scope_comb.* and cadence='annual' leave",
-        ),
-        (Select(label="nowhere"), "^label='nowhere': no series of Example"),
+        (Select("Revenue", label="nowhere"), "^label='nowhere': no series of Example"),
         (
             Select(scope_group_ids=["company", "segment"]),
             r"^scope_group_ids=\['company', 'seg.*: no series",
         ),
-        (Select(basis="segment", series_ids="s4"), "basis='segment' and series_ids='s4' leave"),
-        (
-            Select("Revenue", where=lambda each: False, name="large"),
-            r"^where \(large\): it fits no series of Example .* that meets the other conditions$",
-        ),
-        (Select(where=lambda each: False), "^where: it fits no series of Example [^ ]*$"),
-        (
-            Select(["Cash", "Revenue"], [TOTAL, CLOUD], period_meaning="point", label="revenue"),
-            "period_meaning='point' and label='revenue' leave nothing",
-        ),
+        (Select("Revenue", where=lambda each: False, name="large"), "^where='large': no series of Example"),
     ],
 )
 def test_conditions_that_exclude_all_are_named(select: Select, message: str) -> None:
-    """The catalogue alone proves it: one that nothing meets, the two that exclude each other, or all."""
+    """The one that nothing meets, or all."""
     with pytest.raises(SelectionError, match=message):
         EXAMPLE.select(select)
     assert judge(EXAMPLE, select).series == ()

@@ -248,9 +248,9 @@ async def test_missing_and_unknown_are_listed() -> None:
     assert found.missing == {A: {"metric_ids": ("Revenu",)}, B: {"metric_ids": ("Revenue", "Revenu")}}
     assert found.unknown == {"metric_ids": ("Revenu",)}
     assert [len(panel) for panel in found] == [1, 0]
-    assert found.notes[0].startswith("no entity has metric_ids 'Revenu'; ")
+    assert found.notes[0].startswith("metric_ids: no entity has the metric 'Revenu' (close: Revenue")
     assert "Revenue" in found.notes[0]
-    assert f"Example ({B}) has no metric_ids 'Revenue'" in found.notes
+    assert f"Example ({B}) has no metric 'Revenue'" in found.notes
     table = str(found)
     (row,) = [line for line in table.splitlines() if line.startswith(f"Example ({B})"[:12]) and "·" in line]
     assert row.split()[-1] == "·"
@@ -295,7 +295,7 @@ async def test_nothing_to_show_is_an_error() -> None:
         assert not malformed.value.missing
         with pytest.raises(NotFoundError):
             await client.compare([C, ""], REVENUE, Annual())
-        with pytest.raises(SelectionError, match="none of the 2 entities has") as nothing:
+        with pytest.raises(SelectionError, match="no entity has the metric 'Sales'") as nothing:
             await client.compare([A, B], Select("Sales"), Annual())
         assert nothing.value.missing == {"metric_ids": ("Sales",)}
         with pytest.raises(SelectionError, match="quarter"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -58,6 +58,22 @@ def test_later_publications_only_add() -> None:
         assert restated["new"] > 0
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize(("density", "blocks"), [(0.5, 1), (1.0, 4)])
+def test_table_has_requested_cells(density: float, blocks: int, groups: int) -> None:
+    """So many cells in each group, and each only once."""
+    dataset = generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
+    assert load(dump(dataset)) == dataset
+    cells = Counter(
+        (group["cadence"], series["metric_id"], str(series["scopes"]))
+        for group in dataset.publications[-1].groups
+        for series in group["series"]
+    )
+    assert max(cells.values()) == 1
+    assert len(cells) == pytest.approx(groups * 24 * 18 * density / blocks, rel=0.2)
+    assert len({cadence for cadence, *_ in cells}) == groups
+
+
 def test_it_holds_the_rare_cases() -> None:
     """Two series of one metric, path and group; paths of six references; reversed paths; odd characters."""
     publication = generate(1, series=3000).publications[-1]
@@ -76,35 +92,3 @@ def test_it_holds_the_rare_cases() -> None:
     numbers = [row[1]["number"] for rows in publication.values.values() for row in rows]
     assert min(numbers) < 0
     assert 0 in numbers
-
-
-def test_dense_shape_is_filled() -> None:
-    """What the benchmarks ask for: 100 series, 120 periods, 60 % filled."""
-    publication = generate(1, series=100, periods=120, fill=0.6).publications[-1]
-    assert len(publication.periods) == 120
-    cells = sum(map(len, publication.values.values()))
-    assert cells / (100 * 120) == pytest.approx(0.6, abs=0.03)
-
-
-@pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize(("density", "blocks"), [(0.5, 1), (1.0, 4)])
-def test_table_has_requested_cells(density: float, blocks: int, groups: int) -> None:
-    """Dense, half-dense and in blocks, in one to three groups, each with separate cells."""
-    dataset = generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
-    assert load(dump(dataset)) == dataset
-    assert dataset == generate_table(7, metrics=24, paths=18, density=density, blocks=blocks, groups=groups)
-    cells: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for group in dataset.publications[-1].groups:
-        for series in group["series"]:
-            cell = series["metric_id"], str(series["scopes"])
-            assert cell not in cells[group["cadence"]]
-            cells[group["cadence"]].add(cell)
-    assert len(cells) == groups
-    for found in cells.values():
-        assert len(found) == pytest.approx(24 * 18 * density / blocks, rel=0.2)
-        metrics = {metric for metric, _ in found}
-        partners = {metric: frozenset(path for m, path in found if m == metric) for metric in metrics}
-        if density == 1:  # the metrics of a block have the same paths
-            assert len(set(partners.values())) == blocks
-    if groups > 1 and density < 1:
-        assert len({frozenset(found) for found in cells.values()}) == groups

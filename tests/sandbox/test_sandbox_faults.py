@@ -10,18 +10,7 @@ import aiohttp
 import pytest
 from attrs import evolve
 
-from asyncfin.sandbox import (
-    Drop,
-    Fault,
-    Hang,
-    Latency,
-    Publication,
-    Sandbox,
-    Slow,
-    Status,
-    Switch,
-    Truncate,
-)
+from asyncfin.sandbox import Drop, Fault, Hang, Latency, Publication, Sandbox, Slow, Status, Switch, Truncate
 
 from .conftest import FIRST, SECOND, Caller
 
@@ -37,24 +26,21 @@ async def test_latency_takes_virtual_time(sandbox: Sandbox, caller: Caller) -> N
 
 async def test_a_status_replaces_the_nth_answer(sandbox: Sandbox, caller: Caller) -> None:
     """Counted by operation, or over all; it does not count against the allowance."""
-    sandbox.inject(Status(status=503, operation="catalogue", nth=2), Status(status=500, nth=[5, 6]))
+    sandbox.inject(
+        Status(status=503, operation="catalogue", nth=2),
+        Status(status=500, nth=[5, 6]),
+        Status(status=429, nth=8, retry_after=7, code="busy"),
+    )
     assert await caller.statuses(1) == [200]
     assert await caller.statuses(3, "/dataset/catalogue") == [200, 503, 200]
     assert await caller.statuses(3) == [500, 500, 200]
-    assert sum(entry.status == 200 for entry in sandbox.log) == 4
-    today = datetime.now(UTC).date()
-    assert sum(count for *_, count in sandbox._store.counts("sandbox", today, today)) == 4
-
-
-async def test_429_with_any_retry_after(sandbox: Sandbox, caller: Caller) -> None:
-    """Seconds or a date, and a code."""
-    sandbox.inject(Status(status=429, retry_after=7, code="busy"))
     headers = {"Authorization": f"Bearer {sandbox.token}"}
     async with caller.session.get(f"{sandbox.base_url}/v1/limits", headers=headers) as response:
         assert (response.status, response.headers["Retry-After"]) == (429, "7")
         assert (await response.json())["error"]["code"] == "busy"
-    sandbox.clear_faults()
-    assert await caller.statuses(1) == [200]
+    assert sum(entry.status == 200 for entry in sandbox.log) == 4
+    today = datetime.now(UTC).date()
+    assert sum(count for *_, count in sandbox._store.counts("sandbox", today, today)) == 4
 
 
 async def test_seed_decides_share_of_faults(sandbox: Sandbox, caller: Caller) -> None:

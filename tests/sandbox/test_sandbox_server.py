@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -22,51 +21,35 @@ from asyncfin.sandbox import (
     Sandbox,
     SandboxError,
 )
-from tests.generate import generate
 
 from .conftest import ENTITY, FIRST, SECOND, Caller
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda sandbox: sandbox.base_url,
-        lambda sandbox: sandbox.token,
-        lambda sandbox: setattr(sandbox, "token", "another"),
-        lambda sandbox: sandbox.entities,
-        lambda sandbox: sandbox.publish(generate(1, series=1)),
-        lambda sandbox: sandbox.put_account(Account("other")),
-        lambda sandbox: sandbox.issue_token(),
-    ],
-    ids=["base_url", "token", "another token", "entities", "publish", "put_account", "issue_token"],
-)
-async def test_stopped_sandbox_shows_how_to_start(use: Callable[[Sandbox], Any]) -> None:
-    """There is nothing to connect to yet, or any longer."""
-    sandbox = Sandbox()
-    for again in (False, True):
-        with pytest.raises(SandboxError, match=r"is not running: `async with` it, or `await sandbox.start"):
-            use(sandbox)
-        if not again:
-            async with sandbox:
-                assert sandbox.base_url
-
-
-async def test_a_sandbox_can_be_started_again(
-    publication: Publication, session: aiohttp.ClientSession
-) -> None:
-    """At another port, with another token."""
+async def test_sandbox_can_be_started_again(publication: Publication, session: aiohttp.ClientSession) -> None:
+    """On this machine, with another port and token; once at a time; stopped, it shows how to start."""
     sandbox = Sandbox(publication)
+    uses: list[Callable[[], object]] = [
+        lambda: sandbox.base_url,
+        lambda: sandbox.token,
+        lambda: sandbox.entities,
+        lambda: sandbox.publish(publication),
+        lambda: sandbox.put_account(Account("other")),
+        sandbox.issue_token,
+    ]
+    tokens = set()
     for _ in range(2):
+        for use in uses:
+            with pytest.raises(SandboxError, match=r"not running: .*await sandbox\.start"):
+                use()
         async with sandbox:
+            assert sandbox.base_url.startswith("http://127.0.0.1:")
+            assert sandbox.entities == (ENTITY,)
             assert await Caller(session, sandbox).statuses(1) == [200]
-
-
-async def test_it_serves_at_its_base_url(sandbox: Sandbox, caller: Caller) -> None:
-    """On this machine only, with the headers of JSON."""
-    assert sandbox.base_url.startswith("http://127.0.0.1:")
-    assert sandbox.entities == (ENTITY,)
-    status, body = await caller.get()
-    assert (status, json.loads(body)["dataset_id"]) == (200, FIRST)
+            tokens.add(sandbox.token)
+            with pytest.raises(SandboxError, match="once"):
+                await sandbox.start()
+        await sandbox.aclose()
+    assert len(tokens) == 2
 
 
 async def test_log_has_requests_without_token(sandbox: Sandbox, caller: Caller) -> None:
@@ -103,13 +86,6 @@ async def test_publishing_takes_hold_at_once(sandbox: Sandbox, caller: Caller, l
     assert (await caller.get("/dataset/catalogue", expected_dataset_id=FIRST))[0] == 409
 
 
-async def test_a_broken_dataset_changes_nothing(sandbox: Sandbox, caller: Caller) -> None:
-    """A broken dataset is refused before anything is put in its place."""
-    with pytest.raises(BrokenDatasetError):
-        sandbox.publish(b"{}")
-    assert json.loads((await caller.get())[1])["dataset_id"] == FIRST
-
-
 async def test_a_file_store_remembers(
     tmp_path: Path, publication: Publication, session: aiohttp.ClientSession
 ) -> None:
@@ -129,13 +105,15 @@ async def test_a_file_store_remembers(
     assert not any(token.encode() in file for file in files)
 
 
-async def test_datasets_are_served_all_or_none(tmp_path: Path, publication: Publication) -> None:
-    """A broken one among them leaves a file store as it was."""
+async def test_broken_dataset_changes_nothing(tmp_path: Path, publication: Publication) -> None:
+    """Of datasets, all are served or none."""
     store = tmp_path / "service.db"
     with pytest.raises(BrokenDatasetError):
         await Sandbox(publication, b"{}", store=store).start()
     async with Sandbox(store=store) as sandbox:
         assert sandbox.entities == ()
+        with pytest.raises(BrokenDatasetError):
+            sandbox.publish(b"{}")
 
 
 async def test_port_in_use_is_an_error(sandbox: Sandbox, publication: Publication) -> None:
@@ -184,27 +162,14 @@ async def test_public_url_is_shown_to_clients(
             assert (await response.json())["servers"] == [{"url": "https://service.example"}]
 
 
-async def test_nothing_that_is_served_changes_service(
-    sandbox: Sandbox, session: aiohttp.ClientSession
-) -> None:
-    """Over the port one can only read; a test changes the service in its own process."""
-    headers = {"Authorization": f"Bearer {sandbox.token}"}
-    for path in ("", "/", "/publish", "/v1", "/v1/publish", "/v1/faults", "/v1/tokens", "/admin", "/control"):
-        for method in ("GET", "POST", "PUT", "DELETE", "PATCH"):
-            async with session.request(method, sandbox.base_url + path, headers=headers) as response:
-                assert response.status == 404
-    for path in (f"/v1/entities/{ENTITY}/dataset", f"/v1/entities/{ENTITY}/dataset/catalogue", "/v1/limits"):
-        for method in ("POST", "PUT", "DELETE", "PATCH"):
-            async with session.request(method, sandbox.base_url + path, headers=headers) as response:
-                assert response.status == 405
-
-
-async def test_starting_twice_is_rejected(sandbox: Sandbox) -> None:
-    """One sandbox has one socket."""
-    with pytest.raises(SandboxError, match="once"):
-        await sandbox.start()
-    await sandbox.aclose()
-    await sandbox.aclose()
+@pytest.mark.virtual
+async def test_rate_goes_by_clock_of_loop(publication: Publication, session: aiohttp.ClientSession) -> None:
+    """So it passes in virtual time."""
+    async with Sandbox(publication, rate=0.01, burst=2) as sandbox:
+        caller = Caller(session, sandbox)
+        assert await caller.statuses(3) == [200, 200, 429]
+        await asyncio.sleep(101)
+        assert await caller.statuses(2) == [200, 429]
 
 
 async def test_allowance_goes_by_given_clock(
@@ -218,13 +183,3 @@ async def test_allowance_goes_by_given_clock(
             async with session.get(url, headers={"Authorization": f"Bearer {sandbox.token}"}) as response:
                 assert (response.status, response.headers.get("Retry-After")) == (status, wait)
                 assert response.headers["Date"] == "Mon, 04 May 2026 23:59:50 GMT"
-
-
-@pytest.mark.virtual
-async def test_rate_goes_by_clock_of_loop(publication: Publication, session: aiohttp.ClientSession) -> None:
-    """The rate goes by the loop's clock, so it passes in virtual time."""
-    async with Sandbox(publication, rate=0.01, burst=2) as sandbox:
-        caller = Caller(session, sandbox)
-        assert await caller.statuses(3) == [200, 200, 429]
-        await asyncio.sleep(101)
-        assert await caller.statuses(2) == [200, 429]

@@ -65,15 +65,6 @@ def test_other_content_after_a_restart(reopened: Any, publication: Publication, 
         store.publish(edited)
 
 
-def test_earlier_publication_can_become_current_again(
-    desk: Desk, publication: Publication, later: Publication
-) -> None:
-    """An earlier publication can become current again, as a fault may have it."""
-    for current in (later, publication, later):
-        desk.store.publish(current)
-        assert desk.dataset()[1]["dataset_id"] == current.dataset_id
-
-
 def test_new_pages_have_nothing_old(desk: Desk, edited: Publication) -> None:
     """Pieces of the last pages are kept by the number of their publication, which SQLite gives again."""
     before = desk.query(metric_ids=["profit"])

@@ -30,7 +30,7 @@ VAGUE_NAMES: dict[str, int] = {
     "extraction": 119,
     "ground": 59,
     "mcp": 21,
-    "model": 47,
+    "model": 42,
     "pacing": 29,
     "plan": 107,
     "read": 55,

@@ -1,10 +1,11 @@
 """One request's selection, with the caps of spec 4.3 and 8."""
 
-from collections.abc import Iterable, Sized
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
-from attrs import field, frozen
+from attrs import asdict, field, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
@@ -36,46 +37,37 @@ check_page_size = partial(
 )
 
 
-def _ids(value: OneOf) -> tuple[str, ...]:
-    """Read a str as one id, a collection as its members; `_check_ids` refuses the
-    rest.
-    """
+def _read_ids(value: OneOf) -> tuple[str, ...]:
+    """Read a str as one id, a collection as its members; the checks reject others."""
     if isinstance(value, str):
         return (value,)
     return tuple(value) if isinstance(value, Iterable) else value
 
 
 # Not attrs' own `optional`, whose argument type checkers take for Any.
-def _ids_or_none(value: OneOf | None) -> tuple[str, ...] | None:
-    return None if value is None else _ids(value)
+def _read_optional_ids(value: OneOf | None) -> tuple[str, ...] | None:
+    return None if value is None else _read_ids(value)
 
 
 def _check_ids(name: str, ids: object, cap: int) -> None:
-    if not isinstance(ids, tuple):
-        raise SelectionError(
-            f"{name} must be a collection of str, not {checks.short_repr(ids)}"
-        )
-    _check_count(name, ids, cap)
-    for entry in ids:
+    for entry in ids if isinstance(ids, tuple) else (ids,):
         if not isinstance(entry, str):
             raise SelectionError(
-                f"{name} must contain str, not {checks.short_repr(entry)}"
+                f"{name} must be a collection of str, not {checks.short_repr(entry)}"
             )
-    _check_distinct(name, ids)
+    _check_distinct(name, cast("tuple[str, ...]", ids), cap)
 
 
-def _check_count(name: str, items: Sized, cap: int) -> None:
+def _check_distinct(name: str, items: Sequence[object], cap: int) -> None:
+    """Check that there are 1 to so many items, each once."""
     if not 1 <= len(items) <= cap:
         raise SelectionError(
             f"{name} must have 1 to {cap} entries, not {len(items)} (spec 8)"
         )
-
-
-def _check_distinct(name: str, items: tuple[str | ScopePath, ...]) -> None:
-    if len(set(items)) < len(items):
-        twice = next(item for item in items if items.count(item) > 1)
-        shown = twice if isinstance(twice, str) else format_path(twice)
-        raise SelectionError(f"{name} must be distinct: {shown!r} is named twice")
+    for item, count in Counter(items).items():
+        if count > 1:
+            text = format_path(item) if isinstance(item, tuple) else item
+            raise SelectionError(f"{name} must be distinct: {text!r} is named twice")
 
 
 @frozen
@@ -97,27 +89,25 @@ class Query:
             wrong value.
     """
 
-    metric_ids: tuple[str, ...] = field(converter=_ids)
+    metric_ids: tuple[str, ...] = field(converter=_read_ids)
     scope_combinations: tuple[ScopePath, ...] = field(converter=as_paths)
     periods: Resolved
     reporting_group_ids: tuple[str, ...] | None = field(
-        default=None, converter=_ids_or_none
+        default=None, converter=_read_optional_ids
     )
     value_version: ValueVersion = "original"
     expected_dataset_id: str | None = None
 
     def __attrs_post_init__(self) -> None:
         _check_ids("metric_ids", self.metric_ids, MAX_METRIC_IDS)
-        _check_count(
+        _check_distinct(
             "scope_combinations", self.scope_combinations, MAX_SCOPE_COMBINATIONS
         )
-        _check_distinct("scope_combinations", self.scope_combinations)
         for path in self.scope_combinations:
             if len(path) > MAX_PATH_ENTRIES:
                 raise SelectionError(
                     "each path of scope_combinations must have at most "
-                    f"{MAX_PATH_ENTRIES} entries,"
-                    f" not {len(path)} (spec 8)"
+                    f"{MAX_PATH_ENTRIES} entries, not {len(path)} (spec 8)"
                 )
         if self.reporting_group_ids is not None:
             _check_ids(
@@ -129,10 +119,8 @@ class Query:
                 " rules are for Client.query, which knows the catalogue"
             )
         # Open ends are those of a catalogue, which a single request does not know.
-        if isinstance(self.periods, FiscalRange) and None in (
-            self.periods.start,
-            self.periods.end,
-        ):
+        ends = asdict(self.periods, recurse=False).values()
+        if isinstance(self.periods, FiscalRange) and None in ends:
             raise SelectionError(
                 f"periods must have a start and an end in a Query, not {self.periods!r}"
             )

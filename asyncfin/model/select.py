@@ -7,38 +7,35 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias
 
-from attrs import Attribute, evolve, field, fields, frozen
+from attrs import asdict, evolve, field, fields_dict, frozen
 
 from asyncfin import checks
 from asyncfin.errors import SelectionError
 from asyncfin.model.scope import (
     AnyPaths,
     ScopePath,
-    ScopeRef,
     as_paths,
     format_path,
     parse_path,
 )
-from asyncfin.model.series import CatalogueSeries, Series
+from asyncfin.model.series import CatalogueSeries, Series, triple
 from asyncfin.words import listed
 
 OneOf: TypeAlias = str | Iterable[str]
 Ids: TypeAlias = tuple[str, ...] | None
 
 
-def _one_of(value: OneOf | None) -> tuple[str, ...] | None:
-    """Read a str as one id, a collection as distinct ids; `_check_ids` rejects
-    others.
-    """
+def _read_ids(value: OneOf | None) -> Ids:
+    """Read a str as one id, a collection as distinct ids; the class rejects others."""
     if value is None or isinstance(value, str):
         return None if value is None else (value,)
     ids = tuple(value) if isinstance(value, Iterable) else (value,)
-    # Others than str may not be hashable; `_check_ids` names them.
+    # Others than str may not be hashable.
     are_texts = all(isinstance(entry, str) for entry in ids)
     return tuple(dict.fromkeys(ids)) if are_texts else ids
 
 
-def _paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
+def _read_paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
     if isinstance(value, str) and value and "=" not in value:
         raise SelectionError(
             "scope_combinations must be scope paths such as 'segment=cloud', not "
@@ -48,19 +45,8 @@ def _paths(value: AnyPaths | None) -> tuple[ScopePath, ...] | None:
     return None if value is None else tuple(dict.fromkeys(as_paths(value)))
 
 
-def _check_ids(
-    _: object,
-    attribute: Attribute[tuple[str, ...] | None],
-    value: Iterable[object] | None,
-) -> None:
-    for entry in value or ():
-        if not isinstance(entry, str):
-            raise SelectionError(
-                f"{attribute.name} must be a str or a collection of str, not "
-                f"{checks.short_repr(entry)}"
-            )
-
-
+# The fields whose values are no ids; their converters check them.
+_OBJECTS = ("scope_combinations", "_picked")
 _text_or_none = checks.instance_of(str).optional().as_selection_error().field
 
 
@@ -117,19 +103,17 @@ class Select:
     """
 
     # `asyncfin.model.judge.CRITERIA` defines what a field means in a catalogue.
-    metric_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    metric_ids: Ids = field(default=None, converter=_read_ids)
     scope_combinations: tuple[ScopePath, ...] | None = field(
-        default=None, converter=_paths
+        default=None, converter=_read_paths
     )
-    reporting_group_ids: Ids = field(
-        default=None, converter=_one_of, validator=_check_ids
-    )
-    scope_group_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
-    basis: Ids = field(default=None, converter=_one_of, validator=_check_ids)
-    cadence: Ids = field(default=None, converter=_one_of, validator=_check_ids)
-    period_meaning: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    reporting_group_ids: Ids = field(default=None, converter=_read_ids)
+    scope_group_ids: Ids = field(default=None, converter=_read_ids)
+    basis: Ids = field(default=None, converter=_read_ids)
+    cadence: Ids = field(default=None, converter=_read_ids)
+    period_meaning: Ids = field(default=None, converter=_read_ids)
     label: str | None = field(default=None, validator=_text_or_none)
-    series_ids: Ids = field(default=None, converter=_one_of, validator=_check_ids)
+    series_ids: Ids = field(default=None, converter=_read_ids)
     where: Callable[[CatalogueSeries], bool] | None = None
     name: str | None = field(default=None, validator=_text_or_none)
     _picked: tuple[Wanted, ...] | None = field(
@@ -137,16 +121,22 @@ class Select:
     )
 
     def __attrs_post_init__(self) -> None:
-        for attribute in fields(type(self)):
+        for name, value in asdict(self, recurse=False).items():
             # An empty choice is mostly a filter that found nothing; read as "no choice"
             # it would request everything.
-            if getattr(self, attribute.name) == ():
-                # As `of` and the written form call it.
-                is_picked = attribute.name == "_picked"
-                name = "series" if is_picked else attribute.name
+            if value == ():
+                # As `of` and the JSON call it.
+                shown_name = "series" if name == "_picked" else name
                 raise SelectionError(
-                    f"{name} must not be empty; leave it out to take every one"
+                    f"{shown_name} must not be empty; leave it out to take every one"
                 )
+            is_ids = isinstance(value, tuple) and name not in _OBJECTS
+            for entry in value if is_ids else ():
+                if not isinstance(entry, str):
+                    raise SelectionError(
+                        f"{name} must be a str or a collection of str, not "
+                        f"{checks.short_repr(entry)}"
+                    )
         if self.where is not None and not callable(self.where):
             raise SelectionError(
                 f"where must be a predicate on a CatalogueSeries, not {self.where!r}"
@@ -161,10 +151,9 @@ class Select:
         Kept are each one's metric, reporting group and scope path, and its id, which
         decides only where a catalogue has several series of one such triple.
         """
-        is_one = isinstance(series, (CatalogueSeries, Series))
-        entries: Any = (
-            [series] if is_one or not isinstance(series, Iterable) else series
-        )
+        is_series = isinstance(series, (CatalogueSeries, Series))
+        is_single = is_series or not isinstance(series, Iterable)
+        entries: Any = [series] if is_single else series
         rows: dict[Wanted, None] = {}  # in order: the same choice is the same Select
         for entry in entries:
             if not isinstance(entry, (CatalogueSeries, Series)):
@@ -172,10 +161,7 @@ class Select:
                     "series must be of a catalogue or a panel, not "
                     f"{checks.short_repr(entry)}"
                 )
-            row = Wanted(
-                entry.metric_id, entry.reporting_group_id, entry.scopes, entry.series_id
-            )
-            rows[row] = None
+            rows[Wanted(*triple(entry), entry.series_id)] = None
         return cls(_picked=tuple(rows))
 
     @property
@@ -194,23 +180,21 @@ class Select:
         Raises:
             SelectionError: there is a `where` and no `name`.
         """
-        written = self._list_given()
+        fields = self._list_fields()
         if self.where is not None:
             if not self.name:
                 raise SelectionError(
                     "a Select with `where` needs a `name` to be written down by"
                 )
-            written["where"] = written.pop("name")
-        if self.scope_combinations is not None:
-            written["scope_combinations"] = [*map(format_path, self.scope_combinations)]
+            fields["where"] = fields.pop("name")
         if self._picked is not None:
-            rows = written.pop("_picked")
-            written["series"] = [
+            del fields["_picked"]
+            fields["series"] = [
                 [row.metric_id, row.reporting_group_id, format_path(row.scopes)]
                 + ([] if row.series_id is None else [row.series_id])
-                for row in rows
+                for row in self._picked
             ]
-        return json.dumps(written, ensure_ascii=False)
+        return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Select:
@@ -223,57 +207,42 @@ class Select:
         Raises:
             SelectionError: the text is not such JSON, or its Select had a `where`.
         """
-        shown = checks.short_repr(text)
         try:
-            written = json.loads(text)
+            arguments = json.loads(text)
         except (ValueError, TypeError, RecursionError) as error:
             raise SelectionError(
-                f"a Select must be written as JSON, not {shown}: {error}"
+                f"a Select must be written as JSON, not {checks.short_repr(text)}: "
+                f"{error}"
             ) from None
-        if not isinstance(written, dict):
+        if not isinstance(arguments, dict):
             raise SelectionError(
-                f"a Select must be written as a JSON object, not {shown}"
+                f"a Select must be written as a JSON object, not "
+                f"{checks.short_repr(text)}"
             )
-        if "where" in written:
-            name = checks.short_repr(written["where"])
+        if "where" in arguments:
+            name = checks.short_repr(arguments["where"])
             raise SelectionError(
                 f"where must be a predicate; a written Select has only its name, {name}"
             )
-        picked = _read_rows(written.pop("series", None))
-        names = [
-            attribute.name
-            for attribute in fields(cls)
-            if not attribute.name.startswith("_")
-        ]
-        unknown = [checks.short_repr(name) for name in written if name not in names]
-        if unknown:
-            raise SelectionError(f"a Select has no field {listed(sorted(unknown))}")
-        return cls(**written, _picked=picked)
+        picked = _read_rows(arguments.pop("series", None))
+        names = fields_dict(cls).keys() - {"_picked"}
+        if unknown_names := sorted(map(checks.short_repr, arguments.keys() - names)):
+            raise SelectionError(f"a Select has no field {listed(unknown_names)}")
+        return cls(**arguments, _picked=picked)
 
-    def _list_given(self) -> dict[str, Any]:
-        values = {
-            attribute.name: getattr(self, attribute.name)
-            for attribute in fields(type(self))
-        }
+    def _list_fields(self) -> dict[str, Any]:
+        """Return the fields that are not None, with paths in their text form."""
+        values = asdict(self, recurse=False)
+        if self.scope_combinations is not None:
+            values["scope_combinations"] = (*map(format_path, self.scope_combinations),)
         return {name: value for name, value in values.items() if value is not None}
 
     def __repr__(self) -> str:
         # The constructor has no public argument for picked series.
         if self._picked is not None and self.where is None:
             return f"Select.from_json({self.to_json()!r})"
-        given = self._list_given().items()
-        return (
-            f"Select({', '.join(f'{name}={_write(value)}' for name, value in given)})"
-        )
-
-
-def _write(value: Any) -> str:
-    """Return a field as it can be typed: paths in their text form."""
-    match value:
-        case (((ScopeRef(), *_) | ()), *_):
-            paths = tuple(format_path(path) for path in value)
-            return repr(paths[0] if len(paths) == 1 else paths)
-    return repr(value)
+        fields = self._list_fields().items()
+        return f"Select({', '.join(f'{name}={value!r}' for name, value in fields)})"
 
 
 def _read_rows(rows: Any) -> tuple[Wanted, ...] | None:

@@ -54,7 +54,7 @@ def test_empty_collection_is_refused_by_name(field: str, empty: object) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-@pytest.mark.parametrize("value", [5, [5], [None], b"ab", [["x", 1]]])
+@pytest.mark.parametrize("value", [5, [5], [None], b"ab", [["x", 1]], [("x", 1)]])
 def test_what_contains_no_ids_is_refused(field: str, value: object) -> None:
     """Numbers, bytes and None within a collection are no ids."""
     with pytest.raises(SelectionError, match=field if field != "scope_combinations" else "scope"):

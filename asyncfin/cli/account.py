@@ -1,19 +1,36 @@
-"""`asyncfin usage`, `check` and `cache`: the account, the service, and what a folder
-keeps of it.
+"""`asyncfin usage`, `check`, `cache` and `status`: the account, the service, and what
+processes share.
 """
 
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, date, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from attrs import asdict
 from cyclopts import Parameter
 
+from asyncfin.checks import without_password
 from asyncfin.cli.errors import ServiceDiffersError, UsageError, prefix_errors
 from asyncfin.cli.options import AsJson, Names, Service, has_path
-from asyncfin.words import counted
+from asyncfin.errors import ArgumentError, BucketUnavailableError
+from asyncfin.words import counted, lasting
 
 _DEFAULT_DAYS = 30
+# An object store's client retries for up to a minute.
+_PATIENCE = 10.0
+_PER_PROCESS = "counted per process"
+_STATS = (
+    *("spent_today", "left_today", "daily_budget", "exhausted_until"),
+    *("rate", "burst", "learned", "level"),
+)
+_BUCKET = (*_STATS, "paused_seconds", "waiting")
+_HOLDER = ("host", "pid", "began", "renewed")
+
+# The document of a bucket, a cache or an extraction. A field is None if it is unknown,
+# and `reasons` (or `reason`) says why.
+Document = dict[str, Any]
 
 
 async def usage(
@@ -143,3 +160,217 @@ async def cache(
     else:
         series = counted(stats.series, "series", "series")
         screen().print(f"{folder}: {series}, {stats.bytes / 1e6:,.1f} MB")
+
+
+async def status(
+    *places: Annotated[
+        str, Parameter(help="The folder or s3:, gs: or az: prefix of an extraction.")
+    ],
+    resume: Annotated[
+        bool,
+        Parameter(
+            help="First end a pause and a used-up allowance of ASYNCFIN_BUCKET.",
+            negative="",
+        ),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Show extractions, the shared bucket and the cache.
+
+    The bucket is that of ASYNCFIN_BUCKET, the cache that of ASYNCFIN_CACHE. It
+    costs no request, and books and changes nothing, except with --resume: that
+    ends a pause and a used-up allowance, and leaves spending and rate. What
+    cannot be read is unknown, with a reason; the exit code is 0. A folder that
+    does not exist is an error.
+
+      asyncfin status prices/ s3://figures/prices
+    """
+    from asyncfin.cli.terminal import print_json, screen
+
+    for place in places:
+        if ":/" not in place and not has_path(place, folder=True):
+            raise UsageError(f"{place} is not the folder of an extraction")
+    bucket, cache = await _read_bucket(resume=resume), await _read_cache()
+    extractions = [await _read_extraction(place) for place in places]
+    if json:
+        print_json({"bucket": bucket, "cache": cache, "extractions": extractions})
+        return
+    console = screen()
+    lines = [*_bucket_lines(bucket), _cache_line(cache)]
+    for extraction in extractions:
+        lines += _extraction_lines(extraction)
+    for line in lines:
+        console.print(line)
+
+
+async def _read_bucket(*, resume: bool) -> Document:
+    """Return what the shared state of ASYNCFIN_BUCKET says; `resume`: after its pauses
+    were ended.
+    """
+    import asyncio
+
+    from asyncfin.cli.session import make_shared_bucket, shared_place
+
+    if (place := shared_place()) is None:
+        if resume:
+            raise UsageError("--resume needs a shared bucket: set ASYNCFIN_BUCKET")
+        return _unknown(None, _BUCKET, "ASYNCFIN_BUCKET is not set")
+    shown = without_password(place)
+    try:
+        if ":/" not in place and not has_path(place, folder=False):
+            raise UsageError(
+                f"{place} does not exist; the first process that sends a request "
+                "creates it"
+            )
+        async with aclosing(make_shared_bucket(place)) as bucket:
+            if resume:
+                await bucket.resume()
+            stats = await bucket.inspect()
+    except (UsageError, BucketUnavailableError, OSError) as error:
+        if resume:
+            raise
+        return _unknown(shown, _BUCKET, str(error))
+    reasons = {"waiting": _PER_PROCESS}
+    if stats.left_today is None:
+        reasons["left_today"] = (
+            "there is no daily budget, and responses do not state the allowance"
+        )
+    now = asyncio.get_running_loop().time()
+    return {
+        "place": shown,
+        **{name: getattr(stats, name) for name in _STATS},
+        "paused_seconds": max(0.0, (stats.paused_until or now) - now),
+        "waiting": None,
+        "reasons": reasons,
+    }
+
+
+async def _read_cache() -> Document:
+    """Return what the cache of ASYNCFIN_CACHE contains."""
+    from asyncfin.cli.session import shared_cache
+
+    place = os.environ.get("ASYNCFIN_CACHE") or None
+    try:
+        if place is None or (cache := shared_cache()) is None:
+            raise UsageError("ASYNCFIN_CACHE is not set")
+        async with aclosing(cache):
+            if not has_path(place, folder=True):
+                raise UsageError(f"{place} is not a folder")
+            stats = await cache.inspect()
+    except (UsageError, ArgumentError, OSError) as error:
+        shown = place and without_password(place)
+        document = _unknown(shown, ("series", "bytes", "hits"), str(error))
+        document["reasons"]["hits"] = _PER_PROCESS
+        return document
+    return {
+        "place": place,
+        "series": stats.series,
+        "bytes": stats.bytes,
+        "hits": None,
+        "reasons": {"hits": _PER_PROCESS},
+    }
+
+
+def _unknown(place: str | None, fields: Sequence[str], reason: str) -> Document:
+    reasons = dict.fromkeys(fields, reason)
+    return {"place": place, **dict.fromkeys(fields), "reasons": reasons}
+
+
+async def _read_extraction(place: str) -> Document:
+    """Return whether a run is at work on an extraction, which one, and how the last one
+    ended.
+    """
+    import asyncio
+
+    from asyncfin.extraction.last import read_status
+
+    document: Document = {
+        "place": place,
+        **dict.fromkeys(("running", "unfinished", "reason", *_HOLDER, "last", "feed")),
+    }
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return document | await asyncio.to_thread(read_status, place)
+    except TimeoutError:
+        reason = f"the store did not respond within {lasting(_PATIENCE)}"
+    except (ValueError, ImportError, OSError) as error:
+        reason = str(error)
+        # An address that can contain a password is not shown.
+        document["place"] = without_password(place)
+    return document | {"reason": reason}
+
+
+def _bucket_lines(bucket: Mapping[str, Any]) -> list[str]:
+    place = f"bucket {bucket['place']}" if bucket["place"] else "bucket"
+    reasons, left = bucket["reasons"], bucket["left_today"]
+    if bucket["spent_today"] is None:
+        return [f"{place}: unknown ({reasons['spent_today']})"]
+    spent = f"{bucket['spent_today']:,g}"
+    if bucket["daily_budget"] is not None:
+        spent += f" of {bucket['daily_budget']:,g}"
+    shown_left = f"unknown ({reasons['left_today']})" if left is None else f"{left:,g}"
+    if until := bucket["exhausted_until"]:
+        shown_left += f", used up until {until:%Y-%m-%d %H:%M:%S} UTC"
+    rate = "none yet"
+    if bucket["rate"] is not None:
+        rate = f"{bucket['rate']:,.4g} a second, burst {bucket['burst']:g}"
+    if bucket["learned"]:
+        rate += " (learned)"
+    seconds = bucket["paused_seconds"]
+    return [
+        place,
+        f"  spent today: {spent}",
+        f"  left today: {shown_left}",
+        f"  rate: {rate}",
+        f"  paused: {f'for {lasting(seconds)}' if seconds else 'no'}",
+        f"  waiting: unknown ({reasons['waiting']})",
+    ]
+
+
+def _cache_line(cache: Mapping[str, Any]) -> str:
+    place = f"cache {cache['place']}" if cache["place"] else "cache"
+    if cache["series"] is None:
+        return f"{place}: unknown ({cache['reasons']['series']})"
+    series = counted(cache["series"], "series", "series")
+    return f"{place}: {series}, {cache['bytes'] / 1e6:,.1f} MB"
+
+
+def _extraction_lines(extraction: Mapping[str, Any]) -> Iterator[str]:
+    # Here, since help needs no event loop.
+    from asyncfin.extraction.report import spent
+
+    began, holder = "", f"{extraction['host']} pid {extraction['pid']}"
+    if extraction["began"] is not None:
+        began = f"{datetime.fromisoformat(extraction['began']):%Y-%m-%d %H:%M:%S} UTC"
+    state = "running" if extraction["running"] else "not running"
+    if extraction["running"] is None:
+        state = f"unknown ({extraction['reason']})"
+    elif extraction["running"]:
+        renewed = datetime.fromisoformat(extraction["renewed"])
+        age = max(0.0, (datetime.now(UTC) - renewed).total_seconds())
+        state += f", locked by {holder}, began {began}, renewed {lasting(age)} ago"
+    yield f"extraction {extraction['place']}: {state}"
+    if extraction["unfinished"]:
+        yield (
+            f"  the run begun {began} by {holder} ended without an outcome; the same "
+            "command continues it"
+        )
+    if (last := extraction["last"]) is None:
+        return
+    # An earlier version's outcome does not have them.
+    if "select" in last:
+        query = f"{last['select']}, {last['periods']}, {last['value_version']}"
+        yield f"  query: {query}"
+        size = f"{last['file_rows']:,} rows, {last['file_bytes'] / 1e6:,.1f} MB"
+        feed = extraction["feed"]
+        runs = f"{counted(feed['runs'], 'run')} in the feed" if feed else "no feed"
+        yield f"  {counted(last['files'], 'file')}: {size}; {runs}"
+    states = ("unchanged", "done", "failed", "left")
+    counts = ", ".join(f"{last[state]:,} {state}" for state in states)
+    run = "the run before it" if extraction["unfinished"] else "last run"
+    cost = spent(last["requests"], last["repeated"], last["uncounted"])
+    yield f"  {run}: ended {last['ended']}, {last['outcome']}: {counts}; {cost}"
+    if last["stopped"] is not None:
+        yield f"    {last['stopped']['error']}: {last['stopped']['message']}"
+    for name, failures in last["failures"].items():
+        yield f"    {failures['count']:,} x {name}, first: {failures['message']}"

@@ -29,10 +29,10 @@ COMMANDS = {
     },
     "Many entities": {
         "extract:extract": "Write one question of many entities to Parquet files.",
-        "status:status": "Show extractions, the shared bucket and the cache.",
+        "account:status": "Show extractions, the shared bucket and the cache.",
         "feed:changes": "Show what changed in an extraction.",
         "feed:as_of": "Show an extraction as it was known at a time.",
-        "names:names": "Write a file of names for entity ids.",
+        "catalogue:names": "Write a file of names for entity ids.",
     },
     "Service and account": {
         "account:usage": "Print the account's daily usage, or its limits.",
@@ -41,7 +41,7 @@ COMMANDS = {
     },
     "Tests and assistants": {
         "sandbox:sandbox": "Run a local service, or show a demo of it.",
-        "record:record": "Write an entity's dataset to a file for the sandbox.",
+        "sandbox:record": "Write an entity's dataset to a file for the sandbox.",
         "explore:mcp": "Serve tools for an assistant (MCP).",
     },
 }

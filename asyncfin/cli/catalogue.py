@@ -1,26 +1,49 @@
-"""`asyncfin catalogue`: the series of entities, all, selected, or found by words."""
+"""`asyncfin catalogue`: the series of entities, all, selected, or found by words; and
+`asyncfin names`: a file of names for entity ids.
+"""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import methodcaller
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from attrs import asdict, evolve
+from cyclopts import Parameter
 
-from asyncfin.cli.errors import UsageError, print_error
-from asyncfin.cli.options import Form, Names, Selection, Service
+from asyncfin.checks import check_entity_id
+from asyncfin.cli.errors import UsageError, prefix_errors, print_error
+from asyncfin.cli.options import (
+    Form,
+    Names,
+    Selection,
+    Service,
+    entity_group,
+    has_path,
+    opened,
+)
 from asyncfin.csv import csv_text
 from asyncfin.errors import SelectionError, printable
+from asyncfin.names import read_rows
 from asyncfin.words import counted, entity_names, listed, named_entity
 
 if TYPE_CHECKING:
-    from asyncfin import Catalogue, CatalogueSeries
+    from asyncfin import Catalogue, CatalogueSeries, Client, Select
     from asyncfin.typing import Match
 
 # The series of a metric and path, each with the position of its catalogue.
 Matches: TypeAlias = "Sequence[tuple[int, Match]]"
 # How many metrics of several entities, and rows of a search, a table has.
 _MOST_METRICS = 200
-_MOST_FOUND = 20
+_MOST_MATCHES = 20
 _CLOSE = "nothing has all these words; close to them:"
+_LISTS = ("reporting_group_ids", "entity_ids")
+# Of a file of names.
+_COLUMNS = ["id", "name", "aliases"]
+_ADVICE = (
+    "give a CSV file that begins with the line id,name,aliases (`asyncfin names` "
+    "writes one)"
+)
 
 
 async def catalogue(
@@ -54,15 +77,11 @@ async def catalogue(
             and one request.
     """
     try:
-        entities = names.entity_ids(entity_ids)
+        entities = names.required(entity_ids)
     except UsageError as error:
         # Without quotes, further words of a search are taken for entities.
-        hint = "" if search is None else f'; words are one argument: --search "{search}'
-        raise UsageError(f'{error}{hint} ..."' if hint else str(error)) from None
-    if not entities:
-        raise UsageError(
-            "no entity is given: give an entity id, or several to compare them"
-        )
+        hint = f'; words are one argument: --search "{search} ..."' if search else ""
+        raise UsageError(f"{error}{hint}") from None
     if publication and len(entities) > 1:
         raise UsageError("--publication is for one entity")
     if search is not None and (publication or selection != Selection()):
@@ -81,44 +100,37 @@ async def catalogue(
             _print_publication(asdict(await client.dataset(entities[0])), form)
             return
         answers = await read_each(client, entities, client.catalogue)
-        catalogues = list(answers.found.values())
+        catalogues = list(answers.results.values())
+        groups: Sequence[Matches] = []
         if search is not None and catalogues:
-            from asyncfin.typing import SearchResult
-            from asyncfin.web.last_periods import read_last_periods
-
-            results = []
-            for item in catalogues:
-                ends = await read_last_periods(client, item)
-                results.append(item.search(search, last_periods=ends))
-            groups = SearchResult.group(results)
+            groups = await _search(client, catalogues, search)
     complaint: SelectionError | None = None
-    if search is not None and catalogues:
-        if groups:
-            _print_found(groups, catalogues, form)
-        else:
-            complaint = SelectionError(
-                f"no series has the words {search!r}, or comes close to them"
-            )
-    elif len(entities) == 1 and catalogues:
+    if not catalogues:
+        pass
+    elif search is not None:
+        complaint = _print_matches(groups, catalogues, search, form)
+    elif len(entities) == 1:
         (whole,) = catalogues
         _print_series(_part(whole, whole.select(select)), len(whole), form)
-    elif catalogues:
-        parts = [
-            _part(item, item.select(select, allow_missing=True)) for item in catalogues
-        ]
-        if any(map(len, parts)) or not any(map(len, catalogues)):
-            _print_metrics(parts, form)
-        else:
-            whole = next(filter(len, catalogues))
-            missing = whole.missing(select)
-            complaint = SelectionError(
-                f"none of the {len(parts)} entities has anything of the selection; "
-                f"{whole.explain(missing)}",
-                missing=missing,
-            )
-    check_failed(answers.failed, answers.ended, len(entities), names)
+    else:
+        complaint = _print_metrics(catalogues, select, form)
+    check_failed(answers, len(entities), names)
     if complaint is not None:
         raise complaint
+
+
+async def _search(
+    client: "Client", catalogues: Sequence["Catalogue"], words: str
+) -> "Sequence[Matches]":
+    """Search catalogues for words; series that have ended come last."""
+    from asyncfin.typing import SearchResult
+    from asyncfin.web.last_periods import read_last_periods
+
+    results = [
+        item.search(words, last_periods=await read_last_periods(client, item))
+        for item in catalogues
+    ]
+    return SearchResult.group(results)
 
 
 def _print_publication(fields: Mapping[str, Any], form: Form) -> None:
@@ -138,30 +150,30 @@ def _part(whole: "Catalogue", series: Iterable["CatalogueSeries"]) -> "Catalogue
     """Return a catalogue with only these of its series, and the groups that have
     some.
     """
-    chosen = {item.series_id for item in series}
+    series_ids = {item.series_id for item in series}
     groups = []
     for group in whole.groups:
-        part = tuple(item for item in group.series if item.series_id in chosen)
+        part = tuple(item for item in group.series if item.series_id in series_ids)
         if part:
             groups.append(evolve(group, series=part))
     return evolve(whole, groups=tuple(groups))
 
 
-def _print_series(shown: "Catalogue", total: int, form: Form) -> None:
+def _print_series(part: "Catalogue", total: int, form: Form) -> None:
     """Print the selected series of a catalogue, of which there are so many in all."""
     from asyncfin.cli.terminal import print_json, print_rows, print_table, screen
 
     if form.json:
-        print_json(asdict(shown, recurse=False))
+        print_json(asdict(part, recurse=False))
         return
     if form.csv:
         # One row a series: a spreadsheet filters by the columns that the options are
         # named after.
-        print_rows(list(shown.rows()), as_json=False)
+        print_rows(list(part.rows()), as_json=False)
         return
     console = screen()
-    console.print(named_entity(shown), style="bold")
-    for group in shown.groups:
+    console.print(named_entity(part), style="bold")
+    for group in part.groups:
         words = f"{group.cadence}, {group.basis}, {len(group.series)} series"
         title = f"{group.reporting_group_id}: {group.name} ({words})"
         console.print(f"\n{printable(title)}")
@@ -171,28 +183,40 @@ def _print_series(shown: "Catalogue", total: int, form: Form) -> None:
         ]
         print_table(console, ("metric", "label", "scope path"), rows)
     first, last = (
-        (shown.periods[0], shown.periods[-1]) if shown.periods else ("none", "none")
+        (part.periods[0], part.periods[-1]) if part.periods else ("none", "none")
     )
     lines = [
-        f"publication {shown.dataset_id} of {shown.created_timestamp:%Y-%m-%d %H:%M} "
-        "UTC",
-        f"{len(shown):,} of {counted(total, 'series', 'series')}: "
-        f"{counted(len(shown.by_metric), 'metric')}, "
-        f"{counted(len(shown.by_path), 'scope path')}, "
-        f"{counted(len(shown.groups), 'reporting group')}",
-        f"{counted(len(shown.periods), 'period')}: {first} to {last}",
+        f"publication {part.dataset_id} of {part.created_timestamp:%Y-%m-%d %H:%M} UTC",
+        f"{len(part):,} of {counted(total, 'series', 'series')}: "
+        f"{counted(len(part.by_metric), 'metric')}, "
+        f"{counted(len(part.by_path), 'scope path')}, "
+        f"{counted(len(part.groups), 'reporting group')}",
+        f"{counted(len(part.periods), 'period')}: {first} to {last}",
     ]
     console.print("\n".join(["", *map(printable, lines)]), style="dim")
 
 
-def _print_metrics(parts: Sequence["Catalogue"], form: Form) -> None:
-    """Print how many series of each metric the entities have."""
+def _print_metrics(
+    catalogues: Sequence["Catalogue"], select: "Select", form: Form
+) -> SelectionError | None:
+    """Print how many series of each metric the entities have, or return the error."""
     from asyncfin.cli.terminal import print_csv, print_json, print_table, screen
     from asyncfin.text import GAP
 
+    parts = [
+        _part(item, item.select(select, allow_missing=True)) for item in catalogues
+    ]
+    if not any(map(len, parts)) and any(map(len, catalogues)):
+        whole = next(filter(len, catalogues))
+        missing = whole.missing(select)
+        return SelectionError(
+            f"none of the {len(parts)} entities has anything of the selection; "
+            f"{whole.explain(missing)}",
+            missing=missing,
+        )
     if form.json:
         print_json([asdict(part, recurse=False) for part in parts])
-        return
+        return None
     labels: dict[str, str] = {}
     for part in parts:
         for metric_id, series in part.by_metric.items():
@@ -202,51 +226,56 @@ def _print_metrics(parts: Sequence["Catalogue"], form: Form) -> None:
         for metric_id in labels
     }
     # Those that most entities have come first.
-    ordered = sorted(labels, key=lambda metric_id: counts[metric_id].count(0))
+    rows = sorted(counts.items(), key=lambda item: item[1].count(0))
     if form.csv:
         heads = ["metric_id", "series_label", *(part.entity_id for part in parts)]
-        rows = [[name, labels[name], *counts[name]] for name in ordered]
-        print_csv(csv_text([heads, *rows]))
-        return
+        print_csv(
+            csv_text([heads, *([name, labels[name], *row] for name, row in rows)])
+        )
+        return None
+    texts = [
+        [name, labels[name], *(f"{count:,}" if count else GAP for count in row)]
+        for name, row in rows[:_MOST_METRICS]
+    ]
     console = screen()
-    texts = []
-    for metric_id in ordered[:_MOST_METRICS]:
-        cells = [f"{number:,}" if number else GAP for number in counts[metric_id]]
-        texts.append([metric_id, labels[metric_id], *cells])
     print_table(console, ["metric", "label", *entity_names(parts).values()], texts)
-    if (more := len(ordered) - _MOST_METRICS) > 0:
+    if (more := len(rows) - _MOST_METRICS) > 0:
         console.print(f"and {counted(more, 'more metric')}", style="dim")
+    return None
 
 
-def _print_found(
-    groups: Sequence["Matches"], catalogues: Sequence["Catalogue"], form: Form
-) -> None:
-    """Print a row for each metric and path that a search has found."""
-    from asyncfin.cli.terminal import print_csv, print_json, print_table, screen
+def _print_matches(
+    groups: Sequence["Matches"],
+    catalogues: Sequence["Catalogue"],
+    words: str,
+    form: Form,
+) -> SelectionError | None:
+    """Print a row for each metric and path that a search has found, or return the
+    error.
+    """
+    from asyncfin.cli.terminal import print_rows, print_table, screen
     from asyncfin.typing import Rank
 
+    if not groups:
+        return SelectionError(
+            f"no series has the words {words!r}, or comes close to them"
+        )
     is_close = groups[0][0][1].rank == Rank.CLOSE
-    rows = [_found_row(matches, catalogues) for matches in groups]
-    if (form.json or form.csv) and is_close:
-        print_error(f"asyncfin: {_CLOSE}")
-    if form.json:
-        print_json(rows)
-        return
-    if form.csv:
-        lines = [list(rows[0])]
-        for row in rows:
-            cells = row.values()
-            lines.append(
-                [";".join(cell) if isinstance(cell, list) else cell for cell in cells]
-            )
-        print_csv(csv_text(lines))
-        return
+    rows = [_make_match(matches, catalogues) for matches in groups]
+    if form.json or form.csv:
+        if is_close:
+            print_error(f"asyncfin: {_CLOSE}")
+        if form.csv:
+            for row in rows:
+                row |= {name: ";".join(row[name]) for name in _LISTS}
+        print_rows(rows, as_json=form.json)
+        return None
     console = screen()
     if is_close:
         console.print(_CLOSE)
     names = entity_names(catalogues)
     texts = []
-    for matches, row in list(zip(groups, rows, strict=True))[:_MOST_FOUND]:
+    for matches, row in list(zip(groups, rows, strict=True))[:_MOST_MATCHES]:
         index, match = matches[0]
         label = match.note(match.series.label)
         scopes = " / ".join(catalogues[index].scope_names(match.series.scopes))
@@ -255,11 +284,14 @@ def _print_found(
             entities = listed([names[entity_id] for entity_id in row["entity_ids"]])
         texts.append((match.series.metric_id, label, scopes, entities))
     print_table(console, ("metric", "label", "scopes", "entities"), texts)
-    if (more := len(groups) - _MOST_FOUND) > 0:
+    if (more := len(groups) - _MOST_MATCHES) > 0:
         console.print(f"and {more:,} more: --csv has all, with ids", style="dim")
+    return None
 
 
-def _found_row(matches: "Matches", catalogues: Sequence["Catalogue"]) -> dict[str, Any]:
+def _make_match(
+    matches: "Matches", catalogues: Sequence["Catalogue"]
+) -> dict[str, Any]:
     _, first = matches[0]
     group_ids = dict.fromkeys(match.series.reporting_group_id for _, match in matches)
     return {
@@ -270,3 +302,85 @@ def _found_row(matches: "Matches", catalogues: Sequence["Catalogue"]) -> dict[st
         "entity_ids": [catalogues[index].entity_id for index in sorted(dict(matches))],
         "last_value": str(first.ended) if first.ended else None,
     }
+
+
+async def names(
+    *entity_ids: str,
+    ids: Annotated[
+        Path | None, Parameter(allow_leading_hyphen=True, group=entity_group)
+    ] = None,
+    into: Path | None = None,
+    names: Names = Names(),
+    service: Service = Service(),
+) -> None:
+    """Write a file of names for entity ids.
+
+    It costs one request for each entity. The file is CSV with the columns id,
+    name and aliases: add names of your own as aliases, separated by |. With
+    --names FILE, or ASYNCFIN_NAMES, every command then takes names for ids.
+
+      asyncfin names --ids ids.txt --into names.csv
+      ASYNCFIN_NAMES=names.csv asyncfin catalogue apple
+
+    Args:
+        entity_ids: The entities, O- and 32 characters each, or names of the file of
+            --names.
+        ids: A file of more entity ids, one a line; - for standard input.
+        into: Add the entities to this file. What it contains stays, and costs no
+            request.
+    """
+    # The file of ASYNCFIN_NAMES may be the one that is to be written.
+    if names.names is not None and not has_path(str(names.names), folder=False):
+        names = Names(names=Path())
+    heads, rows = (_COLUMNS, []) if into is None else _read_names(into)
+    entities = names.required(entity_ids, ids)
+    service.check()
+
+    from asyncfin.cli.session import check_failed, connect, read_each
+    from asyncfin.cli.terminal import print_csv, print_text, replace_file
+
+    listed_ids = {row["id"] for row in rows}
+    missing = [entity_id for entity_id in entities if entity_id not in listed_ids]
+    async with connect(service, "Reading", names) as (client, _):
+        answers = await read_each(client, missing, client.dataset)
+    additions = [
+        {"id": entity_id, "name": dataset.name}
+        for entity_id, dataset in answers.results.items()
+    ]
+    cells = ([row.get(head, "") for head in heads] for row in [*rows, *additions])
+    lines = [heads, *cells]
+    if into is None:
+        # As they are, so that --names reads the same names; a terminal gets them
+        # escaped.
+        is_raw = not sys.stdout.isatty()
+        print_csv(csv_text(lines, raw=is_raw), raw=is_raw)
+    else:
+        if additions or not rows:
+            content = csv_text(lines, raw=True).encode()
+            replace_file(into, methodcaller("write", content))
+        total = counted(len(lines) - 1, "entity", "entities")
+        print_text(f"{into}: {total}, {len(additions):,} of them new")
+    check_failed(answers, len(entities), names)
+
+
+def _read_names(file: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Return the columns and rows of a file of names; those of an empty one if it does
+    not exist.
+    """
+    what = f"--into {file}"
+    if not file.exists():
+        if not file.parent.is_dir():
+            raise UsageError(f"{what} can't be written: {file.parent} is not a folder")
+        return _COLUMNS, []
+    with opened(file, what, _ADVICE) as lines:
+        try:
+            heads, entries = read_rows(lines)
+            rows = list(entries)
+        except KeyError:
+            raise UsageError(
+                f"{what} does not have the columns id and name: {_ADVICE}"
+            ) from None
+    for line, row in enumerate(rows, 2):
+        with prefix_errors(f"{what}, line {line}"):
+            check_entity_id(row["id"])
+    return heads or _COLUMNS, rows

@@ -199,9 +199,11 @@ def exit_line(failure: Exception) -> tuple[Exit, str]:
                 advice = "check the credentials in the environment"
             elif isinstance(failure, FileNotFoundError):
                 advice = "check the address"
-            # The reason can be a long text about an address that the user has never
-            # seen.
-            complaint = f"{failure.filename} can't be used ({failure.strerror})"
+            # Last, since it can be a long text about an address that the user has
+            # never seen.
+            reason = failure.strerror
+            complaint = f"{failure.filename} can't be used: {advice} ({reason})"
+            advice = ""
     # Notes are the names of the entities that it is about. One line, whatever the
     # message holds: standard error is read by scripts too.
     texts = [*getattr(failure, "__notes__", ()), complaint]

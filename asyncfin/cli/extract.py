@@ -473,7 +473,7 @@ def _describe_failure(progress: "ExtractProgress", names: Names) -> str:
     """Return a line for the entity that has just failed, or nothing if none has."""
     if progress.ended is None or (failure := progress.ended.failure) is None:
         return ""
-    name = names.named(progress.ended.entity_id)
+    name = names.add_name(progress.ended.entity_id)
     return f"{name} failed: {failure.error}: {failure.message}"
 
 

@@ -286,7 +286,6 @@ class QueryForm(Form):
 
 _FILE = re.compile(r"\.(csv|json|txt|parquet|xlsx|png|pdf|svg)$")
 _ID = re.compile(r"O-\w{32}", re.ASCII)
-_NO_ENTITY = "no entity is given: give entity ids, or a file of them as --ids FILE"
 
 
 # Not slotted, for the cached property.
@@ -362,11 +361,11 @@ class Names:
             entity_ids += _read_ids(ids, self.known)
         return list(dict.fromkeys(entity_ids))
 
-    def required(self, texts: Iterable[str], ids: Path | None) -> list[str]:
+    def required(self, texts: Iterable[str], ids: Path | None = None) -> list[str]:
         """Return what `of_file` does: at least one."""
         if entity_ids := self.of_file(texts, ids):
             return entity_ids
-        raise UsageError(_NO_ENTITY)
+        raise UsageError("no entity is given: give entity ids or names")
 
     def offered(self, texts: Iterable[str], ids: Path | None) -> dict[str, str]:
         """Return the names, or "", of the entities that arguments and a file of ids
@@ -377,9 +376,9 @@ class Names:
 
     def add_names(self, text: str) -> str:
         """Return a text with names added to the entity ids in it."""
-        return _ID.sub(lambda match: self.named(match[0]), text)
+        return _ID.sub(lambda match: self.add_name(match[0]), text)
 
-    def named(self, entity_id: str) -> str:
+    def add_name(self, entity_id: str) -> str:
         """Return an entity id, preceded by its name if it has one."""
         name = self.known.get(entity_id)
         return entity_id if name is None else f"{name} ({entity_id})"

@@ -3,7 +3,9 @@ or only its plan.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,8 +27,6 @@ from asyncfin.errors import SelectionError, shorten_middle
 from asyncfin.words import Unit, counted, named_entity, number_text
 
 if TYPE_CHECKING:
-    import pyarrow
-
     from asyncfin import Client, Comparison, Panel, Select, Value
     from asyncfin.typing import PeriodSelection, Shown, ValueVersion
 
@@ -49,20 +49,9 @@ async def query(
     periods: Periods = Periods(),
     restated: bool = False,
     latest: Annotated[
-        int | None,
-        Parameter(
-            group=period_group,
-            help="Only the last N values of each series, with their own periods.",
-            converter=parse_whole,
-        ),
+        int | None, Parameter(group=period_group, converter=parse_whole)
     ] = None,
-    ttm: Annotated[
-        bool,
-        Parameter(
-            group=period_group,
-            help="The last twelve months, added up of published values.",
-        ),
-    ] = False,
+    ttm: Annotated[bool, Parameter(group=period_group)] = False,
     form: QueryForm = QueryForm(),
     names: Names = Names(),
     service: Service = Service(),
@@ -82,6 +71,8 @@ async def query(
         entity_ids: The entities, O- and 32 characters each, or their names. Several are
             compared.
         restated: The latest restated values instead of the original ones.
+        latest: Only the last N values of each series, with their own periods.
+        ttm: The last twelve months, added up of published values.
     """
     # All that can be known before a request is spent is checked first.
     choose_one(
@@ -103,11 +94,7 @@ async def query(
         require("pyarrow", "arrow", "--ttm")
     if form.plot is not None:
         _check_picture(form.plot)
-    entities = names.entity_ids(entity_ids)
-    if not entities:
-        raise UsageError(
-            "no entity is given: give an entity id, or several to compare them"
-        )
+    entities = names.required(entity_ids)
     version: ValueVersion = "latest_restated" if restated else "original"
     question = selection.select(), periods.selection()
     service.check()
@@ -134,17 +121,21 @@ async def query(
         _print_result(result, form, latest=periods == Periods())
     # A table says itself why it is empty.
     has_table = not any(form.options().values()) and not ttm
-    for line in _explain_missing(result, has_table=has_table):
+    if isinstance(result, Panel):
+        if not has_table and not result.value_count:
+            for note in result.notes:
+                print_error(f"asyncfin: {result.dataset.name}: {note}")
+        return
+    for line in result.lacking(periods=not has_table):
         print_error(f"asyncfin: {line}")
-    if not isinstance(result, Panel):
-        check_failed(result.failed, result.ended, len(entities), names)
-        if unknown := result.unknown:
-            first = next(iter(result)).catalogue
-            raise SelectionError(
-                f"none of the {len(entities)} entities has all of the question; "
-                f"{first.explain(unknown)}",
-                missing=unknown,
-            )
+    check_failed(result, len(entities), names)
+    if unknown := result.unknown:
+        first = next(iter(result)).catalogue
+        raise SelectionError(
+            f"none of the {len(entities)} entities has all of the question; "
+            f"{first.explain(unknown)}",
+            missing=unknown,
+        )
 
 
 async def _explain(
@@ -160,22 +151,24 @@ async def _explain(
     from asyncfin.cli.terminal import screen
     from asyncfin.typing import Rule
 
-    if len(entities) == 1:
-        plans = [await client.plan(entities[0], select, periods, value_version=version)]
-    else:
-        answers = await read_each(client, entities, client.catalogue)
-        catalogues = list(answers.found.values())
-        if isinstance(periods, Rule) and catalogues:
-            periods = periods.resolve(catalogues)
-        plans = [
-            await client.plan(
-                catalogue, select, periods, value_version=version, allow_missing=True
-            )
-            for catalogue in catalogues
-        ]
-    screen().print("\n\n".join(map(str, plans)))
-    if len(entities) > 1:
-        check_failed(answers.failed, answers.ended, len(entities), names)
+    answers = await read_each(client, entities, client.catalogue)
+    catalogues = list(answers.results.values())
+    is_comparison = len(entities) > 1
+    if is_comparison and isinstance(periods, Rule) and catalogues:
+        periods = periods.resolve(catalogues)
+    plans = [
+        await client.plan(
+            catalogue,
+            select,
+            periods,
+            value_version=version,
+            allow_missing=is_comparison,
+        )
+        for catalogue in catalogues
+    ]
+    if plans:
+        screen().print("\n\n".join(map(str, plans)))
+    check_failed(answers, len(entities), names)
 
 
 def _print_result(
@@ -244,19 +237,6 @@ def _print_shown(
         console.print("".join([note, *ends]), style="dim")
 
 
-def _explain_missing(result: "Panel | Comparison", *, has_table: bool) -> list[str]:
-    """Return what entities do not have, and why there is no value if no table shows
-    it.
-    """
-    from asyncfin import Panel
-
-    if not isinstance(result, Panel):
-        return list(result.lacking(periods=not has_table))
-    if has_table or result.value_count:
-        return []
-    return [f"{result.dataset.name}: {note}" for note in result.notes]
-
-
 def _check_picture(file: Path) -> None:
     """Reject, before a request is spent, a file that could not be written."""
     require("matplotlib", "plot", "--plot")
@@ -288,9 +268,7 @@ def _draw(result: "Panel | Comparison", file: Path) -> None:
 
 
 def _print_twelve_months(
-    result: "Panel | Comparison",
-    meanings: Sequence[str],
-    form: QueryForm,
+    result: "Panel | Comparison", meanings: Sequence[str], form: QueryForm
 ) -> None:
     """Print the last twelve months of the series of panels.
 
@@ -299,105 +277,85 @@ def _print_twelve_months(
     """
     from asyncfin import Panel
     from asyncfin.analysis.twelve_months import OVER_PERIOD, last_twelve_months
-    from asyncfin.cli.terminal import print_arrow
+    from asyncfin.cli.terminal import print_arrow, screen
 
     panels = [result] if isinstance(result, Panel) else list(result)
     table = last_twelve_months(panels, period_meanings=meanings or OVER_PERIOD)
     if form.json or form.csv:
         print_arrow(table, as_json=form.json)
-    else:
-        _print_latest_months(table, panels, form.unit)
+        return
+    console = screen()
+    for panel in panels:
+        title = f"{named_entity(panel.catalogue)}, {panel.value_version} values"
+        console.print(title, style="bold")
+    # The last row of a line is its latest end.
+    latest = {(row["entity_id"], *row["series_ids"]): row for row in table.to_pylist()}
+    _print_latest_months(list(latest.values()), form.unit)
+    for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
+        console.print(note, style="dim")
 
 
-def _print_latest_months(
-    table: "pyarrow.Table", panels: Sequence["Panel"], unit: Unit | None
-) -> None:
-    """Print the latest twelve months of each line: label, number, and its operands or
-    why there is none.
+def _print_latest_months(rows: Sequence[Mapping[str, Any]], unit: Unit | None) -> None:
+    """Print rows of twelve months: end, number, and its operands or why there is
+    none.
     """
     from asyncfin.cli.terminal import print_table, screen
     from asyncfin.text import GAP
     from asyncfin.typing import Scale
 
     console = screen()
-    for panel in panels:
-        title = f"{named_entity(panel.catalogue)}, {panel.value_version} values"
-        console.print(title, style="bold")
-    lines: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in table.to_pylist():
-        lines.setdefault((row["entity_id"], *row["series_ids"]), []).append(row)
-    latest = [rows[-1] for rows in lines.values()]
-    values = [
-        [_make_value(row) for row in rows if row["number"] is not None]
-        for rows in lines.values()
+    values = [_make_value(row) for row in rows]
+    scales = Scale.of_rows([[value] if value else [] for value in values], unit)
+    units = {scale.unit for scale in scales if scale.unit}
+    console.print(f"in {units.pop()}\n" if units else "")
+    if not rows:
+        console.print("no series has a value")
+        return
+    numbers = [
+        GAP if value is None else scale.text(value)
+        for value, scale in zip(values, scales, strict=True)
     ]
-    scales = Scale.of_rows(values, unit)
-    if units := {scale.unit for scale in scales if scale.unit}:
-        console.print(f"in {units.pop()}")
-    console.print()
-    rows = []
-    for row, name, scale in zip(latest, _name_lines(latest), scales, strict=True):
-        number = GAP if row["number"] is None else scale.text(_make_value(row))
-        cells = [name + scale.suffix, " / ".join(row["scope_names"])]
-        rows.append(
-            [
-                row["entity_name"],
-                *cells,
-                row["period_label"],
-                number,
-                _list_operands(row),
-            ]
-        )
+    width = max(map(len, numbers))
+    lines = Counter(map(_name_line, rows))
+    cells = []
+    for row, scale, number in zip(rows, scales, numbers, strict=True):
+        entity, label, scopes = _name_line(row)
+        # Groups that report different numbers differ in the ids of their series.
+        if lines[entity, label, scopes] > 1:
+            label += f", {', '.join(row['series_ids'])}"
+        operands = row["reason"]
+        if row["how"] is not None:
+            signs = _SIGNS.get(row["how"], ("", "+ ", "+ ", "+ "))
+            operands = f"{row['how']}: {' '.join(map(add, signs, row['operands']))}"
+        label += scale.suffix
+        end = row["period_label"]
+        cells.append([entity, label, scopes, end, number.rjust(width), operands])
     heads = ["entity", "series", "scopes", "to", "number", "how"]
     # The entity is in the title already where there is one.
-    first = 0 if len({row["entity_id"] for row in latest}) > 1 else 1
-    width = max((len(row[4]) for row in rows), default=0)
-    for cells in rows:
-        cells[4] = cells[4].rjust(width)
-    if rows:
-        print_table(console, heads[first:], [cells[first:] for cells in rows])
-    else:
-        console.print("no series has a value")
-    # They state the unit.
-    for text in dict.fromkeys(_describe_lines(latest)):
-        console.print(text, style="dim")
-    for note in json.loads(table.schema.metadata[b"asyncfin"])["notes"]:
-        console.print(note, style="dim")
+    first = 0 if len({row["entity_id"] for row in rows}) > 1 else 1
+    print_table(console, heads[first:], [line[first:] for line in cells])
+    # Descriptions state the unit.
+    texts = {row["description"].strip(): row["series_label"] for row in rows}
+    for text, label in texts.items():
+        if text not in ("", label):
+            line = f"{label}: {shorten_middle(text, _LONGEST)}"
+            console.print(line, style="dim")
 
 
-def _name_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the labels of lines, with the series ids where groups report different
-    numbers.
-    """
-    keys = [(row["entity_id"], row["series_label"], row["scope_path"]) for row in rows]
-    for row, key in zip(rows, keys, strict=True):
-        label = row["series_label"].strip() or row["metric_id"]
-        is_distinct = keys.count(key) == 1
-        yield label if is_distinct else f"{label}, {', '.join(row['series_ids'])}"
+def _name_line(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return the entity, the label and the scopes of a row."""
+    label = row["series_label"].strip() or row["metric_id"]
+    return row["entity_name"], label, " / ".join(row["scope_names"])
 
 
-def _describe_lines(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for row in rows:
-        label, description = row["series_label"], row["description"].strip()
-        if description and description != label:
-            yield f"{label}: {shorten_middle(description, _LONGEST)}"
-
-
-def _list_operands(row: Mapping[str, Any]) -> str:
-    """Return what a number is made of, or why there is none."""
-    if row["how"] is None:
-        return str(row["reason"])
-    signs = _SIGNS.get(row["how"], ("", "+ ", "+ ", "+ "))
-    terms = map(str.__add__, signs, row["operands"])
-    return f"{row['how']}: {' '.join(terms)}"
-
-
-def _make_value(row: Mapping[str, Any]) -> "Value":
-    """Return a number of the table with the text and the format that decide how it is
+def _make_value(row: Mapping[str, Any]) -> "Value | None":
+    """Return the number of a row with the text and the format that decide how it is
     written.
     """
     from asyncfin import Value
 
+    if row["number"] is None:
+        return None
     return Value(
         number=row["number"],
         text=row["text"] or number_text(row["number"]),

@@ -10,19 +10,19 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
-    Mapping,
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from attrs import define, field
+from attrs import define, evolve, field
 from rich.status import Status
 
 from asyncfin import (
     Cache,
     Client,
+    Comparison,
     FileBucket,
     FileCache,
     RedisBucket,
@@ -197,7 +197,7 @@ class Answers(Generic[T]):
         ended: what ended the reading, as it fails every other entity too.
     """
 
-    found: dict[str, T] = field(factory=dict)
+    results: dict[str, T] = field(factory=dict)
     failed: dict[str, AsyncfinError] = field(factory=dict)
     ended: AsyncfinError | None = None
 
@@ -209,13 +209,12 @@ async def read_each(
     flight.
     """
     answers = Answers[T]()
-    found: dict[str, T] = {}
 
     async def read_one(entity_id: str) -> None:
         try:
             if answers.ended is not None:
                 raise answers.ended
-            found[entity_id] = await read(entity_id)
+            answers.results[entity_id] = await read(entity_id)
         except AsyncfinError as error:
             answers.failed[entity_id] = error
             if ends_all(error, waits=False):
@@ -225,18 +224,19 @@ async def read_each(
     async with bounded(jobs, client.max_in_flight) as ends:
         async for _ in ends:
             pass
-    answers.found = {name: found[name] for name in entity_ids if name in found}
-    return answers
+    order = {entity_id: index for index, entity_id in enumerate(entity_ids)}
+    results = sorted(answers.results.items(), key=lambda item: order[item[0]])
+    return evolve(answers, results=dict(results))
 
 
 def check_failed(
-    failed: Mapping[str, AsyncfinError],
-    ended: AsyncfinError | None,
-    entities: int,
-    names: Names,
+    outcome: Answers[Any] | Comparison, entities: int, names: Names
 ) -> None:
     """Print a line for each entity that failed by itself, and raise an error if there
     is one.
+
+    Args:
+        entities: how many there are in all.
 
     Raises:
         EntitiesFailedError: some failed.
@@ -244,14 +244,14 @@ def check_failed(
     """
     errors = {
         entity_id: error
-        for entity_id, error in failed.items()
+        for entity_id, error in outcome.failed.items()
         if not ends_all(error, waits=False)
     }
-    if ended is None and errors and entities == 1:
+    if outcome.ended is None and errors and entities == 1:
         raise next(iter(errors.values()))
     for entity_id, error in errors.items():
-        print_error(f"asyncfin: {names.named(entity_id)}: {error}")
-    if ended is not None:
-        raise ended
+        print_error(f"asyncfin: {names.add_name(entity_id)}: {error}")
+    if outcome.ended is not None:
+        raise outcome.ended
     if errors:
         raise EntitiesFailedError(list(map(Failure.of, errors.values())), entities)

@@ -14,7 +14,7 @@ from attrs import evolve
 
 from asyncfin import AsyncfinError, Client, FiscalRange, Panel, Select
 from asyncfin.cli.options import Service
-from asyncfin.cli.record import encode_dataset, read_dataset, record
+from asyncfin.cli.sandbox import encode_dataset, read_dataset, record
 from asyncfin.sandbox import Sandbox, load
 from asyncfin.sandbox.demo import demo_datasets
 from tests import handmade

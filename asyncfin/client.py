@@ -47,7 +47,6 @@ from asyncfin.read.many import EntityIds, read_many
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import (
     plan_read,
-    read_current_catalogue,
     read_question,
     stream_question,
 )
@@ -255,7 +254,6 @@ class Client:
             RuntimeError: the client belongs to another event loop that is not closed.
         """
         await self._sender.aclose()
-        await self._publications.aclose()
 
     @property
     def bucket(self) -> Bucket:
@@ -297,9 +295,8 @@ class Client:
                 ``".."``, longer than 512 characters, or contains a control character.
             NotFoundError: no published dataset is available to the account.
         """
-        return (
-            await Read(self._publications, everything(entity_id), "dataset").metadata()
-        ).dataset
+        read = Read(self._publications, everything(entity_id), "dataset")
+        return await read.metadata()
 
     def catalogue_pages(
         self,
@@ -355,9 +352,8 @@ class Client:
             DatasetChangedError: the publication changed too often.
         """
         checks.seconds_or_none("max_age", max_age)
-        return await read_current_catalogue(
-            Read(self._publications, everything(entity_id, max_age), "catalogue")
-        )
+        read = Read(self._publications, everything(entity_id, max_age), "catalogue")
+        return await read.attempt(read.catalogue)
 
     async def cached_catalogue(
         self, entity_id: str, *, max_age: float | None = None

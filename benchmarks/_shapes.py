@@ -22,7 +22,7 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Plan, plan
+from asyncfin.plan.plan import Plan, plan_batches, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.sandbox import Publication
 
@@ -228,7 +228,7 @@ def _catalogue(series: Sequence[CatalogueSeries], periods: Iterable[Body]) -> Ca
 
 
 def _planned(catalogue: Catalogue) -> Plan:
-    return plan(Question(catalogue, Select(), SPAN), catalogue, catalogue.series)
+    return plan_batches(without_batches(Question(catalogue, Select(), SPAN), catalogue))
 
 
 def _series(at: int, metric: str, path: str) -> CatalogueSeries:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from math import ceil
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.query import MAX_PAGE_SIZE, Query, ValueVersion
@@ -193,27 +193,21 @@ class Plan:
 
 
 def without_batches(question: Question, catalogue: Catalogue) -> Plan:
-    """Return which series and periods of a catalogue a question means, with no batches
-    yet.
-    """
+    """Resolve a question in a catalogue, with no batches yet."""
     series, periods = question.wanted(catalogue)
     return Plan(question, catalogue, periods, series)
 
 
-def plan(
-    question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]
-) -> Plan:
-    """Return the plan for wanted series of a catalogue, the same in whatever order they
-    are given.
+def plan_batches(plan: Plan) -> Plan:
+    """Return a plan with its batches.
 
-    A series whose scope path has more than 20 entries cannot be queried:
-    SelectionError.
+    Raises:
+        SelectionError: a series cannot be queried, as its scope path has more than 20
+            entries.
     """
-    places = sorted({catalogue.places[item.series_id] for item in wanted})
-    series = tuple(catalogue.series[place] for place in places)
-    periods = question.resolved(catalogue)
-    batches = batches_of(catalogue, series, periods, question.value_version)
-    return Plan(question, catalogue, periods, series, batches)
+    version = plan.question.value_version
+    batches = batches_of(plan.catalogue, plan.series, plan.periods, version)
+    return evolve(plan, batches=batches)
 
 
 def batches_of(

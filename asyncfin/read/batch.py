@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 
 from attrs import evolve
 
@@ -42,42 +42,48 @@ async def read_batch(
     rejection: ServiceError | None = None
     while True:
         has_page = False
+        pages = _read_pages(read, stitch, form, writer, prefetch)
         try:
-            async with (
-                AsyncExitStack() as trial,
-                aclosing(_read_pages(read, stitch, form, writer, prefetch)) as pages,
-            ):
+            async with aclosing(pages):
                 if rejection is not None:
-                    await trial.enter_async_context(read.trial)
-                    if read.sends_ranges:
-                        await trial.aclose()
-                    else:
-                        await read.check_unchanged(
-                            rejection, stitch.plan.catalogue.dataset_id
-                        )
+                    block = await _try_range(read, stitch, pages, rejection)
+                    if block is not None:
+                        yield block
                 async for block in pages:
                     has_page = True
-                    read.sends_ranges |= rejection is not None
-                    await trial.aclose()
                     if block is not None:
                         yield block
             return
         except ServiceError as error:
-            if error.status != _TOO_LARGE and not isinstance(
-                error, ValidationFailedError
-            ):
+            is_invalid = isinstance(error, ValidationFailedError)
+            if not is_invalid and error.status != _TOO_LARGE:
                 raise
-            if (
-                has_exact
-                and form is batch
-                and not has_page
-                and error.status != _TOO_LARGE
-            ):
+            if is_invalid and has_exact and form is batch and not has_page:
                 rejection, form = error, as_range
                 continue
-            first = error if rejection is None else rejection
+            first = rejection or error
             first.add_note(_CURSOR_REJECTED if has_page else _TOO_WIDE)
             raise first from None
+
+
+async def _try_range(
+    read: Read,
+    stitch: Stitch,
+    pages: AsyncGenerator[Block | None, None],
+    rejection: ServiceError,
+) -> Block | None:
+    """Return what the first page of a range has, if no other batch has tried one.
+
+    The first trial costs a request for the metadata: the rejection may be about a
+    replaced publication.
+    """
+    async with read.trial:
+        if read.sends_ranges:
+            return None
+        await read.check_unchanged(rejection, stitch.plan.catalogue.dataset_id)
+        block = await anext(pages)
+        read.sends_ranges = True
+        return block
 
 
 async def _read_pages(

@@ -27,7 +27,6 @@ from asyncfin.plan.question import Question
 from asyncfin.read.publications import Publications
 from asyncfin.read.query import (
     plan_for,
-    read_current_catalogue,
     read_panel,
     read_shared,
     share,
@@ -199,7 +198,7 @@ class _Comparing:
         change = self.failed.pop(entity_id, None)
         if isinstance(change, DatasetChangedError):
             await read.restart(change)
-        return await read_current_catalogue(read)
+        return await read.attempt(read.catalogue)
 
     async def _read_panel(self, entity_id: str) -> Panel:
         read, catalogue = self.reads[entity_id], self.catalogues[entity_id]

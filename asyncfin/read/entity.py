@@ -77,11 +77,10 @@ async def read_versions(
     read = Read(publications, question, "read_entity", keeps=False)
     async with read.announced():
         if unless is not None:
-            metadata = await read.metadata()
-            current = metadata.dataset
+            current = await read.metadata()
             if current.is_publication(unless):
                 return Unchanged(current.entity_id, current.dataset_id)
-            read.successor = metadata
+            read.successor = current
         panels = await read.attempt(partial(_read_panels, read, versions))
         for panel in panels:
             read.add(panel)

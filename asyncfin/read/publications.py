@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
+from enum import Enum, auto
 from weakref import WeakValueDictionary
 
 from attrs import field, frozen
@@ -25,7 +26,8 @@ from asyncfin.tasks import SingleFlight
 from asyncfin.wire.sender import Sender
 
 MAX_KEPT_SERIES = 200_000
-MAX_PANELS = 256
+# The panels kept with a catalogue.
+MAX_PANELS = 16
 # The plans kept with a catalogue contain at most this many series for each series of
 # it: a plan takes a fraction of the memory that its catalogue takes.
 _PLANNED_SERIES = 2
@@ -59,6 +61,10 @@ class Publication:
     _unlisted: dict[str, set[str]] = field(factory=dict)
     # The plans last made, by the key of their question.
     plans: LeastRecentlyUsed[Hashable, Plan] = field()
+    # The panels last returned without a request, by their question.
+    panels: LeastRecentlyUsed[Hashable, Panel] = field(
+        factory=lambda: LeastRecentlyUsed(MAX_PANELS)
+    )
     # Held by the query that requests series for the cache.
     lock: asyncio.Lock = field(factory=asyncio.Lock)
 
@@ -102,6 +108,24 @@ class Publication:
                 listed[place] = True
 
 
+class Standing(Enum):
+    """What a read may do with a publication, or with a rejected entity."""
+
+    CURRENT = auto()  # return it without a request
+    STALE = auto()  # return it if the current one cannot be found out
+    UNCONFIRMED = auto()  # ask the service
+    REJECTED = auto()  # raise the rejection without a request
+
+
+@frozen
+class LastPublication:
+    """The publication last confirmed as current, when, and how a read stands to it."""
+
+    publication: Publication
+    sent: datetime  # aware UTC; when the request was sent that confirmed it
+    standing: Standing
+
+
 class Publications:
     """The last publication read of each entity, the most recently used ones, up to
     200,000 series in all.
@@ -128,36 +152,18 @@ class Publications:
         self.max_age = max_age
         # For how many seconds it may be returned if the metadata cannot be read.
         self.stale_if_error = stale_if_error
-        # The catalogues being read, for all reads that need one: the publication, and
-        # when a request was sent that has confirmed it.
-        self.pending_catalogues: SingleFlight[
-            str, tuple[Publication, datetime | None]
-        ] = SingleFlight()
+        # The catalogues being read, for all reads that need one.
+        self.pending_catalogues: SingleFlight[str, LastPublication] = SingleFlight()
         # The questions in progress, for all that are equal: the panel, and whether it
         # is stale.
         self.pending_panels: SingleFlight[Hashable, tuple[Panel, bool]] = SingleFlight()
-        # The panels last returned without a request, by their question.
-        self.panels: LeastRecentlyUsed[Hashable, Panel] = LeastRecentlyUsed(MAX_PANELS)
-        self.last_panel: Panel | None = None
+        self.last_panel: Panel | None = None  # the last one returned of those kept
         self.kept: LeastRecentlyUsed[str, Publication] = LeastRecentlyUsed(
-            MAX_KEPT_SERIES,
-            lambda publication: len(publication.catalogue),
-            dropped=lambda publication: self._drop_panels(publication.catalogue),
+            MAX_KEPT_SERIES, lambda publication: len(publication.catalogue)
         )
         # Of catalogues that are not kept, while a question uses them; by the id of the
         # object.
         self._unkept: WeakValueDictionary[int, Publication] = WeakValueDictionary()
-
-    async def aclose(self) -> None:
-        """Drop the panels."""
-        self._drop_panels()
-
-    def _drop_panels(self, catalogue: Catalogue | None = None) -> None:
-        """Drop the panels of a publication, or all."""
-        for key, panel in self.panels.items():
-            if catalogue is None or panel.catalogue is catalogue:
-                self.panels.pop(key)
-        self.last_panel = None
 
     def of(self, catalogue: Catalogue) -> Publication:
         """Return the kept publication of a catalogue, or one that its questions at one
@@ -180,9 +186,12 @@ class Publications:
         return None
 
     def keep(self, catalogue: Catalogue) -> Publication:
-        """Keep a catalogue as that of the entity's last publication."""
-        publication = Publication(catalogue)
-        self.kept.put(catalogue.entity_id, publication)
+        """Keep a catalogue as that of the entity's last publication, unless one is."""
+        # Another query may have kept it meanwhile: they share what is pending.
+        publication = self.kept_as(catalogue.entity_id, catalogue.dataset_id)
+        if publication is None:
+            publication = Publication(catalogue)
+            self.kept.put(catalogue.entity_id, publication)
         return publication
 
     def drop(self, entity_id: str, dataset_id: str) -> None:

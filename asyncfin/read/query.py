@@ -24,11 +24,11 @@ from asyncfin.errors import DatasetChangedError, IncompleteResultError, Selectio
 from asyncfin.model.catalogue import Catalogue
 from asyncfin.model.selection import FiscalRange, Trailing
 from asyncfin.plan.fill import for_cache
-from asyncfin.plan.plan import Batch, Plan, batches_of, plan, without_batches
+from asyncfin.plan.plan import Batch, Plan, batches_of, plan_batches, without_batches
 from asyncfin.plan.question import Question
 from asyncfin.read.batch import read_batch
-from asyncfin.read.publications import Publication, Publications
-from asyncfin.read.read import Read, Standing
+from asyncfin.read.publications import Publication, Publications, Standing
+from asyncfin.read.read import Read
 from asyncfin.read.stitch import Stitch
 from asyncfin.read.write import CacheWriter
 from asyncfin.table.block import Block
@@ -62,16 +62,17 @@ async def read_shared(read: Read, begin: Plan | None = None) -> Panel:
     """Return the answer to the question of a read, which equal pending questions
     share.
     """
-    if begin is None and (panel := await _cached_panel(read)) is not None:
+    if begin is None and (panel := await _find_kept_panel(read)) is not None:
         return panel
 
-    async def lead() -> Panel:
-        panel = await _read_whole(read, begin)
-        if begin is None:
-            _keep_panel(read, panel)
+    async def attempt() -> Panel:
+        nonlocal begin
+        plan, begin = begin or await plan_read(read, batches=False), None
+        panel = await read_panel(read, plan)
+        _keep_panel(read, panel)
         return panel
 
-    return await share(read, read.question.key, lead)
+    return await share(read, read.question.key, partial(read.attempt, attempt))
 
 
 async def share(
@@ -88,20 +89,6 @@ async def share(
     panel, read.is_stale = await read.publications.pending_panels.share(key, call)
     # The requests count for the question that sent them.
     return panel if leads else evolve(panel, requests=0)
-
-
-async def _read_whole(read: Read, begin: Plan | None) -> Panel:
-    async def attempt() -> Panel:
-        nonlocal begin
-        current, begin = begin, None
-        return await read_panel(read, current or await plan_read(read, batches=False))
-
-    return await read.attempt(attempt)
-
-
-async def read_current_catalogue(read: Read) -> Catalogue:
-    """Return the catalogue of the current publication, as `Client.catalogue` says."""
-    return await read.attempt(read.catalogue)
 
 
 async def read_panel(read: Read, current: Plan) -> Panel:
@@ -163,26 +150,23 @@ async def plan_for(
     key = question.key if question.select.where is None else None
     current = None if key is None else publication.plans.get(key)
     if current is None:
-        current = await _plan_uncached(read, question, publication.catalogue)
+        current = await _resolve_question(question, publication.catalogue)
+        if read.cache is None:  # otherwise its batches depend on what is cached
+            make = partial(plan_batches, current)
+            current = await _plan_aside(make, len(current.series))
         if key is not None:
             publication.plans.put(key, current)
     if read.cache is None or not batches:
         return current
-    return await _plan_missing(read, current, await _cached_blocks(read, current))
+    return await _plan_missing(read, current, await _load_blocks(read, current))
 
 
-async def _plan_uncached(read: Read, question: Question, catalogue: Catalogue) -> Plan:
-    """Return a plan, without batches if there is a cache: what it has changes."""
-    make = partial(without_batches, question, catalogue)
+async def _resolve_question(question: Question, catalogue: Catalogue) -> Plan:
+    """Return a plan without batches."""
     # The error names close matches, which are searched for among all ids.
     if question.judged(catalogue).missing and not question.allow_missing:
-        current = await asyncio.to_thread(make)
-    else:
-        current = make()
-    if read.cache is not None or not current.series:
-        return current
-    make = partial(plan, question, catalogue, current.series)
-    return await _plan_aside(make, len(current.series))
+        return await asyncio.to_thread(without_batches, question, catalogue)
+    return without_batches(question, catalogue)
 
 
 async def _plan_missing(read: Read, current: Plan, blocks: tuple[Block, ...]) -> Plan:
@@ -209,7 +193,7 @@ async def _plan_aside(make: Callable[[], Plan], series: int) -> Plan:
 # What is cached.
 
 
-async def _cached_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
+async def _load_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
     """Return what the cache has of a plan's publication, in its value version."""
     if read.cache is None:
         return ()
@@ -218,46 +202,43 @@ async def _cached_blocks(read: Read, current: Plan) -> tuple[Block, ...]:
     return await read.cache.blocks(read.entity_id, dataset_id, version, series_ids)
 
 
-async def _cached_panel(read: Read) -> Panel | None:
+async def _find_kept_panel(read: Read) -> Panel | None:
     """Return the panel of an equal question if it counts as current. No request.
 
     It is the same object as long as its publication is not confirmed again.
     """
-    panels, key = read.publications.panels, read.question.key
-    if read.cache is None or (panel := panels.get(key)) is None:
+    if read.cache is None or (last := await read.fresh_publication()) is None:
         return None
-    fresh = await read.fresh_publication()
-    if fresh is None or fresh.publication.catalogue is not panel.catalogue:
+    panels, key = last.publication.panels, read.question.key
+    panel = panels.get(key)
+    if panel is None:
         return None
-    if panel.confirmed_at != fresh.sent:
-        panel = reconfirmed(panel, fresh.sent)
+    if panel.confirmed_at != last.sent:
+        panel = reconfirmed(panel, last.sent)
         panels.put(key, panel)
     # Decoded pages may be a hundred times as large as the values: of one panel at a
     # time.
-    last, read.publications.last_panel = read.publications.last_panel, panel
-    if last is not None and last is not panel:
-        release_decoded(last)
+    last_panel, read.publications.last_panel = read.publications.last_panel, panel
+    if last_panel is not None and last_panel is not panel:
+        release_decoded(last_panel)
     read.cache.count(hits=len(panel), misses=0)
     read.cached = len(panel)
     return panel
 
 
 def _keep_panel(read: Read, panel: Panel) -> None:
-    """Keep a panel that cost no request, for equal questions."""
-    question = read.question
+    """Keep a small panel that cost no request, for equal questions."""
     # A predicate may depend on anything, and another question may list an unlisted
     # series.
     may_keep = (
-        question.select.where is None
-        and not question.allow_missing
-        and isinstance(question.source, str)
+        not panel.requests
+        and not panel.unlisted
+        and panel.select.where is None
+        and panel.value_count <= MAX_CACHED_VALUES
     )
-    if not may_keep or read.cache is None:
-        return
-    if panel.requests or panel.unlisted or panel.value_count > MAX_CACHED_VALUES:
-        read.publications.panels.pop(question.key)
-    else:
-        read.publications.panels.put(question.key, panel)
+    if read.cache is not None and may_keep:
+        panels = read.publications.of(panel.catalogue).panels
+        panels.put(read.question.key, panel)
 
 
 # Requests.
@@ -271,7 +252,7 @@ async def _take_cached(
     """
     if read.cache is None:
         return [], stitch.plan.batches
-    blocks = await _cached_blocks(read, stitch.plan)
+    blocks = await _load_blocks(read, stitch.plan)
     taken = stitch.take(blocks)
     if not stitch.missing:
         return taken, ()
@@ -316,8 +297,6 @@ async def _send_batches(
     writer = None
     dataset_id = stitch.plan.catalogue.dataset_id
     async with AsyncExitStack() as opened:
-        if batches and read.cache is not None:
-            await read.check_not_replaced(dataset_id)
         if batches and read.cache is not None and read.fills_cache:
             version = stitch.plan.question.value_version
             put = partial(read.cache.put_blocks, read.entity_id, dataset_id, version)

@@ -9,10 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import Context
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
-from typing import Self, TypeAlias, TypeVar
-
-from attrs import frozen
+from typing import Self, TypeVar
 
 from asyncfin.cache.record import EntityRecord
 from asyncfin.errors import (
@@ -41,7 +38,12 @@ from asyncfin.model.period import Period
 from asyncfin.model.select import Select
 from asyncfin.model.selection import FiscalRange
 from asyncfin.plan.question import Question
-from asyncfin.read.publications import Publication, Publications
+from asyncfin.read.publications import (
+    LastPublication,
+    Publication,
+    Publications,
+    Standing,
+)
 from asyncfin.table.panel import Panel
 from asyncfin.tasks import TIME_IS_UP, running_loop
 from asyncfin.wire.pages import read_catalogue
@@ -58,36 +60,6 @@ _FIRST_WAIT = 0.1
 _GROWTH = 5
 
 _EVERY_SERIES, _EVERY_PERIOD = Select(), FiscalRange()
-
-
-class Standing(Enum):
-    """What a read may do with a publication, or with a rejected entity."""
-
-    CURRENT = auto()  # return it without a request
-    STALE = auto()  # return it if the current one cannot be found out
-    UNCONFIRMED = auto()  # ask the service
-    REJECTED = auto()  # raise the rejection without a request
-
-
-@frozen
-class Metadata:
-    """The metadata of an entity, and when they were requested."""
-
-    dataset: Dataset
-    sent: datetime  # aware UTC; before the request was sent
-
-
-@frozen
-class LastPublication:
-    """The publication last confirmed as current, when, and how a read stands to it."""
-
-    publication: Publication
-    sent: datetime
-    standing: Standing
-
-
-# A publication, and when a request was sent that has confirmed it. It is stale without.
-Confirmed: TypeAlias = tuple[Publication, datetime | None]
 
 
 class Read:
@@ -134,7 +106,7 @@ class Read:
         self.error: AsyncfinError | None = None
         self.is_committed = False  # whether the caller has a part of the result
         # Of a new publication, for the next attempt.
-        self.successor: Metadata | None = None
+        self.successor: Dataset | None = None
         # Held by the batch that tries a range for exact periods.
         self.trial = asyncio.Lock()
         self.sends_ranges = False  # whether a range was accepted for them
@@ -142,11 +114,9 @@ class Read:
         # nothing.
         self._changed = NEVER
         # When the last request was sent that has confirmed a publication. By
-        # publication, as requests of an earlier attempt may go on for other questions.
+        # publication, as requests of an earlier attempt may go on for other queries.
         self._confirmed: dict[str, datetime] = {}
-        self._checking = asyncio.Lock()
-        # Publications that the metadata named after a 400.
-        self._unchanged: set[str] = set()
+        self._unchanged = ""  # the publication that the metadata named after a 400
         # Of the result, for observers.
         self._series = 0
         self._periods: set[Period] = set()
@@ -225,12 +195,16 @@ class Read:
         if self.is_pinned or self.is_committed or self.restarts == MAX_RESTARTS:
             raise change
         self.restarts += 1
+        # Later than any record that was made before.
+        self._changed = self.publications.clock() + timedelta(microseconds=1)
         if self.successor is not None:
-            self._changed = self.successor.sent
-        else:
-            # Later than any record that was made before.
-            self._changed = self.publications.clock() + timedelta(microseconds=1)
-        self._confirmed.clear()
+            successor_id = self.successor.dataset_id
+            self._changed = self.confirmed_at(successor_id) or self._changed
+        self._confirmed = {
+            dataset_id: sent
+            for dataset_id, sent in self._confirmed.items()
+            if sent >= self._changed
+        }
         self._series = self.cached = 0
         self._periods.clear()
         self._dataset_id = None
@@ -329,25 +303,25 @@ class Read:
             attempts=0,
         )
 
-    async def metadata(self, *, soon: bool = False) -> Metadata:
+    async def metadata(self, *, soon: bool = False, fresh: bool = False) -> Dataset:
         """Return the entity's current dataset (spec 4.1). One request.
 
-        With `soon` an interactive question waits for two seconds from its sending.
+        With `soon` an interactive query waits for two seconds from its sending. With
+        `fresh`, and after a restart, no cache on the way may respond.
         """
+
+        async def request_metadata(patience: Patience | None = None) -> Dataset:
+            sent = self.publications.clock()
+            request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
+            dataset = read_dataset(request, await self.send(request, patience=patience))
+            self.record_confirmation(dataset.dataset_id, sent)
+            await self.observe(dataset.dataset_id, sent)
+            return dataset
+
         sender = self.publications.sender
         if soon and sender.lane != "bulk":
-            return await sender.soon(self._metadata)
-        return await self._metadata()
-
-    async def _metadata(
-        self, patience: Patience | None = None, *, fresh: bool = False
-    ) -> Metadata:
-        sent = self.publications.clock()
-        # After a restart no cache on the way may respond.
-        request = dataset_request(self.entity_id, fresh=fresh or self.restarts > 0)
-        dataset = read_dataset(request, await self.send(request, patience=patience))
-        await self.observe(dataset.dataset_id, sent)
-        return Metadata(dataset, sent)
+            return await sender.soon(request_metadata)
+        return await request_metadata()
 
     def record_confirmation(self, dataset_id: str, sent: datetime) -> None:
         """Record when a request was sent that has confirmed a publication."""
@@ -382,20 +356,13 @@ class Read:
 
         The first one costs a request for the metadata, and the others none.
         """
-        async with self._checking:
-            if publication_id(dataset_id) in self._unchanged:
-                return
-            current = await self._metadata(fresh=True)
-            if current.dataset.is_publication(dataset_id):
-                self._unchanged.add(publication_id(dataset_id))
-                return
+        if self._unchanged == dataset_id:
+            return
+        current = await self.metadata(fresh=True)
+        if not current.is_publication(dataset_id):
             self.successor = current
-            facts = rejection.facts()
-            facts["message"] = (
-                "the publication has been replaced; the service said: "
-                f"{rejection.message}"
-            )
-            raise DatasetChangedError(**facts) from rejection
+            raise _as_change(rejection, "the publication was replaced") from rejection
+        self._unchanged = dataset_id
 
     # Which publication is the current one.
 
@@ -428,19 +395,19 @@ class Read:
                 raise self._rejection(record)
         # It may share what was requested before this read, but not twice.
         for _ in range(2):
-            publication, sent = await self._shared_publication()
-            self.is_stale = sent is None
-            if sent is None:
+            last = await self._share_publication()
+            self.is_stale = last.standing is Standing.STALE
+            if self.is_stale:
                 break
-            dataset_id = publication.catalogue.dataset_id
-            record = EntityRecord(sent, dataset_id)
+            dataset_id = last.publication.catalogue.dataset_id
+            record = EntityRecord(last.sent, dataset_id)
             is_current = self._standing(record, dataset_id) is Standing.CURRENT
             if is_current or not self.keeps:
-                self.record_confirmation(dataset_id, sent)
+                self.record_confirmation(dataset_id, last.sent)
                 break
-        return publication
+        return last.publication
 
-    async def _shared_publication(self) -> Confirmed:
+    async def _share_publication(self) -> LastPublication:
         if not self.keeps:
             return await self._read_publication()
         pending = self.publications.pending_catalogues
@@ -458,37 +425,55 @@ class Read:
             return fresh.publication.catalogue
         return (await self.current_publication()).catalogue
 
-    async def _read_publication(self) -> Confirmed:
+    async def _read_publication(self) -> LastPublication:
         if await self._is_first():
             async with self.claim():
                 if await self._is_first():  # no other process has read it meanwhile
-                    sent = self.publications.clock()
-                    catalogue = await self._first_catalogue()
-                    await self.observe(catalogue.dataset_id, sent)
-                    return await self._keep(catalogue), sent
+                    return await self._read_first()
         current, self.successor = self.successor, None
         last = await self.last_publication()
         # Another client or process may have confirmed it meanwhile.
         if last is not None and last.standing is Standing.CURRENT:
-            return last.publication, last.sent
+            return last
         is_stale_usable = last is not None and last.standing is Standing.STALE
         try:
             current = current or await self.metadata(soon=is_stale_usable)
         except AsyncfinError as error:
             if last is None or not is_stale_usable or not _is_inconclusive(error):
                 raise
-            return last.publication, None
-        dataset_id = current.dataset.dataset_id
-        cached = await self.cached_publication(dataset_id)
-        if cached is None:
-            async with self.claim(), self.pinned_to(dataset_id):
-                cached = await self.cached_publication(dataset_id)
-                if cached is None:  # no other process has read it meanwhile
-                    catalogue = await read_catalogue(
-                        self.send, self.entity_id, current.dataset
-                    )
-                    cached = await self._keep(catalogue)
-        return cached, current.sent
+            return last
+        sent = self.confirmed_at(current.dataset_id) or NEVER
+        publication = await self.cached_publication(current.dataset_id)
+        if publication is None:
+            async with self.claim(), self.pinned_to(current.dataset_id):
+                # Another process may have read it meanwhile.
+                publication = await self.cached_publication(current.dataset_id)
+                if publication is None:
+                    catalogue = await read_catalogue(self.send, self.entity_id, current)
+                    publication = await self._keep(catalogue)
+        return LastPublication(publication, sent, Standing.CURRENT)
+
+    async def _read_first(self) -> LastPublication:
+        """Read the catalogue of an entity of which nothing is cached.
+
+        Its first page is of the current publication. A cursor carries no pin: it may be
+        rejected because the publication was replaced.
+        """
+
+        async def send(request: Request) -> Response:
+            try:
+                return await self.send(request)
+            except (ValidationFailedError, NotFoundError) as rejection:
+                if not request.has_cursor:
+                    raise
+                message = "a page of the catalogue was rejected"
+                raise _as_change(rejection, message) from rejection
+
+        sent = self.publications.clock()
+        catalogue = await read_catalogue(send, self.entity_id)
+        await self.observe(catalogue.dataset_id, sent)
+        publication = await self._keep(catalogue)
+        return LastPublication(publication, sent, Standing.CURRENT)
 
     def claim(self) -> AbstractAsyncContextManager[None]:
         """Make other processes and queries wait that are about to read the entity."""
@@ -507,41 +492,20 @@ class Read:
         record = await self._record()
         if record is None:
             return True
-        if record.dataset_id is None or self.publications.kept.get(self.entity_id):
+        if record.dataset_id is None:
             return False
         return await self.cached_publication(record.dataset_id) is None
 
-    async def _first_catalogue(self) -> Catalogue:
-        """Return the catalogue of an entity of which nothing is cached.
-
-        Its first page is of the current publication. A cursor carries no pin: it may be
-        rejected because the publication was replaced.
-        """
-        pages = 0
-
-        async def send(request: Request) -> Response:
-            nonlocal pages
-            response = await self.send(request)
-            pages += 1
-            return response
-
-        try:
-            return await read_catalogue(send, self.entity_id)
-        except (ValidationFailedError, NotFoundError) as rejection:
-            if not pages:
-                raise
-            facts = rejection.facts()
-            facts["message"] = (
-                f"a page of the catalogue was rejected: {rejection.message}"
-            )
-            raise DatasetChangedError(**facts) from rejection
-
     async def _keep(self, catalogue: Catalogue) -> Publication:
-        if not self.keeps:
-            return self.publications.of(catalogue)
-        if self.cache is not None and self.fills_cache:
+        if self.cache is not None and self.keeps and self.fills_cache:
             await self.cache.put_catalogue(catalogue)
-        return self.publications.keep(catalogue)
+        return self._publication_of(catalogue)
+
+    def _publication_of(self, catalogue: Catalogue) -> Publication:
+        publications = self.publications
+        return (
+            publications.keep(catalogue) if self.keeps else publications.of(catalogue)
+        )
 
     async def cached_publication(self, dataset_id: str) -> Publication | None:
         """Return a publication if its catalogue is in memory or cached."""
@@ -549,25 +513,9 @@ class Read:
         if publication is not None or self.cache is None:
             return publication
         catalogue = await self.cache.catalogue(self.entity_id, dataset_id)
-        if catalogue is None:
-            return None
-        if not self.keeps:
-            return self.publications.of(catalogue)
-        # Another question may have kept it during the wait: they share what is pending.
-        publication = self.publications.kept_as(self.entity_id, dataset_id)
-        return publication or self.publications.keep(catalogue)
+        return None if catalogue is None else self._publication_of(catalogue)
 
     # Whether values of a publication may be returned.
-
-    async def check_not_replaced(self, dataset_id: str) -> None:
-        """Raise DatasetChangedError before a request that would be rejected, if another
-        client knows that.
-        """
-        if self.is_pinned:
-            return  # only the service decides: publications may return
-        record = await self._record()
-        if record is not None and record.rules_out(dataset_id):
-            raise self._change("another client has found another publication")
 
     async def confirm(self, dataset_id: str, *, store: bool = True) -> datetime | None:
         """Make sure that values of a publication may be returned. At most one request,
@@ -601,9 +549,7 @@ class Read:
                     raise
                 self.is_stale = True
                 return last
-            if current.dataset.is_publication(dataset_id):
-                self.record_confirmation(dataset_id, current.sent)
-            elif not self.is_pinned:
+            if not current.is_publication(dataset_id) and not self.is_pinned:
                 self.successor = current
                 raise self._change("the metadata name another publication")
         return self.confirmed_at(dataset_id)
@@ -618,6 +564,13 @@ class Read:
             entity_id=self.entity_id,
             at=self.publications.clock(),
         )
+
+
+def _as_change(rejection: ServiceError, message: str) -> DatasetChangedError:
+    """Return a rejection as the error of a changed publication."""
+    facts = rejection.facts()
+    facts["message"] = f"{message}; the service said: {rejection.message}"
+    return DatasetChangedError(**facts)
 
 
 def everything(entity_id: str, max_age: float | None = None) -> Question:

@@ -1,6 +1,20 @@
 """Tables of series that are hard to plan, and their limits of requests, as multiples of the lower bound."""
 
+from collections.abc import Iterable
+
+from asyncfin.model.catalogue import Catalogue
+from asyncfin.model.series import CatalogueSeries
+from asyncfin.plan.plan import Plan, plan_batches
+from asyncfin.plan.question import Question
+
 Triples = list[tuple[str, str, str]]
+
+
+def plan(question: Question, catalogue: Catalogue, wanted: Iterable[CatalogueSeries]) -> Plan:
+    """Return the plan for some series of a catalogue."""
+    series_ids = {series.series_id for series in wanted}
+    series = tuple(item for item in catalogue.series if item.series_id in series_ids)
+    return plan_batches(Plan(question, catalogue, question.resolved(catalogue), series))
 
 
 def crosses(number: int, partners: int) -> Triples:

@@ -20,8 +20,9 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Plan, plan
+from asyncfin.plan.plan import Plan
 from asyncfin.plan.question import Question
+from tests.plan.tables import plan
 
 REAL = Path(__file__).parents[3] / "shared" / "data"
 YEARS = tuple(Period(year, 12, 12) for year in (2022, 2023, 2024))

@@ -15,8 +15,9 @@ from asyncfin.model.scope import ScopeRef
 from asyncfin.model.select import Select
 from asyncfin.model.selection import Exact, FiscalRange, Resolved, Trailing
 from asyncfin.model.series import CatalogueSeries
-from asyncfin.plan.plan import Batch, Plan, plan
+from asyncfin.plan.plan import Batch, Plan
 from asyncfin.plan.question import Question
+from tests.plan.tables import plan
 
 YEARS = (Period(2023, 12, 12), Period(2024, 12, 12))
 

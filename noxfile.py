@@ -46,12 +46,10 @@ def counted(session: nox.Session, default: int) -> tuple[str, list[str]]:
     """Return the count that a session is given first, or the default, and the other
     arguments.
     """
-    given = session.posargs
-    return (
-        (given[0], given[1:])
-        if given and given[0].isdecimal()
-        else (str(default), given)
-    )
+    arguments = session.posargs
+    if arguments and arguments[0].isdecimal():
+        return arguments[0], arguments[1:]
+    return str(default), arguments
 
 
 def environment(
@@ -125,7 +123,7 @@ def eager(session: nox.Session) -> None:
     """Run pacing, cache and read with tasks that begin with their creation, on each
     Python that has these.
     """
-    rooms = [f"tests/{room}" for room in ("pacing", "cache", "read")]
+    rooms = ("tests/pacing", "tests/cache", "tests/read")
     versions = [version for version in PYTHONS if version != "3.11"]
     on_each(session, versions, *rooms, env={"ASYNCFIN_EAGER": "1"})
 
@@ -374,16 +372,9 @@ def fuzz(session: nox.Session) -> None:
     """
     install(session, "test-all")
     count, rest = counted(session, 10_000)
-    paths = ("pacing/test_ledger.py", "read/test_schedules.py", "read/test_oracle.py")
+    paths = ("tests/read/test_schedules.py", "tests/read/test_oracle.py")
     examples = {"ASYNCFIN_EXAMPLES": "all"}
-    session.run(
-        "python",
-        "-m",
-        "pytest",
-        *(f"tests/{path}" for path in paths),
-        *rest,
-        env=examples,
-    )
+    session.run("python", "-m", "pytest", *paths, *rest, env=examples)
     session.run(
         "python", "-m", "pytest", *PARALLEL, "-m", "hypothesis", *rest, env=examples
     )
@@ -423,11 +414,10 @@ def crash(session: nox.Session) -> None:
     install(session, "test-all")
     session.run("python", "-m", "tools.checks.crash", *session.posargs)
     session.run("python", "-m", "tests.cache.processes", *session.posargs[:1])
-    every = {"ASYNCFIN_STORE_KILLS": "1", "ASYNCFIN_STEPS": "1"}
-    tests = [
-        f"tests/extraction/test_{name}.py" for name in ("store_kills", "feed_faults")
-    ]
-    session.run("python", "-m", "pytest", *tests, env=every)
+    every = {"ASYNCFIN_STEPS": "1"}
+    session.run(
+        "python", "-m", "pytest", "tests/extraction/test_feed_faults.py", env=every
+    )
 
 
 @nox.session

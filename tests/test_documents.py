@@ -135,6 +135,16 @@ def test_picture_of_a_query_names_functions() -> None:
     assert not faults
 
 
+def test_sessions_name_files_that_exist() -> None:
+    """Of noxfile.py: paths, and modules that are run with `-m`."""
+    text = (ROOT / "noxfile.py").read_text()
+    paths = re.findall(r'"((?:tests|tools|docs|examples)/[\w./]+)"', text)
+    modules = re.findall(r'"((?:tests|tools|benchmarks)\.[\w.]+)"', text)
+    paths += [f"{name.replace('.', '/')}.py" for name in modules]
+    assert len(paths) > 15
+    assert not [path for path in paths if "_build" not in path and not (ROOT / path).exists()]
+
+
 def test_rooms_have_their_folder_of_tests() -> None:
     rooms = {path.parent.name for path in (ROOT / "asyncfin").glob("*/__init__.py")} | {"ground", "client"}
     assert not [room for room in sorted(rooms) if not list((ROOT / "tests" / room).glob("test_*.py"))]

@@ -135,7 +135,7 @@ async def test_2_4_values_align_with_periods(client: Client) -> None:
 
 
 @each_dialect
-async def test_2_4_last_page_has_no_cursor(client: Client) -> None:
+async def test_2_4_last_page_without_cursor(client: Client) -> None:
     """Absent or null, both mean the end; a page before it always has one."""
     for pages in (
         [page.next_cursor async for page in client.catalogue_pages(ENTITY, page_size=3)],

@@ -55,7 +55,7 @@ async def test_rule_1_pages_split_groups(client: Client, size: int) -> None:
 
 
 @each_dialect
-async def test_rule_2_pin_lasts_to_last_page(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_2_pin_lasts(client: Client, sandbox: Sandbox) -> None:
     """Nothing is asked after the last page."""
     await pages_of(client, expected_dataset_id=FIRST, page_size=2)
     assert {sent.params["expected_dataset_id"] for sent in sandbox.log} == {FIRST}
@@ -63,7 +63,7 @@ async def test_rule_2_pin_lasts_to_last_page(client: Client, sandbox: Sandbox) -
     assert {sent.status for sent in sandbox.log} == {200}
 
 
-async def test_rule_2_read_after_metadata_is_pinned(client: Client, sandbox: Sandbox) -> None:
+async def test_rule_2_pins_after_metadata(client: Client, sandbox: Sandbox) -> None:
     """The first read is not: its pages say which publication they are of, and rule 2 adds no pin."""
     await client.catalogue(ENTITY)
     sandbox.publish(LATER)

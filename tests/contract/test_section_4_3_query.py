@@ -198,14 +198,14 @@ async def test_rule_3_next_page_adds_cursor(client: Client, sandbox: Sandbox) ->
         query(metric_ids="staff", periods=Trailing(12)),
     ],
 )
-async def test_rule_4_no_match_is_no_error(client: Client, asked: Query) -> None:
+async def test_rule_4_empty_match_is_fine(client: Client, asked: Query) -> None:
     """No series, or series without values."""
     assert await numbers(client, asked) == {}
 
 
 @each_dialect
 @pytest.mark.parametrize("asked", [Exact("FY2023"), Exact(["FY2023", "FY2024"]), EVERYTHING, Trailing(12)])
-async def test_rule_4_no_periods_is_no_error(dialect: Dialect, asked: Any) -> None:
+async def test_rule_4_dataset_without_periods(dialect: Dialect, asked: Any) -> None:
     """A dataset without periods has its series, and no values whatever is asked."""
     empty = evolve(PUBLICATION, periods=(), values={})
     async with Sandbox(empty, dialect=dialect) as sandbox, asking(sandbox) as client:

@@ -35,7 +35,7 @@ VAGUE_NAMES: dict[str, int] = {
     "plan": 106,
     "read": 52,
     "sandbox": 55,
-    "table": 123,
+    "table": 90,
     "web": 28,
     "wire": 48,
 }

@@ -4,7 +4,7 @@ first use.
 
 import json
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate, chain, repeat
@@ -29,7 +29,6 @@ from asyncfin.table.columns import (
     decoder,
 )
 from asyncfin.table.grid import Grid, describe_panel
-from asyncfin.table.rows import rows_of
 
 # Observations decoded at a time: the fields of more would not fit into the processor's
 # cache.
@@ -44,11 +43,13 @@ def make_table(
     labels: bool,
     complete: bool,
     entities: bool,
+    failed: Mapping[str, str] | None = None,
 ) -> Any:
     """Return the table of panels as `Panel.to_arrow` does.
 
     Args:
         entities: the names of columns and series contain the entity's.
+        failed: why entities could not be read, for the metadata.
     """
     check_layout("layout", layout)
     if complete and layout == "wide":
@@ -58,13 +59,15 @@ def make_table(
     names = column_names(columns)
     if entities:
         wide.check_once(grids, layout=layout)
-    panels = [describe_panel(grid) for grid in grids]
-    metadata = {b"asyncfin": json.dumps({"panels": panels}).encode()}
+    facts: dict[str, Any] = {"panels": [describe_panel(grid) for grid in grids]}
+    if failed is not None:
+        facts["failed"] = failed
+    metadata = {b"asyncfin": json.dumps(facts).encode()}
     if layout == "wide":
         return wide.wide_table(grids, names, metadata, labels=labels, entities=entities)
     by_series: dict[Grid, dict[str, str]] = {grid: {} for grid in grids}
     if labels:
-        for row, label in wide.label_rows(rows_of(grids), (), entities).items():
+        for row, label in wide.label_rows(grids, entities).items():
             by_series[row.grid][row.series.series_id] = label
     columns_by_grid = [
         choose_columns(names, by_series[grid] if labels else None) for grid in grids

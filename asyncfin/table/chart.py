@@ -7,10 +7,9 @@ format is what differs between amounts, ratios and percentages. Nor do percentag
 are numbers such as 0.12 and such as 12.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from math import ceil
+from math import ceil, floor, log10
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -25,7 +24,7 @@ from asyncfin.table.gaps import steps
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.notes import describe_rows
-from asyncfin.table.rows import Row, rows_of, tick_text
+from asyncfin.table.rows import Row, rows_of
 from asyncfin.words import VERSION_WORDS, listed, spanned
 
 if TYPE_CHECKING:
@@ -43,19 +42,18 @@ _MOST_EMPTY = 6
 _WIDTH = 9.0
 _HEIGHT = 5.5
 _STACKED_HEIGHT = 4.0
-# From the axes down to the legend, for the labels of the ticks.
-_LEGEND_GAP = 0.35
+# For each inch of the axes' width: ticks with a label each, and characters of the
+# title and of the legend.
+_TICKS = 1.2
+_CHARACTERS = 10
 # The label of the y axis: how many descriptions, characters of each, and characters of
 # a line.
 _MOST_LABELS = 3
 _LONGEST_LABEL = 180
 _LABEL_WIDTH = 60
-# For each inch of the axes' width: ticks with a label each, and characters of the
-# title and of the legend.
-_TICKS = 1.2
-_CHARACTERS = 10
 # Over fewer months than this every period is labelled; over more, only year ends.
 _SHORT_SPAN = 24
+_MAGNITUDES = {1e12: " T", 1e9: " B", 1e6: " M", 1e3: " k"}
 
 
 @frozen(eq=False)
@@ -69,7 +67,7 @@ class _Line:
 
     row: Row
     duration: int
-    points: tuple[tuple[Period, float], ...]
+    points: Sequence[tuple[Period, float]]
     step: int
 
     @property
@@ -79,15 +77,14 @@ class _Line:
 
     def coordinates(self) -> tuple[list[int], list[float]]:
         """Return fiscal ends and numbers; NaN between them breaks the line."""
-        ends, numbers = [], []
-        for (period, number), (following, _) in pairwise(
-            [*self.points, self.points[-1]]
-        ):
+        ends: list[int] = []
+        numbers: list[float] = []
+        for period, number in self.points:
+            if ends and period.fiscal_end - ends[-1] > self.step:
+                ends.append(ends[-1] + self.step)
+                numbers.append(float("nan"))
             ends.append(period.fiscal_end)
             numbers.append(number)
-            if following.fiscal_end - period.fiscal_end > self.step:
-                ends.append(period.fiscal_end + self.step)
-                numbers.append(float("nan"))
         return ends, numbers
 
 
@@ -109,18 +106,18 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
         SelectionError: as for `Panel.plot`.
     """
     pyplot = library("matplotlib.pyplot", "plot")
+    earlier: list[_Line] = []
     if ax is not None:
         checks.instance_of(library("matplotlib.axes", "plot").Axes)("ax", ax)
+        earlier = [_LINES[artist] for artist in ax.lines if artist in _LINES]
     lines = [line for grid in grids for line in _read_lines(grid)]
-    earlier = [] if ax is None else list(_find_lines(ax).values())
     charts: dict[tuple[str, int], list[_Line]] = {}
     for line in [*earlier, *lines]:
         charts.setdefault(line.scale, []).append(line)
     _check_lines(grids, lines, len(earlier), len(charts) > 1 and ax is not None)
-    if ax is not None:
-        all_axes = [ax]
-    else:
-        height = _HEIGHT if len(charts) == 1 else _STACKED_HEIGHT * len(charts)
+    all_axes: list[Any] = [ax]
+    if ax is None:
+        height = max(_HEIGHT, _STACKED_HEIGHT * len(charts))
         _, stack = pyplot.subplots(
             len(charts),
             sharex=True,
@@ -129,16 +126,15 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
             layout="constrained",
         )
         all_axes = list(stack[:, 0])
-    empty = _assign_empty(grids, charts)
-    coloured_lines = []
-    for chart, rows in zip(charts.values(), empty, strict=True):
-        chart_lines = [(line.row, line.duration) for line in chart]
-        coloured_lines.append([*chart_lines, *((row, 0) for row in rows)])
-    entity_ids = [line.row.entity_id for line in earlier]
-    entity_ids += [grid.catalogue.entity_id for grid in grids]
-    colours = Row.colours(coloured_lines, entity_ids)
-    without_series = [grid.catalogue.name for grid in grids if not grid.series]
-    for axes, chart, rows in zip(all_axes, charts.values(), empty, strict=True):
+    colours = Row.colours(
+        [[(line.row, line.duration) for line in chart] for chart in charts.values()],
+        [
+            *(line.row.entity_id for line in earlier),
+            *(grid.catalogue.entity_id for grid in grids),
+        ],
+    )
+    missing = _name_missing(grids, lines)
+    for axes, chart in zip(all_axes, charts.values(), strict=True):
         for line in chart[len(earlier) :]:
             number = colours[line.row, line.duration]
             (artist,) = axes.plot(
@@ -149,11 +145,10 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
                 markersize=3,
             )
             _LINES[artist] = line
-        others = without_series if axes is all_axes[0] else []
-        _describe(axes, _find_lines(axes), rows, others)
+        _describe(axes, missing if axes is all_axes[0] else "")
         _label_ends(axes, [*earlier, *lines])
         axes.tick_params(labelbottom=True)
-        percent = max(line.row.percent for line in chart)
+        percent = chart[0].row.percent
         axes.yaxis.set_major_formatter(partial(_format_tick, axes, percent))
         axes.grid(alpha=0.3)
     catalogues = [line.row.grid.catalogue for line in [*earlier, *lines]]
@@ -163,14 +158,12 @@ def draw(grids: Sequence[Grid], ax: "Axes | None" = None) -> "Axes":
     plural = "s" if len(dates) > 1 else ""
     text = f"fiscal periods; publication{plural} of {spanned(dates)}"
     all_axes[-1].set_xlabel(text, fontsize="small")
-    return all_axes[0]
+    first_axes: Axes = all_axes[0]
+    return first_axes
 
 
 def _check_lines(
-    grids: Sequence[Grid],
-    lines: Sequence[_Line],
-    earlier: int,
-    has_other_formats: bool,
+    grids: Sequence[Grid], lines: Sequence[_Line], earlier: int, has_formats: bool
 ) -> None:
     """Reject what cannot be drawn, before the user's axes change."""
     if not lines:
@@ -185,37 +178,11 @@ def _check_lines(
             f"duration, not {count}: select fewer series, or periods of one "
             "duration"
         )
-    if has_other_formats:
+    if has_formats:
         raise SelectionError(
             "ax takes series of a single number format: leave it out, or draw "
             "panel.where(lambda series: series.number_format == ...) into axes for each"
         )
-
-
-def _find_lines(ax: "Axes") -> "dict[Line2D, _Line]":
-    """Return the lines of panels on the axes, without those that the user has
-    removed.
-    """
-    return {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
-
-
-def _assign_empty(
-    grids: Sequence[Grid], charts: Mapping[tuple[str, int], Sequence[_Line]]
-) -> list[list[Row]]:
-    """Return the rows without a line for each chart: that of their number format, else
-    the first.
-    """
-    drawn = {
-        (line.row.grid, line.row.series) for chart in charts.values() for line in chart
-    }
-    formats = [number_format for number_format, _ in charts]
-    empty: list[list[Row]] = [[] for _ in charts]
-    for row in rows_of(grids):
-        if (row.grid, row.series) not in drawn:
-            number_format = row.series.number_format
-            place = formats.index(number_format) if number_format in formats else 0
-            empty[place].append(row)
-    return empty
 
 
 def _read_lines(grid: Grid) -> Iterator[_Line]:
@@ -226,32 +193,38 @@ def _read_lines(grid: Grid) -> Iterator[_Line]:
             period = grid.periods[index]
             by_duration.setdefault(period.duration_months, []).append((period, number))
         for duration, points in sorted(by_duration.items()):
-            yield _Line(row, duration, tuple(points), step_of.get(duration, duration))
+            yield _Line(row, duration, points, step_of.get(duration, duration))
 
 
-def _describe(
-    ax: "Axes",
-    lines: "Mapping[Line2D, _Line]",
-    empty: Sequence[Row],
-    entities: Sequence[str],
-) -> None:
+def _name_missing(grids: Sequence[Grid], lines: Sequence[_Line]) -> str:
+    """Name the series without a value, and the companies without a series."""
+    rows = rows_of(grids)
+    drawn = {(line.row.grid, line.row.series) for line in lines}
+    names = name_rows(rows, group_names=True)
+    texts = [
+        join_texts(names.texts[row])
+        for row in rows
+        if (row.grid, row.series) not in drawn
+    ]
+    texts += [grid.catalogue.name for grid in grids if not grid.series]
+    return listed([*dict.fromkeys(map(_cut, texts))], _MOST_EMPTY)
+
+
+def _describe(ax: "Axes", missing: str) -> None:
     """Write what the lines share into the title, and the others into the legend.
 
     Args:
-        empty: the rows without a line.
-        entities: the names of companies without a series.
+        missing: the names of what has no value.
     """
-    inches = ax.get_window_extent().width / ax.figure.dpi
-    characters = max(1, int(inches * _CHARACTERS))
+    characters = max(1, int(_measure_inches(ax) * _CHARACTERS))
+    lines = {artist: _LINES[artist] for artist in ax.lines if artist in _LINES}
     rows = list(dict.fromkeys(line.row for line in lines.values()))
     names = name_rows(rows, group_names=True)
     has_durations = len({line.duration for line in lines.values()}) > 1
     for artist, line in lines.items():
-        texts = [
-            VERSION_WORDS[text] if head == "values" else _cut(text)
-            for head, text in zip(names.heads, names.texts[line.row], strict=True)
-        ]
-        texts += [f"{line.duration} months"] if has_durations else []
+        texts = [VERSION_WORDS.get(text, _cut(text)) for text in names.texts[line.row]]
+        if has_durations:
+            texts.append(f"{line.duration} months")
         artist.set_label(_wrap(join_texts(texts), characters))
     versions = dict.fromkeys(VERSION_WORDS[row.grid.value_version] for row in rows)
     shared = [
@@ -262,31 +235,20 @@ def _describe(
     title = join_texts([*shared, " and ".join(versions)])
     ax.set_title(_wrap(title, characters), loc="left")
     ax.set_ylabel(_name_units(rows), fontsize="small")
-    all_names = name_rows([*rows, *empty], group_names=True)
-    without = [_cut(join_texts(all_names.texts[row])) for row in empty]
-    without += map(_cut, entities)
     handles: list[Any] = list(lines)
-    if without:
-        text = listed(list(dict.fromkeys(without)), _MOST_EMPTY)
+    if missing:
         line = library("matplotlib.lines", "plot").Line2D
-        label = _wrap(f"no value: {text}", characters)
+        label = _wrap(f"no value: {missing}", characters)
         handles.append(line([], [], linestyle="none", label=label))
     if (legend := ax.get_legend()) is not None:
         legend.remove()
     if len(handles) == 1:
         return
     # Without a layout engine the figure has no room for a legend below the axes.
-    below: dict[str, Any] = {}
+    place: dict[str, Any] = {}
     if ax.figure.get_layout_engine():
-        down = library("matplotlib.transforms", "plot").ScaledTranslation(
-            0, -_LEGEND_GAP, ax.figure.dpi_scale_trans
-        )
-        below = {
-            "loc": "upper left",
-            "bbox_to_anchor": (0, 0),
-            "bbox_transform": ax.transAxes + down,
-        }
-    ax.legend(handles=handles, fontsize="small", frameon=False, **below)
+        place = {"loc": "upper left", "bbox_to_anchor": (0, -0.1)}
+    ax.legend(handles=handles, fontsize="small", frameon=False, **place)
 
 
 def _name_units(rows: Sequence[Row]) -> str:
@@ -296,11 +258,7 @@ def _name_units(rows: Sequence[Row]) -> str:
     # With one description the title or the legend names what it is of.
     descriptions = list({row.series.description.strip() for row in rows})
     if len(descriptions) > 1:
-        groups = {}
-        for row in rows:
-            by_group = row.grid.catalogue.by_group
-            groups[row] = by_group[row.series.reporting_group_id].name
-        descriptions = list(describe_rows(groups))
+        descriptions = list(describe_rows(rows))
     lines: list[str] = []
     for text in descriptions[:_MOST_LABELS]:
         text = shorten_middle(text, _LONGEST_LABEL)
@@ -325,10 +283,30 @@ def _label_ends(ax: "Axes", lines: Collection[_Line]) -> None:
         ends = [Period(year, 12, duration) for year in years]
         labels = {period.fiscal_end: period.label for period in ends} or labels
     # Thinned out from the latest tick, which readers look for.
-    inches = ax.get_window_extent().width / ax.figure.dpi
-    step = ceil(len(labels) / max(1, inches * _TICKS))
+    step = ceil(len(labels) / max(1, _measure_inches(ax) * _TICKS))
     shown = sorted(labels)[::-step][::-1]
     ax.set_xticks(shown, [labels[end] for end in shown], fontsize="small")
+
+
+def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
+    """Return the label of a tick, which is exactly its number.
+
+    Args:
+        percent: what the numbers are multiplied by to be percent; 0: they are not.
+    """
+    low, high = ax.get_ylim()
+    # What is far below the distance of ticks is noise of the arithmetic.
+    number = round(float(number), 4 - floor(log10(abs(high - low))))
+    if percent:
+        return f"{number * percent:,.15g}%"
+    sizes = [size for size in _MAGNITUDES if abs(number) >= size]
+    size = max(sizes, default=1.0)
+    return f"{number / size:,.15g}{_MAGNITUDES.get(size, '')}"
+
+
+def _measure_inches(ax: "Axes") -> float:
+    width: float = ax.get_window_extent().width / ax.figure.dpi
+    return width
 
 
 def _cut(text: str) -> str:
@@ -346,9 +324,3 @@ def _escape_markup(text: str) -> str:
     formula, and a leading underscore does not keep a line out of the legend."""
     text = printable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
-
-
-def _format_tick(ax: "Axes", percent: int, number: float, _: object = None) -> str:
-    ticks = sorted({*map(float, ax.yaxis.get_majorticklocs()), float(number)})
-    step = min((after - before for before, after in pairwise(ticks)), default=0.0)
-    return tick_text(float(number), step or abs(number), percent)

@@ -1,12 +1,10 @@
 """Panels next to each other: the Comparison of multiple entities."""
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from attrs import field, frozen
 
-from asyncfin.errors import AsyncfinError, SelectionError, printable, shorten
+from asyncfin.errors import AsyncfinError, printable, shorten
 from asyncfin.model.judge import Missing, explain, name_missing
 from asyncfin.model.period import Period
 from asyncfin.model.query import ValueVersion
@@ -14,21 +12,10 @@ from asyncfin.model.select import Select
 from asyncfin.table import document
 from asyncfin.table.forms import Forms
 from asyncfin.table.grid import Grid
-from asyncfin.table.notes import (
-    MOST_PERIODS_NAMED,
-    describe_differences,
-    find_unlisted_periods,
-    join_alike,
-    panel_notes,
-)
+from asyncfin.table.notes import MOST_PERIODS_NAMED, describe_rows, join_alike
 from asyncfin.table.panel import Panel, Periods
 from asyncfin.table.rows import rows_of
 from asyncfin.words import counted, entity_names, listed
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from asyncfin.table.columns import Layout
 
 # How much of a note is shown: a name of the service can have a megabyte.
 _LONGEST = 10_000
@@ -129,25 +116,18 @@ class Comparison(Forms):
             yield explain(catalogue, self.unknown, "no entity")
         yield from self.lacking()
         names = entity_names(panel.catalogue for panel in self)
-        absent = []
         companies_of: dict[str, list[str]] = {}
         for panel in self:
             # Of a panel without values, the lines above show why.
-            if not panel.value_count:
-                continue
-            entity_id = panel.catalogue.entity_id
-            name = names[entity_id]
-            labels = find_unlisted_periods(panel._grid)
-            if labels and "periods" not in self.missing.get(entity_id, ()):
-                absent.append((name, f"no {listed(labels, MOST_PERIODS_NAMED)}"))
-            for line in panel_notes(panel._grid, has_periods=False):
-                companies_of.setdefault(line, []).append(name)
-        yield from join_alike(absent)
+            if panel.value_count:
+                name = names[panel.catalogue.entity_id]
+                for line in panel.notes:
+                    companies_of.setdefault(line, []).append(name)
         for line, companies in companies_of.items():
             yield f"{listed(companies, _MOST_COMPANIES)}: {line}"
         if len(self) > 1:
             yield "the same fiscal period of two entities can be different months"
-        yield from describe_differences(rows_of(self._grids))
+        yield from describe_rows(rows_of(self._grids), all_rows=False)
 
     def lacking(self, *, periods: bool = True) -> Iterator[str]:
         """Yield what companies do not have, a line for each kind.
@@ -180,49 +160,6 @@ class Comparison(Forms):
             if periods and len(panel) and not panel.value_count and not is_named:
                 pairs.append((names[entity_id], "no value in these periods"))
         yield from join_alike(pairs)
-
-    def to_arrow(
-        self,
-        layout: "Layout | None" = None,
-        *,
-        columns: Iterable[str] | None = None,
-        labels: bool | None = None,
-        complete: bool = False,
-    ) -> "pyarrow.Table":
-        """Return the table of all panels; see `Panel.to_arrow`.
-
-        Raises:
-            SelectionError: as for `concat`; or, of the wide layout, the windows of a
-                `Trailing` end at different periods.
-        """
-        if (layout or self._layout) == "wide":
-            self._check_windows()
-        table = super().to_arrow(
-            layout, columns=columns, labels=labels, complete=complete
-        )
-        metadata = dict(table.schema.metadata)
-        facts = json.loads(metadata[b"asyncfin"])
-        facts["failed"] = self._describe_failed()
-        metadata[b"asyncfin"] = json.dumps(facts).encode()
-        return table.replace_schema_metadata(metadata)
-
-    def _check_windows(self) -> None:
-        """Reject windows that end at different periods: a null could be a period that
-        was not requested.
-        """
-        names = entity_names(panel.catalogue for panel in self)
-        anchors = {
-            names[panel.catalogue.entity_id]: panel.anchor
-            for panel in self
-            if panel.anchor is not None
-        }
-        if len({anchor.fiscal_end for anchor in anchors.values()}) > 1:
-            ends = ", ".join(f"{name} {anchor}" for name, anchor in anchors.items())
-            raise SelectionError(
-                f"the windows of a Trailing end at different periods "
-                f"({printable(ends)}), so a null could be a period that was not "
-                'requested: ask for Quarterly(last=...), or write layout="long"'
-            )
 
     def _describe_failed(self) -> dict[str, str]:
         return {
@@ -259,14 +196,6 @@ class Comparison(Forms):
         }
         after = document.encode(fields)[1:]
         return document.indented(f'{{"panels":[{panels}],{after}', indent)
-
-    def _write_caption(self) -> str:
-        entities = counted(len(self), "entity", "entities")
-        failed = [
-            f"; failed: {entity_id}: {error}"
-            for entity_id, error in self._describe_failed().items()
-        ]
-        return printable(f"{entities}, {self.value_version} values{''.join(failed)}")
 
     def _write_lines_below(self) -> Sequence[str]:
         return [*self.notes, counted(self.requests, "request")]

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from asyncfin.errors import ArgumentError
+from asyncfin.errors import printable
 from asyncfin.model.frame import pandas_frame
 from asyncfin.model.period import Period
 from asyncfin.optional import library
@@ -35,9 +35,9 @@ class Forms(ABC):
     @abstractmethod
     def _grids(self) -> Sequence[Grid]: ...
 
-    @abstractmethod
-    def _write_caption(self) -> str:
-        """Return the short text of a DataFrame."""
+    def _describe_failed(self) -> dict[str, str] | None:
+        """Return why entities of a comparison could not be read."""
+        return None
 
     @abstractmethod
     def _write_lines_below(self) -> Sequence[str]:
@@ -102,6 +102,7 @@ class Forms(ABC):
             labels=self._has_entities if labels is None else labels,
             complete=complete,
             entities=self._has_entities,
+            failed=self._describe_failed(),
         )
 
     def to_pandas(
@@ -119,10 +120,11 @@ class Forms(ABC):
         periods do; with `labels`, an index of period labels, which does not, whatever
         `columns` are. Its gaps are NaN, and all its columns are numbers. No dates are
         derived: fiscal months are not calendar months. ``frame.attrs["asyncfin"]`` is a
-        short text about the panel, with the description of its series if they all have
-        the same, or about the comparison, with the entities that failed.
+        short text: entity and value version, or of a comparison the entities that
+        failed.
         """
         from asyncfin.table.columns import column_names
+        from asyncfin.table.notes import heading
 
         library("pandas", "pandas")
         names = column_names(columns)
@@ -133,7 +135,10 @@ class Forms(ABC):
         frame: pandas.DataFrame = pandas_frame(table)
         # One short text, which pandas copies whenever it makes another frame of this
         # one.
-        frame.attrs = {"asyncfin": self._write_caption()}
+        failed = (self._describe_failed() or {}).items()
+        texts = [f"failed: {entity_id}: {error}" for entity_id, error in failed]
+        caption = "; ".join([heading(self._grids), *texts])
+        frame.attrs = {"asyncfin": printable(caption)}
         return frame
 
     def to_polars(
@@ -146,19 +151,9 @@ class Forms(ABC):
     ) -> "polars.DataFrame":
         """Return a polars DataFrame (extra ``polars``); arguments and errors as for
         `to_arrow`.
-
-        Raises:
-            ArgumentError: a column would be named by a series id that contains NUL.
         """
         from_arrow = library("polars", "polars").from_arrow
         table = self.to_arrow(layout, columns=columns, labels=labels, complete=complete)
-        for name in table.column_names:
-            # Names go through C, where they end at NUL.
-            if "\0" in name:
-                raise ArgumentError(
-                    f"series id {name!r} contains NUL, which a column of polars "
-                    "cannot: use layout='long' or labels=True"
-                )
         frame: polars.DataFrame = from_arrow(table)
         return frame
 

@@ -1,7 +1,7 @@
 """Gaps: the periods that are missing between the first and the last of a duration."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from itertools import groupby, pairwise
 
 from asyncfin.model.period import Period
@@ -30,7 +30,7 @@ def steps(periods: Iterable[Period]) -> dict[int, int]:
     step_of = dict(_STEPS)
     for duration in ends.keys() - _STEPS.keys():
         neighbours = pairwise(sorted(ends[duration]))
-        distances = Counter(after - before for before, after in neighbours)
+        distances = Counter(later - earlier for earlier, later in neighbours)
         if distances:
             step_of[duration] = max((n, months) for months, n in distances.items())[1]
     return step_of
@@ -49,54 +49,40 @@ def gap_runs(
         listed: the periods of its catalogue. A period is missing if it was requested or
             is not listed.
     """
-    return tuple(_find_runs(periods, asked, listed))
 
-
-def _find_runs(
-    periods: Sequence[Period], asked: Set[Period], listed: Set[Period]
-) -> Iterator[GapRun]:
     def is_missing(period: Period) -> bool:
         return period not in shown and (period in asked or period not in listed)
 
     shown = set(periods)
-    for step, before, after in _find_neighbours(periods, listed):
-        ends = range(before.fiscal_end + step, after.fiscal_end, step)
-        between = (Period.ending(end, before.duration_months) for end in ends)
-        for is_gap, run in groupby(between, is_missing):
-            if is_gap:
-                yield tuple(run)
-
-
-def _find_neighbours(
-    periods: Sequence[Period], listed: Set[Period]
-) -> Iterator[tuple[int, Period, Period]]:
-    """Yield neighbours of one duration with their step, by duration, oldest first."""
+    runs = []
     for duration, step in sorted(steps(listed).items()):
         alike = [
             period
             for period in periods
             if period.duration_months == duration and period in listed
         ]
-        for before, after in pairwise(alike):
-            yield step, before, after
+        for earlier, later in pairwise(alike):
+            ends = range(earlier.fiscal_end + step, later.fiscal_end, step)
+            between = (Period.ending(end, duration) for end in ends)
+            for is_gap, run in groupby(between, is_missing):
+                if is_gap:
+                    runs.append(tuple(run))
+    return tuple(runs)
 
 
-def describe_uneven(periods: Sequence[Period], listed: Set[Period]) -> Iterator[str]:
-    """Yield a line for each duration with neighbours that are nearer than its step, or
-    at no multiple of it.
+def describe_uneven(periods: Sequence[Period]) -> str:
+    """Name the quarters and years that do not follow the one before at a multiple of
+    their length; "" if all do. Four rows are then no year.
     """
-    places: dict[int, list[str]] = {}
-    for step, before, after in _find_neighbours(periods, listed):
-        months = after.fiscal_end - before.fiscal_end
-        if months < step or months % step:
-            text = f"{before} to {after}: {counted(months, 'month')}"
-            places.setdefault(before.duration_months, []).append(text)
-    for duration, texts in places.items():
-        yield (
-            f"uneven distances between periods of {counted(duration, 'month')}, in "
-            f"{counted(len(texts), 'place')}: "
-            f"{list_names(texts, _MOST_RUNS, between='; ')}"
-        )
+    spans = []
+    for duration, step in _STEPS.items():
+        alike = [period for period in periods if period.duration_months == duration]
+        spans += [
+            spanned([earlier, later])
+            for earlier, later in pairwise(alike)
+            if (later.fiscal_end - earlier.fiscal_end) % step
+        ]
+    return f"uneven distances: {list_names(spans, _MOST_RUNS)}" if spans else ""
 
 
 def describe_gaps(runs: Sequence[GapRun]) -> str:

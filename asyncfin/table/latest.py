@@ -10,7 +10,7 @@ from asyncfin.html import Table
 from asyncfin.optional import library
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import name_rows
-from asyncfin.table.notes import describe_rows, facts, heading
+from asyncfin.table.notes import describe_contents, describe_rows, heading
 from asyncfin.table.rows import Row, rows_of
 from asyncfin.table.show import WIDTH, Parts, Shown, check_form
 from asyncfin.words import Unit, counted, either
@@ -53,15 +53,10 @@ class Latest:
         lines = []
         if empty := sum(len(grid.series) for grid in self._grids) - len(rows):
             lines.append(f"{empty:,} series without a value left out")
-        durations = sorted(
-            {period.duration_months for row in rows for period in row.values}
-        )
+        durations = {period.duration_months for row in rows for period in row.values}
         if len(durations) > 1:
-            months = either(list(map(str, durations)), "and")
-            lines.append(
-                f"the values are of periods of {months} months, which do not compare: "
-                "query only years, or only quarters, for one kind"
-            )
+            months = either([*map(str, sorted(durations))], "and")
+            lines.append(f"periods of {months} months do not compare")
         if any(grid.listed.difference(grid.asked) for grid in self._grids):
             lines.append(
                 "not all periods were requested, so there may be later values: query "
@@ -101,27 +96,27 @@ class Latest:
             ArgumentError: as for `Panel.show`.
         """
         check_form(unit, width)
-        return Shown(lambda _: self._make_parts(unit, most), width or WIDTH)
+        return Shown(lambda: self._make_parts(unit, most), width or WIDTH)
 
     def _make_parts(self, unit: Unit | None, most: int) -> Parts:
-        rows, grids = self.rows(unit), self._grids
-        above, below = [heading(grids)], [*self.notes]
-        if len(grids) == 1:
-            below.append(facts(grids[0])[0])
-        if not rows:
-            return Parts(above, [], below)
-        names = name_rows(rows, entities=len(grids) > 1, grids=grids)
-        above += filter(None, [names.heading])
+        rows = self.rows(unit)
+        names = name_rows(rows, entities=self._grids if len(self._grids) > 1 else ())
+        heads = [*names.heads, "period", "value"]
         lines = [
-            [*names.name(row, names.heads), period.label, row.cell(period)]
+            [*names.name(row), period.label, row.cell(period)]
             for row in rows
             for period in row.values
         ]
+        below = [*self.notes, *describe_rows(rows)]
+        if len(self._grids) == 1:
+            below.append(describe_contents(self._grids[0])[0])
         if len(lines) > most:
             below.insert(0, f"{counted(len(lines) - most, 'more value')} not shown")
-        below += describe_rows({row: row.entity_id for row in rows})
-        heads = [*names.heads, "period", "value"]
-        return Parts(above, [Table(heads, lines[:most], len(heads) - 1)], below)
+        return Parts(
+            list(filter(None, [heading(self._grids), names.caption])),
+            [Table(heads, lines[:most], len(heads) - 1)] if rows else [],
+            below,
+        )
 
     def __str__(self) -> str:
         return str(self.show())

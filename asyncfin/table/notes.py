@@ -2,23 +2,24 @@
 know.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from asyncfin.errors import printable, shorten_middle
 from asyncfin.model.judge import unstated_notes
-from asyncfin.model.period import Period
 from asyncfin.model.scope import ScopePath, ScopeRef, format_path
 from asyncfin.table.gaps import describe_gaps, describe_uneven
 from asyncfin.table.grid import Grid
+from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.reasons import explain_empty, span
 from asyncfin.table.rows import Row, scaling
-from asyncfin.text import NOT_REQUESTED
-from asyncfin.words import counted, entity_names, listed, named_entity
+from asyncfin.words import counted, listed, named_entity
 
 # The length of a description. Many end with the unit, so the middle is cut.
 LONGEST_DESCRIPTION = 160
-# How many metrics or entities a line names, and how many periods.
+# How many metrics or entities a line names, how many labels of a panel, and how many
+# periods.
 _MOST = 12
+_MOST_LABELS = 3
 MOST_PERIODS_NAMED = 6
 
 
@@ -33,50 +34,47 @@ def heading(grids: Sequence[Grid]) -> str:
     return f"{entities}, {versions} values"
 
 
-def facts(grid: Grid) -> list[str]:
+def describe_contents(grid: Grid) -> list[str]:
     """Describe the publication of a panel and how much it has, and add its notes."""
-    catalogue, count = grid.catalogue, grid.value_count
-    cells = len(grid.series) * len(grid.periods)
-    share = f", {count / cells:.0%} of the cells" if cells else ""
+    catalogue = grid.catalogue
     return [
         f"publication {catalogue.dataset_id} of "
         f"{catalogue.created_timestamp:%Y-%m-%d %H:%M} UTC",
-        f"{len(grid.series):,} series by {span(grid.periods)}",
-        counted(count, "value") + share,
+        f"{len(grid.series):,} series by {span(grid.periods)}: "
+        f"{counted(grid.value_count, 'value')}",
         *panel_notes(grid),
     ]
 
 
-def panel_notes(grid: Grid, *, has_periods: bool = True) -> Iterator[str]:
-    """Yield the lines of `Panel.notes`.
-
-    Args:
-        has_periods: with the requested periods that the catalogue does not have.
-    """
-    unlisted = find_unlisted_periods(grid) if has_periods else []
-    periods = listed(unlisted, MOST_PERIODS_NAMED)
+def panel_notes(grid: Grid) -> Iterator[str]:
+    """Yield the lines of `Panel.notes`."""
+    absent = [period.label for period in grid.asked if period not in grid.listed]
     lines = [
-        f"the catalogue does not have {periods}" if unlisted else "",
         _note_empty_series(grid),
         _note_scaled_texts(grid),
         describe_gaps(grid.gap_runs),
-        *(describe_uneven(grid.periods, grid.listed) if grid.whole else ()),
+        describe_uneven(grid.periods) if grid.whole else "",
         _note_containing_paths(grid),
         explain_empty(grid),
+        *unstated_notes(grid.catalogue, grid.select),
     ]
+    if absent:
+        periods = listed(absent, MOST_PERIODS_NAMED)
+        lines.insert(0, f"the catalogue does not have {periods}")
     if grid.anchor is not None:
-        cause = f", set by {_name_series(ids)}" if (ids := anchoring(grid)) else ""
+        labels = _list_labels(grid, find_anchoring(grid))
+        cause = f", set by {labels}" if labels else ""
         lines.append(f"the window ends at {grid.anchor}{cause}")
     if grid.unlisted:
+        verb = "was" if len(grid.unlisted) == 1 else "were"
         lines.append(
-            f"{len(grid.unlisted):,} series were left out by the service: "
-            f"{_name_series(grid.unlisted)}"
+            f"{len(grid.unlisted):,} series {verb} left out by the service: "
+            f"{_list_labels(grid, grid.unlisted)}"
         )
-    lines += unstated_notes(grid.catalogue, grid.select)
     yield from (printable(line) for line in lines if line)
 
 
-def anchoring(grid: Grid) -> tuple[str, ...]:
+def find_anchoring(grid: Grid) -> tuple[str, ...]:
     """Return the ids of the series with a value at the anchor's fiscal end."""
     if grid.anchor is None:
         return ()
@@ -89,15 +87,8 @@ def anchoring(grid: Grid) -> tuple[str, ...]:
     )
 
 
-def find_unlisted_periods(grid: Grid) -> list[str]:
-    """Return the labels of the requested periods that the catalogue does not have."""
-    return [period.label for period in grid.asked if period not in grid.listed]
-
-
 def _note_empty_series(grid: Grid) -> str:
-    """Count the series without a value in the last periods, as a rule with `last` asks
-    for.
-    """
+    """Name `latest` where a query of the last periods leaves series empty."""
     durations = {period.duration_months for period in grid.asked}
     periods = [
         period
@@ -107,13 +98,9 @@ def _note_empty_series(grid: Grid) -> str:
     asked = list(grid.asked)
     if not grid.whole or len(asked) >= len(periods) or asked != periods[-len(asked) :]:
         return ""
-    empty = len(grid.series) - len(grid.find_observed(asked))
-    if not empty:
+    if len(grid.find_observed(asked)) == len(grid.series):
         return ""
-    return (
-        f"{empty:,} series without a value in these periods: query all periods for the "
-        "latest values of each series"
-    )
+    return "for the last values of each series, query all periods and call latest()"
 
 
 def _note_scaled_texts(grid: Grid) -> str:
@@ -157,10 +144,12 @@ def _note_containing_paths(grid: Grid) -> str:
     )
 
 
-def _name_series(series_ids: Sequence[str]) -> str:
-    if len(series_ids) <= 3:
-        return ", ".join(series_ids)
-    return f"{', '.join(series_ids[:2])} and {len(series_ids) - 2:,} other series"
+def _list_labels(grid: Grid, series_ids: Iterable[str]) -> str:
+    labels = {}
+    for series_id in series_ids:
+        series = grid.by_id.get(series_id)
+        labels[_shorten(series.label if series else series_id)] = None
+    return listed(list(labels), _MOST_LABELS)
 
 
 def join_alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
@@ -177,87 +166,43 @@ def join_alike(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
             yield f"{len(names):,} companies have {kind}: {listed(names, _MOST)}"
 
 
-def table_notes(grids: Sequence[Grid], periods: Sequence[Period]) -> Iterator[str]:
-    """Yield what a reader of the table of panels at these periods must know, a line
-    each.
-    """
-    names = entity_names(grid.catalogue for grid in grids)
-    unrequested = []
-    absent = []
-    labels = listed([period.label for period in periods], MOST_PERIODS_NAMED)
-    for grid in grids:
-        name = names[grid.catalogue.entity_id]
-        unknown = [period.label for period in periods if not grid.covers(period)]
-        if unknown:
-            unrequested.append(f"{name} ({listed(unknown, MOST_PERIODS_NAMED)})")
-        if len(grids) > 1 and periods and grid.listed.isdisjoint(periods):
-            absent.append((name, f"no {labels}"))
-    if unrequested:
-        yield printable(
-            f"{NOT_REQUESTED} was not requested, so there may be a value: "
-            f"{listed(unrequested, _MOST)}"
-        )
-    yield from map(printable, join_alike(absent))
-
-
-def describe_rows(rows: Mapping[Row, str]) -> Iterator[str]:
+def describe_rows(rows: Iterable[Row], *, all_rows: bool = True) -> Iterator[str]:
     """Yield the descriptions of series, which state their units: a line for each, with
-    its metrics.
-
-    A metric whose description is its name has none.
+    its labels. A series whose description is its label has none.
 
     Args:
-        rows: the series, with what distinguishes each from the others of its entity.
-            Series of two or more entities are named by the entity.
+        all_rows: False: only of labels with two or more descriptions.
     """
-    by_metric = _group_by_description(rows)
-    # Differences first: figures with different units look alike.
-    lines = list(_describe_differences(by_metric))
-    metrics_of: dict[str, list[str]] = {}
-    for metric, names_of in by_metric:
-        text = next(iter(names_of))
-        if len(names_of) == 1 and text and _shorten(text) != metric:
-            metrics_of.setdefault(text, []).append(metric)
-    for text, metrics in metrics_of.items():
-        lines.append(f"{listed(metrics, _MOST)}: {_shorten(text)}")
+    names = name_rows(list(rows), group_names=True)
+    has_entities = "entity" in names.heads
+    by_label: dict[str, dict[str, dict[str, None]]] = {}
+    for row, texts in names.texts.items():
+        columns = dict(zip(names.heads, texts, strict=True))
+        label = columns.pop("series", row.label)
+        name = columns["entity"] if has_entities else join_texts(columns.values())
+        by_text = by_label.setdefault(_shorten(label), {})
+        text = _shorten(row.series.description.strip())
+        by_text.setdefault(text, {})[_shorten(name)] = None
+    lines = []
+    labels_of: dict[str, list[str]] = {}
+    for label, by_text in by_label.items():
+        if len(by_text) == 1:
+            (text,) = by_text
+            labels_of.setdefault(text, []).append(label)
+            continue
+        # First: figures with different units look alike.
+        parts = [
+            f"{listed(list(names_of), _MOST)}: {text or 'none'}"
+            for text, names_of in by_text.items()
+        ]
+        lines.append(f"{label}, different descriptions: {'; '.join(parts)}")
+    if all_rows:
+        for text, labels in labels_of.items():
+            if text and labels != [text]:
+                lines.append(f"{listed(labels, _MOST)}: {text}")
     yield from map(printable, lines[:_MOST])
     if len(lines) > _MOST:
         yield f"{counted(len(lines) - _MOST, 'more description')} not shown"
-
-
-def describe_differences(rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line for each metric that entities describe differently."""
-    by_metric = _group_by_description(dict.fromkeys(rows, ""))
-    yield from map(printable, _describe_differences(by_metric))
-
-
-def _describe_differences(
-    by_metric: Iterable[tuple[str, Mapping[str, Mapping[str, None]]]],
-) -> Iterator[str]:
-    for metric, names_of in by_metric:
-        if len(names_of) > 1:
-            texts = [
-                f"{listed(list(names), _MOST)}: {_shorten(text) or 'none'}"
-                for text, names in names_of.items()
-            ]
-            yield f"{metric}, different descriptions: {'; '.join(texts)}"
-
-
-def _group_by_description(
-    rows: Mapping[Row, str],
-) -> list[tuple[str, dict[str, dict[str, None]]]]:
-    """Return the name of each metric, and the names that each of its descriptions is
-    of.
-    """
-    entities = entity_names(row.grid.catalogue for row in rows)
-    by_metric: dict[str, tuple[str, dict[str, dict[str, None]]]] = {}
-    for row, distinction in rows.items():
-        name = entities[row.entity_id] if len(entities) > 1 else _shorten(distinction)
-        _, names_of = by_metric.setdefault(
-            row.series.metric_id, (_shorten(row.label), {})
-        )
-        names_of.setdefault(row.series.description.strip(), {})[name] = None
-    return list(by_metric.values())
 
 
 def _shorten(text: str) -> str:

@@ -9,13 +9,7 @@ from attrs import evolve, field, frozen
 
 from asyncfin import checks
 from asyncfin.clock import utc_text
-from asyncfin.errors import (
-    ArgumentError,
-    SelectionError,
-    printable,
-    shorten,
-    shorten_middle,
-)
+from asyncfin.errors import ArgumentError, SelectionError, shorten
 from asyncfin.model.catalogue import Catalogue, Dataset
 from asyncfin.model.period import Period, period_hint, read_label
 from asyncfin.model.select import Select
@@ -188,10 +182,10 @@ class Panel(Forms):
     def notes(self) -> tuple[str, ...]:
         """What a reader of the numbers must know, a line each, as `str` ends with them.
 
-        In this order: gaps, uneven distances between periods of one duration, scope
-        paths that contain others, why there is no value, the end of a window, unlisted
-        series, series that do not state a word of the Select. A piece of a stream has
-        no line of gaps and distances.
+        They name gaps, uneven distances of quarters and years, scope paths that contain
+        others, why there is no value, the end of a window, unlisted series, and series
+        that do not state a word of the Select.
+        A piece of a stream has no line of gaps and distances.
         """
         return tuple(notes.panel_notes(self._grid))
 
@@ -215,7 +209,7 @@ class Panel(Forms):
         Empty without an anchor, and in a part of a panel that does not have these
         series.
         """
-        return notes.anchoring(self._grid)
+        return notes.find_anchoring(self._grid)
 
     @property
     def value_count(self) -> int:
@@ -490,16 +484,8 @@ class Panel(Forms):
         text = document.panel_json(self._grid, before, after)
         return document.indented(text, indent)
 
-    def _write_caption(self) -> str:
-        descriptions = {series.description.strip() for series in self._grid.series}
-        unit = f"{len(descriptions):,} descriptions"
-        if len(descriptions) == 1:
-            unit = shorten_middle(descriptions.pop(), notes.LONGEST_DESCRIPTION)
-        name, version = self.catalogue.name, self.value_version
-        return printable(f"{name}, {version} values: {unit}")
-
     def _write_lines_below(self) -> Sequence[str]:
-        return notes.facts(self._grid)
+        return notes.describe_contents(self._grid)
 
     def __repr__(self) -> str:
         # asyncio.run formats its result and discards the text: nothing is counted or
@@ -528,8 +514,8 @@ def concat(
         layout: as for `Panel.to_arrow`. The long table has the rows of one panel after
             the other. The wide table has a column for each series, named by entity id
             and series id, joined by a comma and a blank; value version and publication
-            follow where only they distinguish columns. A panel without series has a
-            column of nulls, named by its entity.
+            follow where only they distinguish columns. A panel without series has no
+            column.
         labels: as for `Panel.to_arrow`, but the names begin with the entity's, and with
             its id where two entities share a name.
         columns: as for `Panel.to_arrow`; of the wide layout, names of its columns, or

@@ -53,9 +53,6 @@ _CURRENCY = re.compile(r"[A-Z]{1,3}")
 _SCALES = (0, 3, 6, 9, 12)
 _SCALE_OF_WORD = {"th": 3, "k": 3, "m": 6, "b": 9, "t": 12}
 _SCALING_COMMAS = re.compile(r"[0#?](,+)(?![0#?,.])")
-_MAGNITUDES = ((12, "T"), (9, "B"), (6, "M"), (3, "k"))
-# Ticks above this have an exponent.
-_MOST_STEP = 1e18
 # Exact for every number of a service: none has ten thousand digits.
 _EXACT = Context(prec=10_000, rounding=ROUND_HALF_UP)
 
@@ -291,7 +288,7 @@ class Row:
         """
         if (value := self.values.get(period)) is not None:
             return self.scale.text(value)
-        return empty_cell(self.grid, period)
+        return GAP if self.grid.covers(period) else NOT_REQUESTED
 
     @property
     def texts(self) -> dict[Period, str]:
@@ -375,13 +372,6 @@ def _count(
     return len({identities[line] for line in chart})
 
 
-def empty_cell(grid: Grid, period: Period) -> str:
-    """Return the sign of a cell without a value: a period that was not requested may
-    have one.
-    """
-    return GAP if grid.covers(period) else NOT_REQUESTED
-
-
 def rows_of(
     grids: Iterable[Grid], unit: Unit | None = None, *, last: int = 0
 ) -> list[Row]:
@@ -419,27 +409,6 @@ def percent_of(values: Collection[Value]) -> int:
     return factors[0] if len(factors) == 1 or (factors and not magnitude) else 0
 
 
-def tick_text(number: float, step: float, percent: int = 0) -> str:
-    """Return the label of a tick of an axis, which is exactly its number.
-
-    Args:
-        step: from one tick to the next. What is far below it is noise of the
-            arithmetic.
-        percent: as `percent_of` returns it.
-    """
-    if not 0 < step < _MOST_STEP or abs(number) >= _MOST_STEP:
-        return f"{number * (percent or 1):.15g}" + "%" * bool(percent)
-    power = 2 if percent == 100 else 0
-    least = Decimal((0, (1,), _read_decimal(step).adjusted() - 3))
-    exact = _EXACT.scaleb(_EXACT.quantize(Decimal(number), least), power)
-    letter = "%" if percent else ""
-    for size, name in () if percent else _MAGNITUDES:
-        if abs(exact) >= 10**size:
-            exact, letter = _EXACT.scaleb(exact, -size), f" {name}"
-            break
-    return f"{_EXACT.normalize(exact):,f}{letter}"
-
-
 def _is_stated(digits: str, magnitude: Decimal) -> bool:
     """Return whether digits are a number, rounded as they are."""
     for number in _read_numbers(digits):
@@ -456,7 +425,9 @@ def _read_numbers(digits: str) -> Iterator[Decimal]:
     plain = re.sub(r"['\u2019\s]", "", digits)
     *_, last = re.split("[.,]", plain)
     whole = Decimal(re.sub("[.,]", "", plain))
-    yield whole
+    # No whole number is written with a zero before other digits.
+    if last == plain or plain[0] != "0":
+        yield whole
     if last != plain:
         yield _EXACT.scaleb(whole, -len(last))
 

@@ -5,9 +5,8 @@ their names.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Any
 
 from asyncfin.errors import SelectionError, printable
 from asyncfin.model.catalogue import publication_id
@@ -18,91 +17,46 @@ from asyncfin.table.columns import PERIOD_FIELDS
 from asyncfin.table.grid import Grid
 from asyncfin.table.naming import join_texts, name_rows
 from asyncfin.table.rows import Row, rows_of
-from asyncfin.words import counted, entity_names, listed, spanned
+from asyncfin.words import counted, entity_names, spanned
 
 # The column of period labels, where labels are requested.
 PERIOD = "period"
 # What may be the index of a wide table, and no name of a series.
 INDEX = (*PERIOD_FIELDS, PERIOD)
-# A column of numbers: a series, or a panel without any.
-Numbers: TypeAlias = Row | Grid
 
 
-def label_rows(
-    rows: Sequence[Row], empty: Sequence[Grid], entities: bool
-) -> dict[Row, str]:
-    """Name each series by the texts that distinguish it, joined. No two are alike.
+def label_rows(grids: Sequence[Grid], entities: bool) -> dict[Row, str]:
+    """Name each series by the texts that distinguish it, joined.
 
     Args:
-        empty: panels without series, whose entities are distinguished too.
         entities: begin each name with the entity's.
     """
-    if not rows:
-        return {}
-    names = name_rows(
-        rows, group_names=True, entities=entities, grids=empty, reserved=INDEX
-    )
-    texts = {row: join_texts(names.texts[row]) for row in rows}
-    return _make_unique(texts)
+    companies = grids if entities else ()
+    names = name_rows(rows_of(grids), group_names=True, entities=companies)
+    return {row: join_texts(texts) for row, texts in names.texts.items()}
 
 
-def _make_unique(names: Mapping[Any, str]) -> dict[Any, str]:
-    counts = Counter(INDEX)
-    unique = {}
-    for column, name in names.items():
-        # Arrow's C interface ends a name at NUL.
-        name = text = name.replace("\0", r"\x00")
-        while counts[text]:
-            counts[name] += 1
-            text = f"{name} ({counts[name] - 1})"
-        counts[text] += 1
-        unique[column] = text
-    return unique
-
-
-def _name_columns(
-    grids: Sequence[Grid], *, labels: bool, entities: bool
-) -> dict[Numbers, str]:
-    """Name the columns of numbers, panel by panel. One of a comparison without series
-    is its own column.
+def _join_ids(grids: Sequence[Grid], entities: bool) -> dict[Row, str]:
+    """Name each series by its id, if `entities` with entity id; value version and
+    publication follow where only they differ.
     """
     rows = rows_of(grids)
-    if not entities and not labels:
+    if not entities:
         return {row: row.series.series_id for row in rows}
-    empty = [grid for grid in grids if entities and not grid.series]
-    names: dict[Any, str] = {}
-    if labels:
-        entity_of = entity_names(grid.catalogue for grid in grids)
-        names |= label_rows(rows, empty, entities)
-        names |= {grid: entity_of[grid.catalogue.entity_id] for grid in empty}
-        names = _make_unique(names)
-    else:
-        names |= _join_ids([*rows, *empty])
-    # In the order of the panels.
-    order = {grid: place for place, grid in enumerate(grids)}
-    return dict(sorted(names.items(), key=lambda item: order[_get_grid(item[0])]))
-
-
-def _get_grid(column: Numbers) -> Grid:
-    return column.grid if isinstance(column, Row) else column
-
-
-def _join_ids(columns: Sequence[Numbers]) -> dict[Numbers, str]:
-    """Join entity id and series id of each column; value version and publication where
-    only they differ.
-    """
-    grids = list(map(_get_grid, columns))
-    texts = [
-        [grid.catalogue.entity_id for grid in grids],
-        [row.series.series_id if isinstance(row, Row) else "" for row in columns],
-        [grid.value_version for grid in grids],
-        [grid.catalogue.dataset_id for grid in grids],
+    ids = [
+        (
+            row.entity_id,
+            row.series.series_id,
+            row.grid.value_version,
+            row.grid.catalogue.dataset_id,
+        )
+        for row in rows
     ]
     for count in (2, 3, 4):
-        names = [join_texts(parts) for parts in zip(*texts[:count], strict=True)]
-        if len(set(names)) == len(columns):
+        names = [join_texts(parts[:count]) for parts in ids]
+        if len({*names}) == len(rows):
             break
-    return dict(zip(columns, names, strict=True))
+    return dict(zip(rows, names, strict=True))
 
 
 def wide_table(
@@ -121,45 +75,37 @@ def wide_table(
         metadata: of the schema.
 
     Raises:
-        SelectionError: a column is unknown, or a series has the name of a period's
-            column.
+        SelectionError: a column is unknown, or two would have the same name.
     """
-    names = _name_columns(grids, labels=labels, entities=entities)
+    names = (label_rows if labels else _join_ids)(grids, entities)
+    by_name = {name: row for row, name in names.items()}
     # A frame with two columns of one name can be read by neither.
-    for name in names.values():
-        if name in INDEX:
-            raise SelectionError(
-                f"series id {name!r} is a column of the wide layout: use layout='long'"
-            )
-    periods = _find_rows(grids)
-    index = {
-        PERIOD: pa.array([period.label for period in periods], pa.string()),
-        **{
-            field: pa.array([getattr(period, field) for period in periods], pa.int32())
-            for field in PERIOD_FIELDS
-        },
-    }
-    by_name = {name: column for column, name in names.items()}
+    ((name, count),) = Counter([*INDEX, *names.values()]).most_common(1)
+    if count > 1:
+        raise SelectionError(
+            f"two columns would have the name {name!r}: use layout='long'"
+        )
+    periods = _find_periods(grids)
     chosen = [*((PERIOD,) if labels else PERIOD_FIELDS), *by_name]
     if columns is not None:
         chosen = _choose_columns(columns, names)
     fields, arrays = [], []
     for name in chosen:
-        described = None
-        if name in index:
-            numbers = index[name]
+        if name in INDEX:
+            described = None
+            field = "label" if name == PERIOD else name
+            array = pa.array([getattr(period, field) for period in periods])
+            array = array.cast(pa.string() if name == PERIOD else pa.int32())
         else:
-            column = by_name[name]
-            numbers = pa.array(_read_numbers(column, periods), pa.float64())
-            described = _describe_column(column)
-        arrays.append(numbers)
-        fields.append(pa.field(name, numbers.type, metadata=described))
-    pandas = _make_pandas_metadata(fields)
-    schema = pa.schema(fields, metadata={**metadata, b"pandas": pandas})
+            described = _describe_row(by_name[name])
+            array = pa.array(_read_numbers(by_name[name], periods), pa.float64())
+        arrays.append(array)
+        fields.append(pa.field(name, array.type, metadata=described))
+    schema = pa.schema(fields, metadata={**metadata, b"pandas": _set_index(chosen)})
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _find_rows(grids: Sequence[Grid]) -> list[Period]:
+def _find_periods(grids: Sequence[Grid]) -> list[Period]:
     """Return the rows of the wide table of panels, oldest first.
 
     Raises:
@@ -175,25 +121,23 @@ def _find_rows(grids: Sequence[Grid]) -> list[Period]:
                 f"{name}: {counted(len(missing), 'period')} ({spanned(missing)}) not "
                 "requested, which its catalogue has and another panel shows: resolve "
                 "the periods over all catalogues first, exact = "
-                "rule.resolve(catalogues), and request exact of each entity"
+                "rule.resolve(catalogues), and request exact of each entity, or use "
+                "layout='long'"
             )
     return periods
 
 
-def _choose_columns(wanted: Iterable[str], names: Mapping[Numbers, str]) -> list[str]:
-    """Return the names of the wanted columns; a series id means every series that has
-    it.
+def _choose_columns(columns: Iterable[str], names: Mapping[Row, str]) -> list[str]:
+    """Return the names of the requested columns; a series id means every series that
+    has it.
     """
-    names_of: dict[str, list[str]] = {
-        name: [name] for name in (*INDEX, *names.values())
-    }
-    by_id: dict[str, list[str]] = {}
-    for column, name in names.items():
-        if isinstance(column, Row):
-            by_id.setdefault(column.series.series_id, []).append(name)
-    names_of |= {series_id: by_id[series_id] for series_id in by_id.keys() - {*INDEX}}
+    names_of = {name: [name] for name in (*INDEX, *names.values())}
+    for row, name in names.items():
+        of_id = names_of.setdefault(row.series.series_id, [])
+        if of_id != [row.series.series_id]:
+            of_id.append(name)
     chosen: dict[str, None] = {}
-    for name in wanted:
+    for name in columns:
         if name not in names_of:
             raise SelectionError(
                 f"columns must be {', '.join(INDEX)} or series of the table, not "
@@ -203,62 +147,30 @@ def _choose_columns(wanted: Iterable[str], names: Mapping[Numbers, str]) -> list
     return list(chosen)
 
 
-def _read_numbers(column: Numbers, periods: Sequence[Period]) -> list[float | None]:
+def _read_numbers(row: Row, periods: Sequence[Period]) -> list[float | None]:
     """Return the numbers of a series at periods."""
-    numbers: list[float | None] = [None] * len(periods)
-    if isinstance(column, Row):
-        places = {period: place for place, period in enumerate(periods)}
-        grid = column.grid
-        indices, observed = grid.observations(column.series.series_id)
-        for index, number in zip(indices, observed, strict=True):
-            numbers[places[grid.periods[index]]] = number
-    return numbers
+    indices, observed = row.grid.observations(row.series.series_id)
+    observed_periods = map(row.grid.periods.__getitem__, indices)
+    numbers = dict(zip(observed_periods, observed, strict=True))
+    return [numbers.get(period) for period in periods]
 
 
-def _describe_column(column: Numbers) -> dict[str, str]:
+def _describe_row(row: Row) -> dict[str, str]:
     """Return the metadata of a column: the fields of the series and its entity."""
-    if isinstance(column, Row):
-        fields = {
-            COLUMN_OF[name]: cell_of(column.series, name) for name in SERIES_FIELDS
-        }
-        texts = {name: text for name, text in fields.items() if text is not None}
-    else:
-        texts = {"note": "no series of the question"}
-    catalogue = _get_grid(column).catalogue
+    fields = {COLUMN_OF[name]: cell_of(row.series, name) for name in SERIES_FIELDS}
+    texts = {name: text for name, text in fields.items() if text is not None}
+    catalogue = row.grid.catalogue
     return {**texts, "entity_id": catalogue.entity_id, "entity_name": catalogue.name}
 
 
-def _make_pandas_metadata(fields: Sequence[Any]) -> bytes:
-    """Return the metadata that make columns the index of a DataFrame, as pyarrow writes
-    them.
-    """
-    try:
-        pandas = version("pandas")
-    except PackageNotFoundError:
-        pandas = None
-    text = "object" if pandas is not None and int(pandas.split(".")[0]) < 3 else "str"
-    kinds = {
-        "int32": ("int32", "int32"),
-        "double": ("float64", "float64"),
-        "string": ("unicode", text),
-    }
-
-    def describe(
-        name: str | None, kind: str, metadata: dict[str, str] | None = None
-    ) -> dict[str, Any]:
-        pandas_type, numpy_type = kinds[kind]
-        types = {"pandas_type": pandas_type, "numpy_type": numpy_type}
-        return {"name": name, "field_name": name, **types, "metadata": metadata}
-
-    facts = {
-        "index_columns": [field.name for field in fields if field.name in INDEX],
-        "column_indexes": [describe(None, "string", {"encoding": "UTF-8"})],
-        "columns": [describe(field.name, str(field.type)) for field in fields],
-        "attributes": {},
-        "creator": {"library": "pyarrow", "version": version("pyarrow")},
-        "pandas_version": pandas,
-    }
-    return json.dumps(facts).encode()
+def _set_index(names: Sequence[str]) -> bytes:
+    """Return the metadata that make columns the index of a DataFrame."""
+    kinds = dict.fromkeys(("pandas_type", "numpy_type"), "object")
+    index = [name for name in names if name in INDEX]
+    columns = [
+        {"name": name, "field_name": name, "metadata": None, **kinds} for name in index
+    ]
+    return json.dumps({"index_columns": index, "columns": columns}).encode()
 
 
 def check_once(grids: Iterable[Grid], *, layout: str) -> None:
@@ -279,11 +191,10 @@ def check_once(grids: Iterable[Grid], *, layout: str) -> None:
     # thousand.
     for alike in versions.values():
         for grid, other in combinations(alike, 2):
-            if layout == "long" and set(grid.periods).isdisjoint(other.periods):
-                continue
-            if twice := grid.by_id.keys() & other.by_id.keys():
-                names = listed([repr(id_) for id_ in grid.by_id if id_ in twice], 1)
+            is_apart = set(grid.periods).isdisjoint(other.periods)
+            twice = sorted(grid.by_id.keys() & other.by_id.keys())
+            if twice and not (is_apart and layout == "long"):
                 raise SelectionError(
                     f"the same series twice: {printable(grid.catalogue.name)} has "
-                    f"{names} in two of the panels"
+                    f"{twice[0]!r} in two of the panels"
                 )

@@ -251,10 +251,7 @@ async def test_missing_and_unknown_are_listed() -> None:
     assert found.notes[0].startswith("metric_ids: no entity has the metric 'Revenu' (close: Revenue")
     assert "Revenue" in found.notes[0]
     assert f"Example ({B}) has no metric 'Revenue'" in found.notes
-    table = str(found)
-    (row,) = [line for line in table.splitlines() if line.startswith(f"Example ({B})"[:12]) and "·" in line]
-    assert row.split()[-1] == "·"
-    assert max(map(len, table.splitlines())) <= 100
+    assert max(map(len, str(found).splitlines())) <= 100
 
 
 async def test_entity_without_the_periods_is_noted() -> None:
@@ -364,7 +361,7 @@ async def test_cancelled_comparison_leaves_nothing() -> None:
 
 
 async def test_tables_equal_those_of_panels() -> None:
-    """A failed entity has no column, one without a series has one of nulls; the mean is over the others."""
+    """A failed entity has no column, nor has one without a series; the mean is over the others."""
     async with session(company(A, 2022, 2023), company(B, 2022, 2023, metric="Sales"), company(D, 2023)) as (
         _,
         client,
@@ -378,7 +375,7 @@ async def test_tables_equal_those_of_panels() -> None:
     assert table.equals(expected, check_metadata=False)
     assert facts == json.loads(expected.schema.metadata[b"asyncfin"])
     assert metadata[b"pandas"] == expected.schema.metadata[b"pandas"]
-    assert table.num_columns == 4
+    assert table.num_columns == 3
     frame = found.to_pandas()
     assert frame.mean(axis=1).to_dict() == {"FY2022": 2022, "FY2023": 2023}
     assert C in frame.attrs["asyncfin"]
@@ -400,7 +397,7 @@ async def test_different_windows_make_no_wide_table() -> None:
     async with session(company(A, 2022, 2023), company(B, 2021, 2022)) as (_, client):
         found = await client.compare([A, B], REVENUE, Trailing(12))
         same = await client.compare([A, D, C], REVENUE, Trailing(12))
-    with pytest.raises(SelectionError, match=r"FY2023, .* FY2022\).*Quarterly\(last=\.\.\.\), or .*long"):
+    with pytest.raises(SelectionError, match=r"\(FY2022\) not requested, .*long"):
         found.to_pandas()
     assert found.to_arrow("long").num_rows == 2
     assert same.to_arrow().num_rows == 1

@@ -49,7 +49,7 @@ async def test_notes_name_what_to_query() -> None:
     ):
         last = await client.query(sandbox.entities[0], Select(), Annual(last=1))
         every = await client.query(sandbox.entities[0], Select(), FiscalRange())
-    note = "1 series without a value in these periods: query all periods for the latest"
+    note = "for the last values of each series, query all periods and call latest()"
     assert any(line.startswith(note) for line in last.notes)
     assert not any(line.startswith(note) for line in every.notes)
     assert "query all periods" in last.latest().notes[-1]

@@ -141,7 +141,7 @@ async def test_trailing_panel_names_its_anchors() -> None:
     panel = await panel_of(NUMBERS, PERIODS, asked=Trailing(24))
     assert panel.anchor == FY24
     assert panel.anchored_by == ("sales.annual", "costs.annual")
-    assert "the window ends at FY2024, set by sales.annual, costs.annual" in str(panel)
+    assert "the window ends at FY2024, set by Label of sales, Label of costs" in str(panel)
     assert "the window ends at FY2024" in panel._repr_html_()
 
 
@@ -149,8 +149,7 @@ def test_a_panel_says_what_it_is(panel: Panel) -> None:
     """Company, publication, size and how full it is, for people."""
     text = str(panel)
     assert "Example Company (O-0123456789abcdef0123456789abcdef), original values" in text
-    assert "4 series by 4 periods, FY2023 to FY2024" in text
-    assert "5 values, 31% of the cells" in text
+    assert "4 series by 4 periods, FY2023 to FY2024: 5 values" in text
     assert repr(panel) == (
         "<Panel of Example Company (O-0123456789abcdef0123456789abcdef): 4 series by 4 periods>"
     )

@@ -271,7 +271,7 @@ def shown_differences(
             if len(rows) == 1 and texts:
                 count += len(periods)
                 if rows[0][-len(periods) :] != [
-                    texts.get(period, "") for period in periods
+                    texts.get(period, "·") for period in periods
                 ]:
                     wrong.append(f"notebook of {series.label}: {rows[0]}")
         has_heading = (

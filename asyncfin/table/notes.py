@@ -145,7 +145,7 @@ def _note_containing_paths(grid: Grid) -> str:
 
 
 def _list_labels(grid: Grid, series_ids: Iterable[str]) -> str:
-    labels = {}
+    labels: dict[str, None] = {}
     for series_id in series_ids:
         series = grid.by_id.get(series_id)
         labels[_shorten(series.label if series else series_id)] = None

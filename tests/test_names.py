@@ -31,7 +31,7 @@ VAGUE_NAMES: dict[str, int] = {
     "ground": 59,
     "mcp": 21,
     "model": 42,
-    "pacing": 29,
+    "pacing": 26,
     "plan": 106,
     "read": 52,
     "sandbox": 55,

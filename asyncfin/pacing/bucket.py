@@ -52,11 +52,7 @@ class Parameters(NamedTuple):
         )
 
     def __str__(self) -> str:
-        rate = "None" if self.rate is None else f"{self.rate:g}"
-        budget = (
-            "" if self.daily_budget is None else f", daily_budget={self.daily_budget:g}"
-        )
-        return f"rate={rate}, burst={self.burst:g}{budget}"
+        return ", ".join(f"{name}={value}" for name, value in self._asdict().items())
 
 
 @runtime_checkable

@@ -8,7 +8,6 @@ process need no care. The pace follows the machine's clock.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import struct
 import zlib
@@ -27,8 +26,6 @@ from asyncfin.pacing.shared import (
     SharedBucket,
     SharedState,
 )
-
-_log = logging.getLogger("asyncfin")
 
 # Kind of file and format, the fields, and the checksum of these.
 _MAGIC = b"AFBK\x02\0\0\0"
@@ -117,7 +114,7 @@ class FileBucket(SharedBucket):
             if not local.try_lock(descriptor):
                 return None
             try:
-                numbers = self._read(descriptor, repairs=not is_look)
+                numbers = self._read(descriptor)
                 state = SharedState(numbers, self._parameters, now)
                 if is_look:
                     parameters = state.stored or self._parameters
@@ -135,27 +132,21 @@ class FileBucket(SharedBucket):
         finally:
             os.close(descriptor)
 
-    def _read(self, descriptor: int, *, repairs: bool) -> Sequence[float]:
+    def _read(self, descriptor: int) -> Sequence[float]:
         """Read the state; from a damaged file, the one that this process wrote."""
         block = os.pread(descriptor, _SIZE, 0)
         body = block[: _BODY.size]
-        checksum = _CHECKSUM.pack(zlib.crc32(body))
-        if len(block) == _SIZE and block == body + checksum and body.startswith(_MAGIC):
-            return _BODY.unpack(body)[1:]
-        if any(block) and not (block.startswith(_MAGIC) or _MAGIC.startswith(block)):
+        if block and not block.startswith(_MAGIC):
             raise self._unavailable(
                 "it is not a bucket's file of this version: use another path, or "
                 "delete it"
             )
+        if block and block == body + _CHECKSUM.pack(zlib.crc32(body)):
+            return _BODY.unpack(body)[1:]
         if block or self._stored != _UNUSED:
-            if not repairs:
-                raise self._unavailable("it is damaged")
-            if self._is_first("damaged"):
-                _log.warning(
-                    "%r was damaged: it continues from what this process last stored "
-                    "there",
-                    self,
-                )
+            self._warn_once(
+                "%r was damaged: it continues from what this process last stored there"
+            )
         return self._stored
 
     def _write(self, descriptor: int, numbers: Sequence[float]) -> None:
@@ -172,6 +163,5 @@ class FileBucket(SharedBucket):
             reason = reason.strerror or reason
         elif isinstance(reason, local.NotPrivateError):
             reason = f"it {reason}"
-        if self._is_first("unavailable"):
-            _log.warning("%r can't be used: %s", self, reason)
+        self._warn_once("%r can't be used: %s", reason)
         return BucketUnavailableError(f"{self._path} can't be used: {reason}")

@@ -1,4 +1,4 @@
-"""The rate that a service allows, learned from its refusals (429) where no rate was
+"""The rate that a service allows, learned from its rejections (429) where no rate was
 given.
 
 `Pace` is what a bucket of one process uses: a given rate, or a learned one. Arithmetic
@@ -11,12 +11,11 @@ from math import inf
 
 from asyncfin.pacing.pace import GCRA
 
-# Fewer requests than this that got through before a refusal have measured nothing.
+# Fewer requests than this that got through before a rejection have measured nothing.
 _MEASURED = 2
-# A refusal within this many seconds of the end of a wait, plus the wait once more,
+# A rejection within this many seconds of the end of a wait, plus the wait once more,
 # follows the last one.
 _FOLLOWS = 2.0
-
 
 # How fast a learned rate moves. Simulation set the values: docs/pacing.md has the
 # goals.
@@ -40,36 +39,11 @@ _STEP = 0.5
 _START = 0.35
 _STARTS = 6
 _BACK = 0.8
-# Rejections over about 8 grants: do they become more frequent? Over about 150: how many
-# are there?
+# Rejections over about 8 grants: do they become more frequent?
 _RECENT = 1 / 8
-_MEMORY = 1 / 150
 # What a rejection takes away: times the square of the recent share, and at most.
 _WEIGHT = 2.0
 _MOST = 0.3
-# A failure within 4 % of the last one is the same one.
-_SAME = 0.96
-# Rejections do not depend on the rate if they are few, this far below the rate that
-# failed, and at irregular gaps. They leave almost all of the rate and raise the failed
-# one.
-_TOLERATED = 0.05
-_BELOW = 0.92
-_IRREGULAR = 0.45
-_LITTLE = 0.97
-_RAISED = 1.1
-# Regular gaps are a limit's: the rate is what was served, at least this part of it, and
-# the failed rate is at most this above it.
-_REGULAR = 0.25
-_HALF = 0.7
-_TOP = 1.1
-# The mean gap is over about 8 rejections.
-_GAPS = 1 / 8
-# While the first request after each pause is rejected, the rate rises so many times,
-# and the wait doubles so often, up to a minute.
-_HOPE = 1.05
-_STARVED = 50
-_DOUBLINGS = 4
-_LONGEST_WAIT = 60.0
 # Requests per service wait that can't be too fast: the service itself asks for one.
 _SLOWEST = 0.35
 
@@ -140,36 +114,25 @@ class Search:
 
 
 class AdaptiveRate:
-    """The rate that a service allows, as far as its refusals (429) show.
+    """The rate that a service allows, as far as its rejections (429) show.
 
-    `rate` is None until a refusal shows what gets through, which at least two requests
-    must have done: a refusal before that is obeyed, and has measured nothing. Then the
-    rate climbs with the grants that waited for it, slowly near the rate that failed
-    last and faster far from it. What a refusal says about the rate depends on its
-    circumstances; refusals of what was granted before the last decrease are part of the
-    same event. In turn:
-
-    1. The first request after a pause was refused: nothing was sent at the rate, so it
-       says nothing about it. The next pause is twice as long, and if that recurs, the
-       rate rises a little. (The service is out, or another user has taken the place.)
-       2. The slow start: back to what got through. 3. Few, irregular and below the rate
-       that failed: refusals that do not depend on the rate. It is kept. 4. Regular: a
-       limit. The rate becomes what got through over the time and the wait that it took.
-       5. Any other lowers the rate, little if it is isolated and much if there are more
-       and more.
+    `rate` is None until a rejection shows what gets through, which at least two
+    requests must have done: an earlier rejection is obeyed, and has measured nothing.
+    Then the rate climbs with the grants that waited for it, slowly near the rate that
+    failed last and faster far from it. Rejections of what was granted before the last
+    decrease are part of the same event, and the first request after a pause has not
+    been sent at the rate. In the slow start a rejection sets the rate back to what got
+    through. Later ones lower it, little if they are isolated and much if there are more
+    and more.
     """
 
     def __init__(self) -> None:
         self.rate: float | None = None
         self._failed = 0.0  # the rate at the last failure
-        self._refused_at = -inf  # of the last refusal that began an event
+        self._refused_at = -inf  # of the last rejection that began an event
         self._resumed_at: float | None = None  # of the first grant after it
-        self._in_a_row = 0  # first requests after a pause that were refused
         self._recent = 0.0
-        self._share = 0.0
-        self._grants = 0.0  # since the last refusal
-        self._gap = 0.0  # the mean of those
-        self._deviation = 0.0  # and their mean distance from it
+        self._grants = 0.0  # since the last rejection
         self._starts = 0
         self._longest = 1.0  # of the service's waits, in seconds
         self._search: Search | None = Search()  # None: it has ended
@@ -190,7 +153,6 @@ class AdaptiveRate:
         # Exponential means over grants, not over time: a bucket that rests learns
         # nothing and forgets nothing.
         self._recent *= 1 - _RECENT
-        self._share *= 1 - _MEMORY
         self._grants += 1
         if waited:
             self.rate += min(self._gain(self.rate), _STEP, self.rate / 10)
@@ -205,39 +167,30 @@ class AdaptiveRate:
         shortest = _CLIMB_SECONDS * max(1.0, self._longest / _LONG_WAIT) * rate
         return gain / max(min(_CLIMB_GRANTS, _CLIMB_AT_MOST * rate), shortest)
 
-    def refused(self, sent_at: float, now: float, retry_after: float) -> float:
-        """Record a refusal of what was granted at `sent_at`, and return for how many
-        seconds to pause.
-        """
+    def refused(self, sent_at: float, now: float, wait: float) -> None:
+        """Record a rejection of what was granted at `sent_at`."""
         search = self._search
         if search is None:
             self._recent += _RECENT * (1 - self._recent)
-            self._share += _MEMORY * (1 - self._share)
         if sent_at <= self._refused_at:
             if search is not None:
                 # Only now is it known how few of the first requests got through.
-                self._set_first(search.refused_too(), retry_after)
-            return retry_after
+                self._set_first(search.refused_too(), wait)
+            return
         self._refused_at = now
         resumed_at, self._resumed_at = self._resumed_at, None
-        hits_pause = resumed_at is not None and sent_at <= resumed_at + 1e-6
-        self._in_a_row = self._in_a_row + 1 if hits_pause else 0
         if self.rate is None:
             assert search is not None
-            self._set_first(search.refused(now, retry_after), retry_after)
-        else:
-            self._search = None
-            self._longest = max(self._longest, retry_after)
-            if not hits_pause:
-                # What got through is measured over the wait too: a limit that is met
-                # costs it each time.
-                took = retry_after + (0.0 if resumed_at is None else now - resumed_at)
-                self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3))
-                self._grants = 0.0
-            elif self._in_a_row <= _STARVED:
-                self.rate *= _LITTLE if self._in_a_row == 1 else _HOPE
-        doubled = retry_after * 2.0 ** min(self._in_a_row, _DOUBLINGS)
-        return max(retry_after, min(doubled, _LONGEST_WAIT))
+            self._set_first(search.refused(now, wait), wait)
+            return
+        self._search = None
+        self._longest = max(self._longest, wait)
+        if resumed_at is None or sent_at > resumed_at + 1e-6:
+            # What got through is measured over the wait too: a limit that is met costs
+            # it each time.
+            took = wait + (0.0 if resumed_at is None else now - resumed_at)
+            self._lower(self.rate, max(self._grants - 1, 1) / max(took, 1e-3))
+            self._grants = 0.0
 
     def _set_first(self, rate: float | None, wait: float) -> None:
         self.rate = rate
@@ -245,28 +198,15 @@ class AdaptiveRate:
             self._longest = max(self._longest, wait)
 
     def _lower(self, rate: float, served: float) -> None:
-        """Set the rate after a refusal at `rate`; `served` is what got through per
+        """Set the rate after a rejection at `rate`; `served` is what got through per
         second until then.
         """
-        self._gap = self._gap or self._grants
-        self._deviation = self._deviation or self._grants
-        self._deviation += _GAPS * (abs(self._grants - self._gap) - self._deviation)
-        self._gap += _GAPS * (self._grants - self._gap)
-        lower = rate * (1 - min(_MOST, _WEIGHT * self._recent**2))
-        few = self._share < _TOLERATED
-        irregular = self._deviation > _IRREGULAR * self._gap
         if self._starts < _STARTS:
             self._starts += 1
             self.rate = self._failed = min(rate, max(served, _BACK * rate))
-        elif few and rate < _BELOW * self._failed and irregular:
-            self._failed = max(self._failed, rate) * _RAISED
-            self.rate = rate * _LITTLE
-        elif self._deviation <= _REGULAR * self._gap:
-            self.rate = min(lower, max(served, rate * _HALF))
-            self._failed = min(rate, self.rate * _TOP)
         else:
-            if not few or rate > _SAME * self._failed:
-                self._failed = rate
+            self._failed = rate
+            lower = rate * (1 - min(_MOST, _WEIGHT * self._recent**2))
             self.rate = max(lower, min(rate, _SLOWEST / self._longest))
 
 
@@ -290,12 +230,9 @@ class Pace:
             if waited and self.adaptive.rate is not None:
                 self.gcra.set_rate(now, self.adaptive.rate)
 
-    def refuse(self, sent_at: float, now: float, retry_after: float) -> float:
-        """Record a 429 and pause; return for how many seconds."""
+    def refuse(self, sent_at: float, now: float, retry_after: float) -> None:
+        """Record a 429 and pause."""
         if self.adaptive is not None:
-            # Where the first request after each pause is rejected, the service's wait
-            # is doubled.
-            retry_after = self.adaptive.refused(sent_at, now, retry_after)
+            self.adaptive.refused(sent_at, now, retry_after)
             self.gcra.set_rate(now, self.adaptive.rate)
         self.gcra.pause(now, now + retry_after)
-        return retry_after

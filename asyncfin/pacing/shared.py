@@ -15,6 +15,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import copy
 from typing import NamedTuple, TypeAlias
 
 from asyncfin.clock import wall_time
@@ -176,7 +177,7 @@ class SharedBucket(Bucket):
         loop = self._bind()
         self._refused += 1
         if self._pace is not None:
-            retry_after = self._pace.refuse(sent_at, loop.time(), retry_after)
+            self._pace.refuse(sent_at, loop.time(), retry_after)
         await self._change(Change(pause=retry_after))
 
     async def exhaust(self, seconds: float) -> None:
@@ -277,28 +278,22 @@ class SharedBucket(Bucket):
                     # Of another process: the rate of all has failed, so this one's too.
                     self._pace.refuse(now, now, remaining)
                 gcra.pause(now, now + remaining)
-        if state.clock_jumped and self._is_first("clock"):
-            _log.warning(
+        if state.clock_jumped:
+            self._warn_once(
                 "%r: the clock was set back: waits end within a day, and what was "
-                "spent is today's",
-                self,
+                "spent is today's"
             )
-        if (
-            takes
-            and state.stored not in (None, self._parameters)
-            and self._is_first("parameters")
-        ):
-            _log.warning(
+        if takes and state.stored not in (None, self._parameters):
+            self._warn_once(
                 "%r: another process uses (%s): give all processes of an account the "
                 "same parameters",
-                *(self, state.stored),
+                state.stored,
             )
 
-    def _is_first(self, kind: str) -> bool:
-        """Return whether a warning of this kind is the first one of this bucket."""
-        is_first = kind not in self._warned
-        self._warned.add(kind)
-        return is_first
+    def _warn_once(self, text: str, *details: object) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            _log.warning(text, self, *details)
 
     def _bind(self) -> asyncio.AbstractEventLoop:
         if self._closed:
@@ -348,8 +343,7 @@ class SharedBucket(Bucket):
         except BaseException as failure:  # the waiters get it, whatever it is
             # A separate error each: one object raised in many tasks mixes tracebacks.
             error = failure
-            copied = isinstance(error, BucketUnavailableError)
-            self._lanes.reject(lambda: type(error)(*error.args) if copied else error)
+            self._lanes.reject(lambda: copy(error))
             if isinstance(error, (KeyboardInterrupt, SystemExit)):
                 raise  # the loop ends with it
         finally:

@@ -179,7 +179,7 @@ async def test_different_parameters_are_reported(make: Make, caplog: pytest.LogC
             await bucket.acquire()
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 2
-    assert "another process uses (rate=50, burst=1)" in texts[0]
+    assert "another process uses (rate=50.0, burst=1.0," in texts[0]
 
 
 async def test_raising_log_handler_leaves_no_waiter(make: Make) -> None:
@@ -423,7 +423,7 @@ def test_reprs_show_no_password(tmp_path: Path) -> None:
     pytest.importorskip("redis")
     bucket = RedisBucket("redis://user:secret@127.0.0.1:1/0", account="us", rate=2, daily_budget=9)
     assert repr(bucket) == "RedisBucket(account='us', rate=2, burst=1, daily_budget=9)"
-    assert repr(FileBucket("/tmp/b", 5, 2)) == "FileBucket('/tmp/b', rate=5, burst=2)"
+    assert repr(FileBucket("/tmp/b", 5, 2)) == "FileBucket('/tmp/b', rate=5, burst=2, daily_budget=None)"
     with pytest.raises(ArgumentError) as caught:
         RedisBucket("user:secret@host", account="us")
     assert "secret" not in str(caught.value)

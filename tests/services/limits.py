@@ -92,18 +92,6 @@ class LeakingExcess(Service):
 
 
 @define
-class Unlimited(Service):
-    """A service that refuses a share of the requests at random, however slowly they come."""
-
-    share: float
-    chance: random.Random
-    wait: int = 1
-
-    def refusal(self, now: float) -> int | None:
-        return self.wait if self.chance.random() < self.share else None
-
-
-@define
 class Changing(Service):
     """A service whose limit changes."""
 

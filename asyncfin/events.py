@@ -21,6 +21,8 @@ from typing import Protocol, TypeAlias
 import msgspec
 from attrs import define, field, frozen
 
+from asyncfin.words import counted
+
 # One for all clients, so that one observer may watch several.
 next_serial = count(1).__next__
 
@@ -331,40 +333,14 @@ class Stats(Counts):
     outage_since: datetime | None = field(default=None, kw_only=True)
 
     def __str__(self) -> str:
-        each = ", ".join(
+        operations = ", ".join(
             f"{counts.requests} {name}" for name, counts in self.by_operation.items()
         )
-        requests = (
-            f"{self.requests:,} {'request' if self.requests == 1 else 'requests'}"
-        )
-        retries = f"{self.retries:,} {'retry' if self.retries == 1 else 'retries'}"
         return (
-            f"{requests}{f' ({each})' if each else ''}, {retries}, "
+            f"{counted(self.requests, 'request')}{operations and f' ({operations})'}, "
+            f"{counted(self.retries, 'retry', 'retries')}, "
             f"{self.received / 1000:,.0f} kB"
         )
-
-    def _repr_html_(self) -> str:
-        from asyncfin.html import Table, document
-
-        heads = (
-            "operation",
-            "requests",
-            "retries",
-            "refused",
-            "waits, seconds",
-            "received, bytes",
-        )
-        rows = [
-            (
-                name,
-                *(
-                    f"{each:,.1f}" if isinstance(each, float) else f"{each:,}"
-                    for each in _figures(counts)
-                ),
-            )
-            for name, counts in [*self.by_operation.items(), ("total", self)]
-        ]
-        return document([], [Table(heads, rows)])
 
 
 @frozen

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 
 from asyncfin import checks
 from asyncfin.errors import ArgumentError, SelectionError, has_id_form, printable
+from asyncfin.suggest import alike
 from asyncfin.words import listed
 
 # Aliases are one field of the file.
@@ -17,6 +17,8 @@ _BETWEEN = "|"
 AS_IT_IS = "id:"
 # A shorter beginning of a name could mean too many.
 _LEAST_BEGINNING = 3
+# The share of common letters from which a name is close.
+_ALIKE = 0.7
 # How many entities an error names where several are meant.
 _NAMED = 5
 
@@ -116,7 +118,7 @@ class Names(Mapping[str, str]):
 
     def close(self, text: str) -> list[str]:
         """Return the names, as compared, that are spelt like a text."""
-        return get_close_matches(folded(text), self._ids, n=3, cutoff=0.7)
+        return alike(folded(text), self._ids, 3, _ALIKE)
 
     def near(self, text: object) -> str:
         """Return an unknown text for an error, with the names that come close."""

@@ -21,7 +21,6 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from contextvars import Context, copy_context
 from functools import partial
@@ -36,7 +35,6 @@ MakeGenerator = Callable[[], AsyncGenerator[T, None]]
 # not the server's.
 _LATE = 0.05
 _EXTENSIONS = 3
-_TIMERS = 10  # of one wait
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -113,6 +111,8 @@ async def in_thread(call: Callable[[], T]) -> T:
     what the caller is about to close, and a thread in native code can abort a process
     whose interpreter ends.
     """
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, rarely needed
+
     # One for each call: no other call delays the renewal of a lock.
     thread = ThreadPoolExecutor(1, "asyncfin")
     # A future, not a task: when `asyncio.run` ends, it cancels all tasks, and would not
@@ -130,36 +130,30 @@ async def unless_silent(seconds: float) -> AsyncIterator[None]:
     """Cancel the block after `seconds` in which the event loop was running:
     TimeoutError.
 
-    A wait in which a timer fired more than 50 ms late has measured a busy loop, and the
-    response may have been received since: the block gets the same time again, at most
-    three times.
+    A timer that fires more than 50 ms late has measured a busy loop, and the response
+    may have been received since: the block gets the same time again, at most three
+    times.
     """
     loop = asyncio.get_running_loop()
     extensions = 0
     timer: asyncio.TimerHandle
 
-    def start(end: float, is_busy: bool) -> None:
+    def start() -> None:
         nonlocal timer
-        # Not one timer: the last one alone may be in time although the loop was blocked
-        # before it.
-        due = min(loop.time() + seconds / _TIMERS, end)
-        timer = loop.call_at(due, look, due, end, is_busy)
+        timer = loop.call_later(seconds, end, loop.time() + seconds)
 
-    def look(due: float, end: float, is_busy: bool) -> None:
+    def end(due: float) -> None:
         nonlocal extensions
         now = loop.time()
-        is_busy = is_busy or now - due > _LATE
-        if now < end:
-            start(end, is_busy)
-        elif is_busy and extensions < _EXTENSIONS:
+        if now - due > _LATE and extensions < _EXTENSIONS:
             extensions += 1
-            start(now + seconds, False)
+            start()
         else:
             limit.reschedule(now)
 
     try:
         async with asyncio.timeout(None) as limit:
-            start(loop.time() + seconds, False)
+            start()
             try:
                 yield
             finally:

@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Set
 from contextlib import aclosing
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
-from attrs import Factory, define, evolve
+import msgspec
+from attrs import evolve
 
 from asyncfin.errors import (
     DatasetChangedError,
@@ -58,31 +59,29 @@ Send: TypeAlias = Callable[[Request], Awaitable[Response]]
 Page = TypeVar("Page", CataloguePage, QueryPage, PlannedPage)
 
 
-class _RequestFor(Protocol):
-    def __call__(self, *, cursor: str | None) -> Request: ...
-
-
-@define
-class _Trail:
+class _Trail(msgspec.Struct):
     """The publication, the series and the cursors of the pages of one read so far."""
 
     entity_id: str
     dataset_id: str | None
-    series_ids: set[str] = Factory(set)
-    cursors: set[str] = Factory(set)
+    series_ids: set[str] = set()
+    cursors: set[str] = set()
     empty_in_a_row: int = 0
 
-    def check(
-        self, page: Dataset | QueryPage | PlannedPage, response: Response
+    def follow(
+        self,
+        page: CataloguePage | QueryPage | PlannedPage,
+        response: Response,
+        series_ids: list[str],
     ) -> None:
-        """Check that a page is of the entity, and of the publication of the pin and of
-        the pages before it.
+        """Check the next page against those before it, and record it.
 
         Raises:
-            MalformedAnswerError: it is of another entity.
-            DatasetChangedError: it is of another publication. Also if the request was
-                pinned: the service may ignore the pin, or something in front of it
-                respond.
+            MalformedAnswerError: it is of another entity, or repeats a series or a
+                cursor.
+            DatasetChangedError: it is of another publication than the pin or the pages
+                before it. Also if the request was pinned: the service may ignore the
+                pin, or something in front of it respond.
         """
         check_entity(page, self.entity_id)
         if self.dataset_id is not None and not is_same_publication(
@@ -97,13 +96,6 @@ class _Trail:
                 has_error_object=False,
             )
         self.dataset_id = page.dataset_id
-
-    def follow(
-        self, page: CataloguePage | QueryPage | PlannedPage, series_ids: list[str]
-    ) -> None:
-        """Check the series and the cursor of the next page against those before it, and
-        record them.
-        """
         self.empty_in_a_row = 0 if series_ids else self.empty_in_a_row + 1
         for series_id in series_ids:
             if series_id in self.series_ids:
@@ -135,11 +127,9 @@ def catalogue_pages(
 
     async def read(response: Response) -> CataloguePage:
         page = codec.read_catalogue_page(response.body)
-        trail.check(page, response)
+        series = [series for group in page.groups for series in group.series]
+        trail.follow(page, response, [entry.series_id for entry in series])
         _check_groups(page)
-        trail.follow(
-            page, [series.series_id for group in page.groups for series in group.series]
-        )
         if len(trail.series_ids) > MAX_CATALOGUE_SERIES:
             raise MalformedAnswerError(
                 f"the catalogue has more than {MAX_CATALOGUE_SERIES:,} series @ "
@@ -160,9 +150,9 @@ def query_pages(
     async def read(response: Response) -> QueryPage:
         page = read_query_page(response.body, query.value_version)
         page = evolve(page, **_origin(response))
-        trail.check(page, response)
+        series_ids = [series.series_id for series in page.raw_series]
+        trail.follow(page, response, series_ids)
         _check_selection(query, page)
-        trail.follow(page, [series.series_id for series in page.raw_series])
         return page
 
     return _pages(send, request_for, read, prefetch=prefetch)
@@ -192,8 +182,8 @@ def planned_pages(
         nonlocal complete_pages
         page = await read_planned_page(response.body, wanted, query.value_version)
         page = evolve(page, **_origin(response))
-        trail.check(page, response)
         series_ids = [head.series_id for head in page.heads]
+        trail.follow(page, response, series_ids)
         # A response may list fewer series than the catalogue, but none that the query
         # does not select.
         if not matched >= {*series_ids}:
@@ -202,7 +192,6 @@ def planned_pages(
                 for index, series_id in enumerate(series_ids)
                 if series_id not in matched
             )
-        trail.follow(page, series_ids)
         complete_pages += trail.series_ids >= home
         return (
             evolve(page, next_cursor=None) if complete_pages > FURTHER_PAGES else page
@@ -221,7 +210,7 @@ def _origin(response: Response) -> dict[str, Any]:
 
 async def _pages(
     send: Send,
-    request_for: _RequestFor,
+    request_for: Callable[..., Request],
     read: Callable[[Response], Awaitable[Page]],
     *,
     prefetch: bool,

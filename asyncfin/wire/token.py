@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import os
 import re
-import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
@@ -14,7 +13,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import NoReturn, TypeAlias
 
-from attrs import define, evolve
+import msgspec
+from attrs import evolve
 
 from asyncfin.checks import expand_user, instance_of, is_async
 from asyncfin.errors import ArgumentError, AuthenticationError
@@ -34,7 +34,7 @@ _WANTED = (
 )
 _path = instance_of(str, os.PathLike)
 _HIDDEN = "(secret)"
-_KEY = secrets.token_bytes(32)
+_KEY = os.urandom(32)
 # How many tokens are searched for in responses. One that was renewed more often is no
 # longer in use.
 _REMEMBERED = 16
@@ -109,8 +109,7 @@ class Secret:
         raise TypeError("a Secret cannot be pickled or copied")
 
 
-@define(eq=False)
-class _Rejection:
+class _Rejection(msgspec.Struct, eq=False):
     """That the service has rejected a token (401)."""
 
     token: Secret
